@@ -1,0 +1,45 @@
+# Every target works from a clean clone: the first one run sets up .venv.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+STAMP := .venv/.installed
+TYPES := build/mypy/saddleforge
+
+.PHONY: reproduce test test-all bench generate check clean
+.DELETE_ON_ERROR:
+
+reproduce: $(STAMP)          ## the main job: every table and figure, into results/
+	$(BIN)/saddleforge reproduce --out results/
+
+test: $(STAMP)               ## the default suite
+	$(BIN)/python -m pytest -n $(JOBS) --benchmark-disable
+
+test-all: $(STAMP)           ## the default suite and the slow tests
+	$(BIN)/python -m pytest -n $(JOBS) --benchmark-disable -m ""
+
+bench: $(STAMP)              ## timings, one process so that they mean something
+	$(BIN)/python -m pytest tests/benchmarks -m "" -p no:xdist --benchmark-enable
+
+generate: $(STAMP)           ## rewrite generated/ from the catalogue
+	$(BIN)/saddleforge generate
+
+# mypy cannot see through the editable install, so it reads the packages through links named after them.
+check: $(STAMP)              ## ruff and mypy
+	$(BIN)/ruff check .
+	rm -rf $(TYPES)
+	mkdir -p $(TYPES)
+	cd $(TYPES) && ln -s ../../../runtime/* ../../../derive ../../../generated .
+	$(BIN)/mypy
+
+clean:                       ## remove .venv, caches, build leftovers and results/
+	rm -rf .venv build dist results *.egg-info .pytest_cache .hypothesis .benchmarks .ruff_cache .mypy_cache .coverage
+	find derive runtime generated tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml runtime/_version.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "saddleforge needs Python 3.11 or newer, and '$(PYTHON)' is not: run 'make PYTHON=/path/to/a/newer/python3 ...'." >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@

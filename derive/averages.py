@@ -1,0 +1,277 @@
+"""Unevaluated averages and sums, and the rules by which they are differentiated.
+
+Three linear operations appear in a free entropy: the sum over contexts c = (token, cluster), the average over one
+coordinate of the common eigenbasis (E_nu), and the average over the channel (labels, fields, noise). They stay
+unevaluated here; `differentiate` knows how each of them depends on an order parameter:
+
+- a context sum: by ordinary matrix calculus on its summand;
+- a coordinate average: by the chain rule through the composites G, B, Q that collect the conjugates;
+- a channel average: through its integrand (envelope theorem, for V) and through the Gaussian law of the fields
+  (mean rule for m, Price's theorem for q and theta).
+
+`stein` then removes the remaining derivatives of the field g by Gaussian integration by parts, which keeps the
+contribution of jumps of the proximal map. All rules are those of arXiv 2402.03902, Appendix C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+from sympy.core.symbol import Str
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+CONTEXTS, COORDINATE, CHANNEL = "contexts", "coordinate", "channel"
+
+
+class Average(sp.Expr):
+    """A linear operation on a scalar: Average(kind, summand), kind one of CONTEXTS, COORDINATE, CHANNEL."""
+
+    is_commutative = True
+
+    def __new__(cls, kind: str | Str, summand: sp.Expr) -> sp.Expr:
+        return sp.Expr.__new__(cls, Str(str(kind)), sp.sympify(summand))
+
+    @property
+    def kind(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def summand(self) -> sp.Expr:
+        return self.args[1]
+
+
+class MatrixAverage(MatrixExpr):
+    """The same for a matrix summand. A CHANNEL one carries the indicator of its context: E_c[.] = E[1(k_l = k) .]."""
+
+    def __new__(cls, kind: str | Str, summand: MatrixExpr) -> MatrixExpr:
+        return MatrixExpr.__new__(cls, Str(str(kind)), sp.sympify(summand))
+
+    @property
+    def kind(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def summand(self) -> MatrixExpr:
+        return self.args[1]
+
+    @property
+    def shape(self) -> tuple[sp.Expr, sp.Expr]:
+        return self.summand.shape
+
+    def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
+        return Average(self.kind, self.summand[i, j])
+
+    def _eval_transpose(self) -> MatrixExpr:
+        return MatrixAverage(self.kind, self.summand.T.doit())
+
+
+class Jacobian(MatrixExpr):
+    """d field / d variable^T, unevaluated (a distribution where the field jumps)."""
+
+    def __new__(cls, field: MatrixExpr, variable: MatrixExpr) -> MatrixExpr:
+        return MatrixExpr.__new__(cls, field, variable)
+
+    @property
+    def shape(self) -> tuple[sp.Expr, sp.Expr]:
+        return (self.args[0].shape[0], self.args[1].shape[0])
+
+    def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
+        return sp.Derivative(self.args[0][i, 0], self.args[1][j, 0])
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The matrices of one generic context c, of the composites and of the channel, for s columns and t teachers.
+
+    Shapes: q, V, q_hat, V_hat s x s (symmetric); m, m_hat s x 1; theta, theta_hat s x t; rho_star t x t;
+    G, Q, Lambda, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1.
+    """
+
+    s: Any
+    t: Any
+
+    def __post_init__(self) -> None:
+        s, t = self.s, self.t
+        shapes = {
+            **dict.fromkeys(("q", "V", "q_hat", "V_hat", "G", "Q", "Lambda", "R"), (s, s)),
+            **dict.fromkeys(("m", "m_hat", "B", "step", "omega", "g", "domega"), (s, 1)),
+            **dict.fromkeys(("theta", "theta_hat"), (s, t)),
+            **dict.fromkeys(("Y", "dY", "pi", "m_star"), (t, 1)),
+            "rho_star": (t, t),
+        }
+        for name, shape in shapes.items():
+            object.__setattr__(self, name, sp.MatrixSymbol(name, *shape))
+        object.__setattr__(self, "gamma", sp.Symbol("gamma", positive=True))
+        object.__setattr__(self, "tau", sp.Symbol("tau", real=True))
+        object.__setattr__(self, "alpha", sp.Symbol("alpha", positive=True))
+        object.__setattr__(self, "loss", sp.Symbol("loss", real=True))
+        object.__setattr__(self, "moreau", sp.Symbol("M", real=True))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    @property
+    def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
+        return (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.R, self.rho_star)
+
+    @property
+    def overlaps(self) -> tuple[sp.MatrixSymbol, ...]:
+        return (self.q, self.V, self.m, self.theta)
+
+    @property
+    def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
+        return (self.q_hat, self.V_hat, self.m_hat, self.theta_hat)
+
+    @property
+    def composites(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
+        """What one context adds to G = sum gamma V^, B = sum (tau m^ + gamma theta^ pi), Q = sum gamma q^."""
+        return {
+            self.G: self.gamma * self.V_hat,
+            self.B: self.tau * self.m_hat + self.gamma * self.theta_hat * self.pi,
+            self.Q: self.gamma * self.q_hat,
+        }
+
+    @property
+    def proximal_objective(self) -> sp.Expr:
+        """1/2 step^T V^{-1} step + loss with step = x - omega: what X minimises, seen from one token."""
+        return sp.Trace(self.step.T * self.V.inv() * self.step) / 2 + self.loss
+
+
+def symmetrised(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
+    """Use A^T = A for the symmetric matrices, and multiply out scalars."""
+    transposed = {a.T: a for a in symbols.symmetric}
+    previous = None
+    while previous != expression:
+        previous = expression
+        expression = expression.xreplace(transposed).doit()
+    return expression
+
+
+def trace_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """d scalar / d variable of a sum of traces, by SymPy's matrix calculus.
+
+    Sums are taken apart first: SymPy 1.14 differentiates a sum of traces to zero without a word.
+    """
+    gradient: MatrixExpr = sp.ZeroMatrix(*variable.shape)
+    for term in sp.Add.make_args(scalar):
+        if term.has(variable):
+            gradient = gradient + term.diff(variable)
+    return symmetrised(gradient.doit(), symbols)
+
+
+def _linear(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
+    """Apply a linear function of a matrix term by term, numbers in front."""
+    if isinstance(expression, sp.MatAdd):
+        return sp.MatAdd(*[_linear(function, term) for term in expression.args]).doit()
+    if isinstance(expression, sp.MatMul):
+        scalar, matrix = expression.as_coeff_matrices()
+        number, rest = scalar.as_coeff_Mul()
+        if number != 1:
+            return number * function(sp.MatMul(rest, *matrix).doit())
+    return function(expression)
+
+
+def envelope_gradient(variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Gradient of the Moreau envelope in omega or V: that of the objective at fixed minimiser, V^{-1} step named g."""
+    p = symbols
+    if variable == p.omega:  # step = x - omega, the loss does not hold omega
+        return _named_field(-trace_gradient(p.proximal_objective, p.step, p), p)
+    return _named_field(trace_gradient(p.proximal_objective, variable, p), p)
+
+
+def _named_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
+    """Write g for V^{-1} step, and g^T for step^T V^{-1}, wherever the pair stands in a product."""
+    inverse, step = symbols.V.inv(), symbols.step
+    scalar, factors = gradient.as_coeff_matrices()
+    named: list[MatrixExpr] = []
+    for factor in factors:
+        if named and (named[-1], factor) == (inverse, step):
+            named[-1] = symbols.g
+        elif named and (named[-1], factor) == (step.T, inverse):
+            named[-1] = symbols.g.T
+        else:
+            named.append(factor)
+    return (scalar * sp.MatMul(*named)).doit()
+
+
+def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """d expression / d variable (theory.md section 5), variable one of the eight matrices of a generic context.
+
+    A symmetric variable is treated as a full matrix, so that d f = Tr[(d f / d A)^T dA] for symmetric dA.
+
+    Raises:
+        TypeError: the expression holds something no rule is known for.
+    """
+    if isinstance(expression, sp.Add):
+        terms = [differentiate(term, variable, symbols) for term in expression.args]
+        return sp.MatAdd(*terms).doit()
+    if isinstance(expression, sp.Mul):
+        averages = [a for a in expression.args if a.has(Average)]
+        if len(averages) == 1:
+            scalar = sp.Mul(*[a for a in expression.args if a is not averages[0]])
+            return (scalar * differentiate(averages[0], variable, symbols)).doit()
+    if isinstance(expression, Average):
+        rule = {CONTEXTS: trace_gradient, COORDINATE: _coordinate_rule, CHANNEL: _channel_rule}[expression.kind]
+        return rule(expression.summand, variable, symbols)
+    if not expression.has(variable):
+        return sp.ZeroMatrix(*variable.shape)
+    raise TypeError(f"no rule to differentiate {expression} with respect to {variable}")
+
+
+def _coordinate_rule(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Chain rule d potential / d A = sum over composites Z of d Tr[(d potential / dZ)^T Z(A)] / dA."""
+    total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
+    for composite, summand in symbols.composites.items():
+        if not summand.has(variable):
+            continue
+        outer = trace_gradient(potential, composite, symbols)
+        frozen = sp.MatrixSymbol("frozen", *composite.shape)
+        inner = trace_gradient(sp.Trace(frozen.T * summand), variable, symbols)
+        total = total + inner.subs(frozen, outer).doit()
+    if total.is_ZeroMatrix:
+        return total
+    return _linear(lambda matrix: MatrixAverage(COORDINATE, matrix), symmetrised(total.doit(), symbols))
+
+
+def _channel_rule(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Envelope theorem for V; mean rule for m; Price's theorem for q (1/2 d2/domega2) and theta (d2/domega dY)."""
+    coefficient = integrand.coeff(symbols.moreau)
+    if sp.expand(integrand - coefficient * symbols.moreau).has(symbols.moreau) or coefficient.has(symbols.moreau):
+        raise TypeError(f"channel averages are linear in the Moreau envelope here, not {integrand}")
+    if variable == symbols.V:
+        gradient = envelope_gradient(symbols.V, symbols)
+    elif variable == symbols.m:
+        gradient = envelope_gradient(symbols.omega, symbols)
+    elif variable in (symbols.q, symbols.theta):
+        field = envelope_gradient(symbols.omega, symbols)
+        half, other = (sp.Rational(1, 2), symbols.omega) if variable == symbols.q else (sp.Integer(1), symbols.Y)
+        gradient = half * _linear(lambda matrix: Jacobian(matrix, other), field)
+    else:
+        return sp.ZeroMatrix(*variable.shape)
+    return (coefficient * _linear(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
+
+
+def stein(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
+    """Remove derivatives of g by Gaussian integration by parts, jumps included.
+
+    For z = (omega - m, Y - m*) with covariance [[q, theta], [theta^T, rho*]], E[g z^T] = E[dg/dz^T] Cov(z); solved
+    for the two blocks with the Schur complement S = rho* - theta^T q^{-1} theta:
+    E[dg/dY^T] = (E[g dY^T] - E[g domega^T] q^{-1} theta) S^{-1},
+    E[dg/domega^T] = (E[g domega^T] - E[dg/dY^T] theta^T) q^{-1}.
+    """
+    p = symbols
+    with_omega = MatrixAverage(CHANNEL, p.g * p.domega.T)
+    with_teacher = MatrixAverage(CHANNEL, p.g * p.dY.T)
+    inverse = p.q.inv()
+    schur = (p.rho_star - p.theta.T * inverse * p.theta).inv()
+    by_teacher = (with_teacher - with_omega * inverse * p.theta) * schur
+    by_omega = (with_omega - by_teacher * p.theta.T) * inverse
+    return expression.xreplace(
+        {
+            MatrixAverage(CHANNEL, Jacobian(p.g, p.Y)): by_teacher,
+            MatrixAverage(CHANNEL, Jacobian(p.g, p.omega)): by_omega,
+        }
+    )

@@ -1,0 +1,31 @@
+"""The models that ship, by name, with the structures whose solvers are committed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .model import Model
+from .parameters import Structure
+
+SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
+    "dot_product_attention": ({}, {"student_rank": 2}, {"tokens": 3}),
+    "logistic_regression": ({},),
+    "ridge_regression": ({},),
+}
+
+
+def catalogue_model(name: str) -> Model:
+    """A model of the catalogue.
+
+    Raises:
+        KeyError: no model has this name.
+    """
+    if name not in SHIPPED:
+        raise KeyError(f"no model {name!r} in the catalogue; it has {', '.join(sorted(SHIPPED))}")
+    return getattr(import_module(f".models.{name}", __package__), name)
+
+
+def shipped_structures(name: str) -> list[Structure]:
+    """Structures of a catalogue model whose solvers are committed, the default first."""
+    model = catalogue_model(name)
+    return [model.structure(**sizes) for sizes in SHIPPED[name]]

@@ -1,0 +1,1 @@
+"""Code generation: kernels (where SymPy ends), printers, templates, writer."""

@@ -1,0 +1,200 @@
+"""The channel side of a model as kernels: what is evaluated at every node of an integral.
+
+For one assignment of cluster labels: features of the teacher (maximal subexpressions of Y and u), the Moreau objective
+with gradient and Hessian in X, the raw channel averages of the saddle point, and the loss's own derivatives for the
+prox-space rule (theory.md section 11), split into columns that depend on X alone and the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixElement
+
+from ..averages import Symbols
+from ..free_entropy import free_entropy
+from ..language import token_weight
+from ..model import ModelAt
+from ..parameters import DiscreteNoise, GaussianNoise
+from ..saddle_point import SaddlePoint, channel_averages, saddle_point
+from .chain import rows_of_two_as_sigmoids, staged_derivatives
+from .kernel import Kernel, extract, freeze, hoist
+
+PROX_SPACE_LIMIT = 4
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One raw channel average: its summand as text, its shape, and where its entries start in a token's row."""
+
+    text: str
+    shape: tuple[int, int]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Kernels of one model at one structure; D = L s student fields.
+
+    Attributes:
+        constants: names of the entries of the constants vector: rho_l, labels k_l, parameters.
+        features: teacher features f0, f1, ... from Y, u.
+        objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
+        starts: extra start points of the proximal solver, as signs of the token's fields.
+        moments: layout; moment_rows: kernel whose results are r_<token>_<index>.
+        columns, critical, determinant: prox-space rule, None above PROX_SPACE_LIMIT fields.
+    """
+
+    model: ModelAt
+    constants: tuple[str, ...]
+    features: Kernel
+    feature_names: tuple[str, ...]
+    objective: Kernel
+    derivatives: Kernel
+    loss: Kernel
+    loss_hessian: Kernel
+    moments: tuple[Moment, ...]
+    moment_rows: Kernel
+    noise_probabilities: Kernel | None
+    noise_values: tuple[tuple[float, ...], ...]
+    columns: Kernel | None
+    column_names: tuple[str, ...]
+    critical: Kernel | None
+    determinant: Kernel | None
+
+
+def saddle_for(model: ModelAt) -> SaddlePoint:
+    """The saddle point of the model at its concrete s and t."""
+    structure = model.structure
+    return saddle_point(free_entropy(structure.student_rank, structure.teacher_rank, model.regulariser))
+
+
+def constants_of(model: ModelAt) -> tuple[str, ...]:
+    """Names of the constants vector handed to every channel function."""
+    weights = [token_weight(l).name for l in range(model.structure.tokens)]
+    labels = [k.name for k in model.labels]
+    return (*weights, *labels, *[s.name for s in model.parameter_symbols()])
+
+
+def fields(model: ModelAt, name: str) -> sp.Matrix:
+    """Symbols of another L x s (or L x t for dy) set of fields: w (omega), g, dw (omega - m), dy (Y - m*)."""
+    columns = model.structure.teacher_rank if name == "dy" else model.structure.student_rank
+    return sp.Matrix(model.structure.tokens, columns, lambda l, a: sp.Symbol(f"{name}_{l}_{a}", real=True))
+
+
+def precision(model: ModelAt, token: int, name: str = "p") -> sp.Matrix:
+    """Symbols of a symmetric s x s matrix of a token: p (V^{-1}) or v (V)."""
+    s = model.structure.student_rank
+    return sp.Matrix(s, s, lambda a, b: sp.Symbol(f"{name}_{token}_{min(a, b)}_{max(a, b)}", real=True))
+
+
+def build_channel(model: ModelAt) -> Channel:
+    """Differentiate the loss and freeze every kernel of the channel."""
+    structure = model.structure
+    X = list(model.X)
+    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
+    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, set(X), "f")
+    feature_names = tuple(symbol.name for symbol, _ in definitions)
+    features = freeze({symbol.name: e for symbol, e in definitions})
+
+    w = fields(model, "w")
+    quadratic = sp.Integer(0)
+    for token in range(structure.tokens):
+        step = (model.X[token, :] - w[token, :]).T
+        quadratic += (step.T * precision(model, token) * step)[0, 0] / 2
+    stages = staged_derivatives(loss, X)
+    # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
+    value = {"value": quadratic + stages.value}
+    first = {f"d_{i}": sp.factor_terms(sp.diff(quadratic, x)) + stages.gradient[i] for i, x in enumerate(X)}
+    second = {f"h_{i}_{j}": sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()}
+    own_gradient = {f"d_{i}": e for i, e in enumerate(stages.gradient)}
+    own_hessian = {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
+
+    saddle = saddle_for(model)
+    moments, rows = _moment_rows(model, saddle)
+    probabilities, values = _discrete_noise(model)
+
+    columns = critical = determinant = None
+    column_names: tuple[str, ...] = ()
+    if len(X) <= PROX_SPACE_LIMIT:
+        constants = set(constants_of(model))
+        whole = freeze({"loss": stages.value, **own_gradient, **own_hessian}, stages.definitions)
+        columns, critical = hoist(whole, {*[x.name for x in X], *constants}, "c")
+        column_names = tuple(name for name, _ in columns.results)
+        determinant = freeze({"determinant": _determinant(model)}, prefix="e")
+    return Channel(
+        model=model,
+        constants=constants_of(model),
+        features=features,
+        feature_names=feature_names,
+        objective=freeze(value, stages.definitions),
+        derivatives=freeze({**value, **first, **second}, stages.definitions),
+        loss=freeze({"loss": stages.value}, stages.definitions),
+        loss_hessian=freeze(own_hessian, stages.definitions),
+        moments=moments,
+        moment_rows=rows,
+        noise_probabilities=probabilities,
+        noise_values=values,
+        columns=columns,
+        column_names=column_names,
+        critical=critical,
+        determinant=determinant,
+    )
+
+
+def _determinant(model: ModelAt) -> sp.Expr:
+    """det(I + V H) with V block diagonal over tokens and H the Hessian of the loss."""
+    size, s = len(model.X), model.structure.student_rank
+    H = sp.Matrix(size, size, lambda i, j: sp.Symbol(f"h_{min(i, j)}_{max(i, j)}", real=True))
+    V = sp.diag(*[precision(model, token, "v") for token in range(model.structure.tokens)])
+    del s
+    return (sp.eye(size) + V * H).det(method="berkowitz")
+
+
+def _moment_rows(model: ModelAt, saddle: SaddlePoint) -> tuple[tuple[Moment, ...], Kernel]:
+    """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy."""
+    p: Symbols = saddle.symbols
+    moments: list[Moment] = []
+    results: dict[str, sp.Expr] = {}
+    g, dw, dy = fields(model, "g"), fields(model, "dw"), fields(model, "dy")
+    offset = 0
+    for average in channel_averages(saddle):
+        matrix = average.summand
+        rows, columns = (int(n) for n in matrix.shape)
+        moments.append(Moment(str(matrix), (rows, columns), offset))
+        for token in range(model.structure.tokens):
+            named = {p.g: g[token, :], p.domega: dw[token, :], p.dY: dy[token, :]}
+            for position, (a, b) in enumerate(product(range(rows), range(columns))):
+                entry = sp.Matrix(matrix.as_explicit())[a, b]
+                entry = entry.xreplace({e: named[e.parent][e.i] for e in entry.atoms(MatrixElement)})
+                results[f"r_{token}_{offset + position}"] = entry
+        offset += rows * columns
+    return tuple(moments), freeze(results, prefix="z")
+
+
+def _discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
+    """Joint values of the discrete coordinates of u and a kernel for their probabilities given Y."""
+    discrete = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
+    if not discrete:
+        return None, ()
+    combinations = list(product(*[range(len(law.values)) for law in discrete]))
+    probabilities = {
+        f"probability_{n}": sp.Mul(*[law.probabilities[i] for law, i in zip(discrete, choice, strict=True)])
+        for n, choice in enumerate(combinations)
+    }
+    values = tuple(
+        tuple(float(law.values[i]) for law, i in zip(discrete, choice, strict=True)) for choice in combinations
+    )
+    return freeze(probabilities), values
+
+
+def gaussian_noise(model: ModelAt) -> list[tuple[str, sp.Expr]]:
+    """(symbol name, variance) of the Gaussian coordinates of u, in order."""
+    return [(symbol.name, law.variance) for symbol, law in model.noise.values() if isinstance(law, GaussianNoise)]
+
+
+def discrete_noise(model: ModelAt) -> list[str]:
+    """Symbol names of the discrete coordinates of u, in order."""
+    return [symbol.name for symbol, law in model.noise.values() if isinstance(law, DiscreteNoise)]

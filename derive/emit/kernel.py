@@ -1,0 +1,290 @@
+"""The boundary at which SymPy ends: typed kernels of scalar statements, ready to be printed in any language.
+
+`freeze` turns expressions into a `Kernel`: softmax rows become one call that yields the whole row, common
+subexpressions become temporaries, and every expression a nest of plain tuples
+("number", p, q) | ("name", n) | ("add", ...) | ("mul", ...) | ("power", base, n) | ("call", function, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from ..language import Sigmoid, SoftmaxEntry, Softplus
+
+Node = tuple[Any, ...]
+
+_CALLS = {
+    sp.exp: "exp",
+    sp.log: "log",
+    sp.tanh: "tanh",
+    sp.cosh: "cosh",
+    sp.sinh: "sinh",
+    sp.sin: "sin",
+    sp.cos: "cos",
+    sp.atan: "atan",
+    sp.erf: "erf",
+    sp.erfc: "erfc",
+    sp.Abs: "abs",
+    sp.sign: "sign",
+    sp.Heaviside: "heaviside",
+    sp.Max: "max",
+    sp.Min: "min",
+    Sigmoid: "sigmoid",
+    Softplus: "softplus",
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """targets = expression; more than one target where a call yields a row (softmax)."""
+
+    targets: tuple[str, ...]
+    expression: Node
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Straight-line code: `statements`, then `results` (name -> expression of names and numbers)."""
+
+    statements: tuple[Statement, ...]
+    results: tuple[tuple[str, Node], ...]
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations and calls."""
+        nodes = [s.expression for s in self.statements] + [node for _, node in self.results]
+        return sum(_operations(node) for node in nodes)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names read before any statement defines them: the inputs."""
+        defined: set[str] = set()
+        read: set[str] = set()
+        for statement in self.statements:
+            read |= names(statement.expression) - defined
+            defined.update(statement.targets)
+        for _, node in self.results:
+            read |= names(node) - defined
+        return frozenset(read)
+
+
+def _operations(node: Node) -> int:
+    if node[0] in ("number", "name"):
+        return 0
+    if node[0] == "power":
+        return 1 + _operations(node[1])
+    if node[0] == "call":
+        return 1 + sum(_operations(child) for child in node[2:])
+    return len(node) - 2 + sum(_operations(child) for child in node[1:])
+
+
+def names(node: Node) -> set[str]:
+    """All names in a node."""
+    if node[0] == "name":
+        return {node[1]}
+    if node[0] == "number":
+        return set()
+    return set().union(*[names(child) for child in node[1:] if isinstance(child, tuple)])
+
+
+def freeze(
+    outputs: Mapping[str, sp.Expr], definitions: Mapping[str, sp.Expr] | None = None, prefix: str = "t"
+) -> Kernel:
+    """Expressions to a kernel with deterministic statements.
+
+    Args:
+        outputs: name -> expression.
+        definitions: name -> expression, intermediate values that outputs and other definitions use by name.
+        prefix: of the temporaries' names; must not collide with symbols.
+
+    Raises:
+        TypeError: an expression holds a function no printer knows.
+    """
+    definitions = definitions or {}
+    rows, replaced = _softmax_rows([*definitions.values(), *outputs.values()], prefix)
+    logits = [z for row in rows for z in row[0]]
+    temporaries, reduced = sp.cse(
+        [*logits, *replaced], symbols=sp.numbered_symbols(prefix, start=0, real=True), order="canonical"
+    )
+    pending: dict[str, Statement] = {}
+    for symbol, expression in temporaries:
+        pending[symbol.name] = Statement((symbol.name,), lower(expression))
+    position = 0
+    for original, targets in rows:
+        values = reduced[position : position + len(original)]
+        position += len(original)
+        statement = Statement(tuple(targets), ("call", "softmax", *[lower(z) for z in values]))
+        for target in targets:
+            pending[target] = statement
+    for name in definitions:
+        pending[name] = Statement((name,), lower(reduced[position]))
+        position += 1
+    results = tuple((name, lower(e)) for name, e in zip(outputs, reduced[position:], strict=True))
+    ordered: list[Statement] = []
+    done: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name in done or name not in pending:
+            return
+        statement = pending[name]
+        done.update(statement.targets)
+        for inner in sorted(names(statement.expression), key=_natural):
+            visit(inner)
+        ordered.append(statement)
+
+    for _, node in results:
+        for name in sorted(names(node), key=_natural):
+            visit(name)
+    return Kernel(tuple(ordered), results)
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """Sort key in which t2 comes before t10."""
+    head = name.rstrip("0123456789")
+    return (head, int(name[len(head) :] or -1))
+
+
+def _softmax_rows(
+    expressions: Sequence[sp.Expr], prefix: str
+) -> tuple[list[tuple[list[sp.Expr], list[str]]], list[sp.Expr]]:
+    """Replace softmax entries, innermost first, by symbols; one row of symbols for one tuple of logits."""
+    current = list(expressions)
+    rows: list[tuple[list[sp.Expr], list[str]]] = []
+    while True:
+        entries = set().union(*[e.atoms(SoftmaxEntry) for e in current])
+        entries = {e for e in entries if not any(z.has(SoftmaxEntry) for z in e.args[1:])}
+        if not entries:
+            return rows, current
+        replacement: dict[sp.Expr, sp.Symbol] = {}
+        for logits in sorted({e.args[1:] for e in entries}, key=lambda args: [sp.default_sort_key(a) for a in args]):
+            targets = [f"{prefix}_row{len(rows)}_{j}" for j in range(len(logits))]
+            for j, target in enumerate(targets):
+                replacement[SoftmaxEntry(sp.Integer(j), *logits)] = sp.Symbol(target, real=True)
+            rows.append((list(logits), targets))
+        current = [e.xreplace(replacement) for e in current]
+
+
+def lower(expression: sp.Expr) -> Node:
+    """One SymPy expression as a node."""
+    if expression.is_Rational:
+        return ("number", int(expression.p), int(expression.q))
+    if expression is sp.pi:
+        return ("call", "pi")
+    if expression.is_Symbol:
+        return ("name", expression.name)
+    if expression.is_Add or expression.is_Mul:
+        kind = "add" if expression.is_Add else "mul"
+        ordered = expression.as_ordered_terms() if expression.is_Add else expression.as_ordered_factors()
+        return (kind, *[lower(a) for a in ordered])
+    if expression.is_Pow:
+        base, exponent = expression.args
+        if exponent.is_Integer:
+            return ("power", lower(base), int(exponent))
+        if exponent == sp.Rational(1, 2):
+            return ("call", "sqrt", lower(base))
+        if exponent == -sp.Rational(1, 2):
+            return ("power", ("call", "sqrt", lower(base)), -1)
+        if base is sp.E:
+            return ("call", "exp", lower(exponent))
+        return ("call", "pow", lower(base), lower(exponent))
+    if isinstance(expression, sp.KroneckerDelta):
+        return ("call", "equal", *[lower(a) for a in expression.args])
+    if isinstance(expression, sp.Piecewise):
+        node: Node = ("number", 0, 1)
+        for value, condition in reversed(expression.args):
+            node = lower(value) if condition is sp.true else ("call", "where", _condition(condition), lower(value), node)
+        return node
+    for function, name in _CALLS.items():
+        if isinstance(expression, function):
+            arguments = expression.args[:1] if name == "heaviside" else expression.args
+            return ("call", name, *[lower(a) for a in arguments])
+    raise TypeError(f"no printer knows {type(expression).__name__} in {expression}")
+
+
+def _condition(condition: sp.Basic) -> Node:
+    operators = {sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge", sp.StrictLessThan: "lt", sp.LessThan: "le"}
+    for relation, name in operators.items():
+        if isinstance(condition, relation):
+            return ("call", name, lower(condition.lhs), lower(condition.rhs))
+    raise TypeError(f"no printer knows the condition {condition}")
+
+
+def extract(
+    expressions: Iterable[sp.Expr], inside: set[sp.Symbol], outside: set[sp.Symbol], prefix: str
+) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
+    """Name the maximal subexpressions that hold symbols of `inside` and none of `outside`.
+
+    In a sum or product such terms are taken together. Returns the definitions and the expressions that use them.
+    """
+    definitions: dict[sp.Expr, sp.Symbol] = {}
+
+    def name(expression: sp.Expr) -> sp.Expr:
+        return definitions.setdefault(expression, sp.Symbol(f"{prefix}{len(definitions)}", real=True))
+
+    def walk(expression: sp.Expr) -> sp.Expr:
+        symbols = expression.free_symbols
+        if not symbols & inside:
+            return expression
+        if not symbols & outside:
+            return name(expression)
+        if expression.is_Add or expression.is_Mul:
+            pure = [a for a in expression.args if not a.free_symbols & outside]
+            mixed = [walk(a) for a in expression.args if a.free_symbols & outside]
+            group = expression.func(*pure)
+            if group.free_symbols & inside:
+                group = name(group)
+            return expression.func(group, *mixed)
+        return expression.func(*[walk(a) for a in expression.args])
+
+    rewritten = [walk(e) for e in expressions]
+    return [(symbol, expression) for expression, symbol in definitions.items()], rewritten
+
+
+def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]:
+    """Split a kernel in two: what depends on the names in `outer` (and constants) alone, and the rest.
+
+    The first kernel's results, called `prefix`0, ..., are what the second reads from it. Inside a sum or product the
+    factors that qualify are taken together. `outer` lists all inputs of the first kernel; inputs that belong to both
+    (constants) may be listed too.
+    """
+    known = set(outer)
+    first: list[Statement] = []
+    second: list[Statement] = []
+    results: dict[Node, str] = {}
+
+    def column(node: Node) -> Node:
+        if node[0] == "number":
+            return node
+        return ("name", results.setdefault(node, f"{prefix}{len(results)}"))
+
+    def walk(node: Node) -> Node:
+        if node[0] == "number":
+            return node
+        if names(node) <= known:
+            return column(node)
+        if node[0] in ("add", "mul"):
+            pure = [a for a in node[1:] if names(a) <= known]
+            mixed = [walk(a) for a in node[1:] if not names(a) <= known]
+            if len(pure) == 1:
+                pure = [column(pure[0])]
+            elif any(a[0] != "number" for a in pure):
+                pure = [column((node[0], *pure))]
+            return (node[0], *pure, *mixed)
+        if node[0] == "power":
+            return ("power", walk(node[1]), node[2])
+        if node[0] == "call":
+            return ("call", node[1], *[walk(a) for a in node[2:]])
+        return node
+
+    for statement in kernel.statements:
+        if names(statement.expression) <= known:
+            first.append(statement)
+            known.update(statement.targets)
+        else:
+            second.append(Statement(statement.targets, walk(statement.expression)))
+    last = tuple((name, walk(node)) for name, node in kernel.results)
+    return Kernel(tuple(first), tuple((n, node) for node, n in results.items())), Kernel(tuple(second), last)

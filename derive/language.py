@@ -1,0 +1,157 @@
+"""The words in which a model is written: softmax, squares, logistic terms, and exact numbers.
+
+The functions here are SymPy functions with their own derivatives. Keeping `softmax` and `softplus` whole, instead
+of as quotients of exponentials, keeps derivatives short and lets every printer use a form that cannot overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sympy as sp
+from sympy.core.function import ArgumentIndexError
+
+
+class SoftmaxEntry(sp.Function):
+    """Entry j of softmax(z_0, ..., z_{n-1}); called as SoftmaxEntry(j, z_0, ..., z_{n-1})."""
+
+    nargs = None
+    is_real = True
+
+    @classmethod
+    def eval(cls, index: sp.Expr, *logits: sp.Expr) -> sp.Expr | None:
+        if len(logits) == 1:
+            return sp.Integer(1)
+        return None
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        index, *logits = self.args
+        if argindex < 2:
+            raise ArgumentIndexError(self, argindex)
+        other = SoftmaxEntry(sp.Integer(argindex - 2), *logits)
+        return self * (int(index == argindex - 2) - other)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        index, *logits = self.args
+        # The largest logit itself, not its value: a rounded one would limit the precision of the result.
+        top = max(logits, key=lambda z: sp.re(z.evalf())) if all(z.is_number for z in logits) else 0
+        weights = [sp.exp(z - top) for z in logits]
+        return (weights[int(index)] / sp.Add(*weights))._eval_evalf(prec)
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        index, *logits = self.args
+        body = rf"\mathrm{{softmax}}_{{{int(index) + 1}}}\!\left({', '.join(printer._print(z) for z in logits)}\right)"
+        return body if exp is None else rf"{body}^{{{exp}}}"
+
+
+class Sigmoid(sp.Function):
+    """1 / (1 + exp(-z))."""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        return self * (1 - self)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return (1 / (1 + sp.exp(-self.args[0])))._eval_evalf(prec)
+
+
+class Softplus(sp.Function):
+    """log(1 + exp(z)), the logistic loss at margin -z."""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        return Sigmoid(self.args[0])
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return sp.log(1 + sp.exp(self.args[0]))._eval_evalf(prec)
+
+
+class _TokenWeights:
+    """Placeholder for rho = diag(rho_1, ..., rho_L), the trace of each token's covariance per dimension."""
+
+    def __repr__(self) -> str:
+        return "rho"
+
+
+rho = _TokenWeights()
+
+
+def token_weight(token: int) -> sp.Symbol:
+    """The symbol rho_l that stands for Tr Sigma_{l, k_l} / d of token `token` (from 0) in a loss."""
+    return sp.Symbol(f"rho_{token}", positive=True)
+
+
+def exact(value: Any) -> Any:
+    """A number as the exact rational it prints as; expressions pass unchanged; nested lists become tuples.
+
+    >>> exact(0.3)
+    3/10
+    """
+    if isinstance(value, bool):
+        return sp.Integer(int(value))
+    if isinstance(value, float):
+        return sp.Rational(repr(value)) if value == value and abs(value) != float("inf") else sp.Float(value)
+    if isinstance(value, (int, str)):
+        return sp.sympify(value, rational=True)
+    if isinstance(value, sp.MatrixBase):
+        return value.applyfunc(lambda e: sp.nsimplify(e, rational=True) if e.has(sp.Float) else e)
+    if isinstance(value, sp.Basic):
+        floats = {f: sp.Rational(str(f)) for f in value.atoms(sp.Float)}
+        return value.xreplace(floats) if floats else value
+    if isinstance(value, Iterable):
+        return tuple(exact(item) for item in value)
+    raise TypeError(f"{value!r} is not a number, an expression or a nested list of them")
+
+
+def Matrix(rows: Any) -> sp.Matrix:
+    """A SymPy matrix whose decimals are the exact rationals they print as."""
+    if isinstance(rows, sp.MatrixBase):
+        return rows
+    return sp.Matrix(exact(rows))
+
+
+def softmax(scores: Any) -> sp.Matrix:
+    """softmax of each row of a matrix of scores, shape kept."""
+    scores = Matrix(scores)
+    rows, columns = scores.shape
+    return sp.Matrix(
+        rows, columns, lambda i, j: SoftmaxEntry(sp.Integer(j), *[scores[i, b] for b in range(columns)])
+    )
+
+
+def sigmoid(z: Any) -> sp.Expr:
+    """1 / (1 + exp(-z))."""
+    return Sigmoid(exact(z))
+
+
+def softplus(z: Any) -> sp.Expr:
+    """log(1 + exp(z))."""
+    return Softplus(exact(z))
+
+
+def _weights(weight: Any, columns: int) -> list[sp.Expr]:
+    if weight is None:
+        return [sp.Integer(1)] * columns
+    if weight is rho:
+        return [token_weight(j) for j in range(columns)]
+    weights = list(exact(weight))
+    if len(weights) != columns:
+        raise ValueError(f"weight has {len(weights)} entries, the matrix has {columns} columns")
+    return weights
+
+
+def square(error: Any, weight: Any = None) -> sp.Expr:
+    """Tr[E diag(weight) E^T]; `weight` may be `rho`, a list with one entry a column, or absent (ones)."""
+    error = Matrix(error if isinstance(error, sp.MatrixBase) else [[error]])
+    weights = _weights(weight, error.shape[1])
+    return sp.Add(*[weights[j] * error[i, j] ** 2 for i in range(error.shape[0]) for j in range(error.shape[1])])
+
+
+def half_square(error: Any, weight: Any = None) -> sp.Expr:
+    """1/2 Tr[E diag(weight) E^T], the square loss of the paper's eq. (3)."""
+    return square(error, weight) / 2

@@ -1,0 +1,321 @@
+"""A derivation as a LaTeX document of its own (article, amsmath), with the content of text.py."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
+
+from .averages import CHANNEL, COORDINATE, Average, Jacobian, MatrixAverage
+from .model import Model
+from .parameters import Structure
+from .text import (
+    CONTEXT_INDEX,
+    GREEK,
+    THEORY,
+    TOKEN_INDEX,
+    Indices,
+    Relation,
+    Table,
+    TextPrinter,
+    Words,
+    is_sum,
+    print_average,
+    print_jacobian,
+    report,
+    signed,
+    terms_positive_first,
+)
+
+LINE = 68  # characters of the text form that fit on one line of a display
+
+_PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{amsmath,amssymb}
+\usepackage[margin=25mm]{geometry}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{4pt plus 2pt}
+\renewcommand{\arraystretch}{1.25}
+\allowdisplaybreaks
+\emergencystretch=3em
+"""
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "_": r"\_", "^": r"\textasciicircum{}", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+class LatexPrinter(SympyLatexPrinter):
+    """SymPy objects of this package in LaTeX's mathematics mode."""
+
+    def __init__(self, names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]) -> None:
+        super().__init__({"mat_delim": "(", "order": None, "mul_symbol": r" \, ", "long_frac_ratio": 2})
+        self.names, self.at = names, Indices()
+        self.stacked = False
+
+    def theory(self, name: str) -> str | None:
+        change = "" if name in THEORY or name[:1] != "d" or name[1:] not in THEORY else "d"
+        if name.removeprefix(change) not in THEORY:
+            return None
+        _, symbol, index = THEORY[name.removeprefix(change)]
+        label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(index, "").replace("l", r"\ell")
+        return (r"\mathrm{d}" if change else "") + symbol + (f"_{{{label}}}" if label and not self.stacked else "")
+
+    def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
+        return self.theory(expr.name) or expr.name
+
+    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
+        if expr in self.names:
+            stem, indices = self.names[expr]
+            kind, _, word = stem.rpartition(" ")
+            symbol = parameter_symbol(word) if kind else {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
+            separator = "," if any(len(str(n)) > 1 for n in indices) else ""
+            subscript = separator.join(str(n) for n in indices)
+            if word == "B0":
+                return f"(B_{{0}})_{{{subscript}}}" if subscript else symbol
+            return symbol + (f"_{{{subscript}}}" if subscript else "")
+        found = re.fullmatch(r"softmax_([^_]+)(?:_(\w+))?", expr.name)
+        if found:
+            return f"S^{{({found[1]})}}" + (f"_{{{found[2]}}}" if found[2] else "")
+        found = re.fullmatch(r"(tau|pi|rhostar)_(\d+)", expr.name)
+        if found:
+            symbol = {"tau": r"\tau", "pi": r"\pi", "rhostar": r"\rho^{\star}"}[found[1]]
+            return f"{symbol}_{{{int(found[2]) + 1}}}"
+        return self.theory(expr.name) or expr.name
+
+    def join_terms(self, terms: Any) -> list[str]:
+        """The printed terms of a sum, each with its sign; the first bare unless negative."""
+        printed: list[str] = []
+        for term in terms_positive_first(terms):
+            negative, bare = signed(term)
+            body = self._print(bare)
+            if negative and isinstance(bare, sp.Add | sp.MatAdd):
+                body = rf"\left({body}\right)"
+            printed.append(f"{'-' if negative else '+' if printed else ''} {body}".strip())
+        return printed
+
+    def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
+        return " ".join(self.join_terms(self._as_ordered_terms(expr, order=order)))
+
+    def _print_MatAdd(self, expr: sp.MatAdd) -> str:
+        return " ".join(self.join_terms(expr.args))
+
+    def _print_MatMul(self, expr: sp.MatMul) -> str:
+        negative, bare = signed(expr)
+        if not isinstance(bare, sp.MatMul):
+            return ("-" if negative else "") + self._print(bare)
+        scalar, factors = bare.as_coeff_matrices()
+        numbers = [] if scalar == 1 else list(sp.Mul.make_args(scalar))
+        parts = [rf"\left({self._print(a)}\right)" if is_sum(a) else self._print(a) for a in (*numbers, *factors)]
+        return ("-" if negative else "") + r" \, ".join(parts)
+
+    def _print_Transpose(self, expr: sp.Transpose) -> str:
+        return self._raised(expr.arg, "T")
+
+    def _print_Inverse(self, expr: sp.Inverse) -> str:
+        return self._raised(expr.arg, "-1")
+
+    def _raised(self, expr: MatrixExpr, exponent: str) -> str:
+        printed = self._print(expr)
+        # rho^star and the like hold a superscript already.
+        bare = isinstance(expr, sp.MatrixSymbol) and "^" not in printed
+        return f"{printed}^{{{exponent}}}" if bare else rf"\left({printed}\right)^{{{exponent}}}"
+
+    def _print_Identity(self, expr: sp.Identity) -> str:
+        return "I"
+
+    def _print_ZeroMatrix(self, expr: sp.ZeroMatrix) -> str:
+        return "0"
+
+    def _print_Trace(self, expr: sp.Trace, exp: Any = None) -> str:
+        return rf"\operatorname{{Tr}}\left[{self._print(expr.arg)}\right]"
+
+    def _print_Jacobian(self, expr: Jacobian) -> str:
+        field, variable = print_jacobian(self, expr)
+        return rf"\frac{{\partial {field}}}{{\partial {variable}}}"
+
+    def _print_Derivative(self, expr: sp.Derivative) -> str:
+        return rf"\frac{{\partial {expr.expr.func.__name__}}}{{\partial {THEORY[expr.variables[0].name][1]}}}"
+
+    def _print_average(self, expr: Average | MatrixAverage) -> str:
+        return print_average(self, expr)
+
+    _print_Average = _print_MatrixAverage = _print_average
+
+    def wrap_average(self, kind: str, label: str, body: str, several: bool) -> str:
+        if kind == CHANNEL:
+            return r"\mathbb{E}" + (f"_{{{label[1:]}}}" if label else "") + rf"\left[{body}\right]"
+        if kind == COORDINATE:
+            return rf"\mathbb{{E}}_{{\nu}}\left[{body}\right]"
+        index = label.replace("l", r"\ell")
+        return rf"\sum_{{{index}}} " + (rf"\left[{body}\right]" if several else body)
+
+    def _print_Function(self, expr: sp.Function, exp: Any = None) -> str:
+        name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
+        if name == "minimum":
+            body = rf"\min_{{X}} \left\{{{arguments[0]}\right\}}"
+        elif name == "gradient":
+            body = rf"\frac{{\partial {arguments[0]}}}{{\partial {arguments[1]}}}"
+        elif name == "change":
+            body = rf"\mathrm{{d}}\,{arguments[0]}"
+        else:
+            shown = {"Sigmoid": "sigmoid", "Softplus": "softplus"}.get(name)
+            if shown is None and name != "softmax":
+                return super()._print_Function(expr, exp)
+            body = rf"\operatorname{{{shown or name}}}\left({', '.join(arguments)}\right)"
+        return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+    def _print_sign(self, expr: sp.sign, exp: Any = None) -> str:
+        body = rf"\operatorname{{sign}}\left({self._print(expr.args[0])}\right)"
+        return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
+
+    def _print_tuple(self, expr: Any) -> str:
+        return rf"\left({', '.join(self._print(e) for e in expr)}\right)"
+
+    _print_Tuple = _print_tuple
+
+    def _print_BlockMatrix(self, expr: sp.BlockMatrix) -> str:
+        return self._print(expr.blocks)
+
+    def show(self, value: Any, stacked: bool = False) -> str:
+        """Print an object of a report, without dollar signs."""
+        if hasattr(value, "expression") and not isinstance(value, sp.Basic):
+            value, stacked = value.expression, True
+        self.stacked = stacked
+        try:
+            return self.doprint(value)
+        finally:
+            self.stacked = False
+
+
+def parameter_symbol(name: str) -> str:
+    """A parameter's symbol; one whose letter means something else in the theory is set in typewriter."""
+    taken = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
+    symbol = (rf"\{name}" if name in GREEK else name) if len(name) == 1 or name in GREEK else ""
+    if name != "alpha" and (not symbol or symbol in taken):
+        return rf"\mathtt{{{_escaped(name)}}}"
+    return symbol
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+def document(model: Model, structure: Structure | None = None) -> str:
+    """The derivation of a model as a complete LaTeX document.
+
+    Args:
+        structure: default, the model's own.
+
+    Raises:
+        ModelError: the model is not well posed at the structure.
+    """
+    content = report(model, structure)
+    printer, ruler = LatexPrinter(content.names), TextPrinter(content.names)
+    title = _escaped(content.title)
+    lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
+    for section in content.sections:
+        lines += ["", rf"\section*{{{_escaped(section.title)}}}"]
+        pending: list[Relation] = []
+        for item in section.items:
+            if isinstance(item, Relation):
+                pending.append(item)
+                continue
+            lines += _display(pending, printer, ruler)
+            pending = []
+            lines += ["", _words(item, printer)] if isinstance(item, Words) else _table(item, printer)
+        lines += _display(pending, printer, ruler)
+    return "\n".join([*lines, r"\end{document}"]) + "\n"
+
+
+def _words(item: Words, printer: LatexPrinter) -> str:
+    pieces = item.text.split("{}")
+    text = _prose(pieces[0])
+    for piece, value in zip(pieces[1:], item.objects, strict=True):
+        text += (_prose(value) if isinstance(value, str) else f"${printer.show(value)}$") + _prose(piece)
+    return text
+
+
+def _prose(text: str) -> str:
+    """Words with the letters of the theory in mathematics mode: L = 2, (l, k), s x t, X^T and the like."""
+    pieces, position = [], 0
+    for found in _MATHEMATICS.finditer(text):
+        formula = re.sub(r"\bl\b", r"\\ell", found[0]).replace(" x ", r" \times ").replace("inf", r"\infty")
+        pieces += [_escaped(text[position : found.start()]), f"${formula}$"]
+        position = found.end()
+    return "".join([*pieces, _escaped(text[position:])])
+
+
+_LETTER = r"(?<![\w'.-])[LstKVHXYhdclk](?![\w'-])"
+_MATHEMATICS = re.compile(
+    rf"c = \(l, k\)|\((?:-inf|\d[\d.]*), \S+[\])]|\[\d[\d.]*, \S+[\])]|n/d|L = s = K = 1"
+    rf"|{_LETTER}(?:\^T| = \d+| x (?:[Lst]|1)\b)?"
+)
+
+
+def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """One align* for consecutive relations; notes in words at the right or below, long sums over several lines."""
+    if not relations:
+        return []
+    rows: list[str] = []
+    for relation in relations:
+        sign = {">": r"\succ"}.get(relation.sign, relation.sign)
+        left = printer.show(relation.left, relation.stacked)
+        parts = _broken(relation, printer, ruler)
+        rows.append(f"{left} &{sign} {parts[0]}")
+        rows += [rf"&\quad {part}" for part in parts[1:]]
+        if relation.note:
+            width = len(ruler.show(relation.left)) + _width(relation.right, ruler) if len(parts) == 1 else LINE
+            note = rf"\text{{\small ({_escaped(relation.note)})}}"
+            if width + len(relation.note) <= LINE:
+                rows[-1] += rf" \qquad {note}"
+            else:
+                rows.append(rf"&\qquad {note}")
+    return [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
+
+
+def _width(value: Any, ruler: TextPrinter) -> int:
+    if isinstance(value, sp.MatrixBase | sp.BlockMatrix):
+        blocks = value.blocks if isinstance(value, sp.BlockMatrix) else value
+        return max(sum(len(ruler.show(e)) + 3 for e in blocks.row(i)) for i in range(blocks.rows))
+    return len(ruler.show(value))
+
+
+def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """The right side as lines that fit, broken between the terms of its sum."""
+    value = relation.right
+    room = LINE - len(ruler.show(relation.left))
+    if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
+        return [printer.show(value, relation.stacked)]
+    terms = value.args if isinstance(value, sp.MatAdd) else value.as_ordered_terms()
+    printer.stacked = relation.stacked
+    printed = printer.join_terms(terms)
+    printer.stacked = False
+    lengths = [len(ruler.show(term)) + 3 for term in terms_positive_first(terms)]
+    lines, used = [printed[0]], lengths[0]
+    for text, length in zip(printed[1:], lengths[1:], strict=True):
+        if used + length > room:
+            lines.append(text)
+            used = length
+        else:
+            lines[-1] += f" {text}"
+            used += length
+    return lines
+
+
+def _table(table: Table, printer: LatexPrinter) -> list[str]:
+    def cell(value: Any) -> str:
+        if isinstance(value, str):
+            return _prose(value)
+        return f"${printer.show(value)}$"
+
+    printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
+    columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")
+    rows = [" & ".join(cell(value) for value in row) + r" \\" for row in table.rows]
+    head = " & ".join(rf"\textit{{{_escaped(name)}}}" for name in table.head) + r" \\ \hline"
+    printer._settings |= {"fold_short_frac": None, "mat_str": None}
+    return ["", r"\medskip", rf"\begin{{tabular}}{{{columns}}}", head, *rows, r"\end{tabular}", r"\medskip", ""]

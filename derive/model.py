@@ -1,0 +1,374 @@
+"""A sequence multi-index model as its author writes it, and the same at a given structure.
+
+`Model` is the family (any L, s, t, K it admits); `Model.at(structure)` is a `ModelAt`, in which the loss is a SymPy
+expression of finitely many symbols. A model holds physics only (theory.md section 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy as sp
+
+from .errors import ModelError
+from .language import exact, token_weight
+from .parameters import (
+    STRUCTURAL,
+    DiscreteNoise,
+    GaussianNoise,
+    Parameter,
+    Start,
+    Structural,
+    Structure,
+    as_parameter,
+)
+from .regulariser import Regulariser, Ridge
+from .tokens import Tokens, unstructured_tokens
+
+DEFAULT_STARTS = {
+    "semantic": Start(teacher="3/5"),
+    "positional": Start(encodings="2/5"),
+    "mixed": Start(teacher="1/2", encodings="2/5"),
+    "uninformed": Start(noise="3/5"),
+}
+
+
+@dataclass(frozen=True)
+class ModelAt:
+    """A model at one structure: symbols and expressions, ready to be derived and generated.
+
+    Attributes:
+        X, Y: symbol matrices of the student's and the teacher's fields, L x s and L x t. The metric's fields h use X.
+        noise: name -> (symbol, GaussianNoise or DiscreteNoise with expressions resolved).
+        labels: cluster label symbols k_l.
+        loss, metric: expressions in X, Y, noise, labels, rho_l and parameters; metric and baseline may be None.
+        baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
+        law: nested tuples of expressions in parameters, see `Tokens`.
+        loss_kinks, metric_kinks: expressions, each affine in one integration variable, at whose zero the integrand
+            is not smooth.
+    """
+
+    name: str
+    structure: Structure
+    parameters: Mapping[str, Parameter]
+    X: sp.Matrix
+    Y: sp.Matrix
+    noise: Mapping[str, tuple[sp.Symbol, GaussianNoise | DiscreteNoise]]
+    labels: tuple[sp.Symbol, ...]
+    loss: sp.Expr
+    metric: sp.Expr | None
+    baseline: tuple[sp.Expr, sp.Matrix] | None
+    law: Mapping[str, Any]
+    regulariser: Regulariser
+    loss_kinks: tuple[sp.Expr, ...]
+    metric_kinks: tuple[sp.Expr, ...]
+
+    def parameter_symbols(self) -> list[sp.Symbol]:
+        """All scalar symbols of the parameters, in the order of declaration, rows first."""
+        flat: list[sp.Symbol] = []
+        for parameter in self.parameters.values():
+            flat.extend(_flatten(parameter.symbols(self.structure)))
+        return flat
+
+    def digest(self) -> str:
+        """Identity of the physics a solver is generated from: symbols, loss, law's form, regulariser (hex, 16)."""
+        parts = [
+            self.name,
+            self.structure.key,
+            [(p.name, p.shape(self.structure)) for p in self.parameters.values()],
+            sp.srepr(self.loss),
+            sp.srepr(self.metric),
+            sp.srepr(self.baseline[0]) if self.baseline else None,
+            [(n, str(s), repr(law)) for n, (s, law) in self.noise.items()],
+            repr(self.law),
+            self.regulariser.identity(),
+            [sp.srepr(e) for e in (*self.loss_kinks, *self.metric_kinks)],
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _flatten(value: Any) -> list[Any]:
+    if isinstance(value, sp.MatrixBase):
+        return list(value)
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _flatten(item)]
+    return [value]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A sequence multi-index model: loss, law of the tokens, noise, regulariser; beside them metric and starts.
+
+    Made by the decorator `model`. The loss function takes X (L x s) and Y (L x t) as SymPy matrices, the noise by
+    name, `k` (tuple of labels) if it wants them, and parameters as keywords whose defaults are numbers, arrays or
+    `Parameter`s.
+
+    Raises:
+        ModelError: on construction, when a field does not fit; the sentence names it.
+    """
+
+    name: str
+    loss: Callable[..., Any]
+    sizes: Mapping[str, int | Structural]
+    law: Callable[..., Tokens] = unstructured_tokens
+    regulariser: Regulariser = field(default_factory=Ridge)
+    noise: Mapping[str, GaussianNoise | DiscreteNoise] = field(default_factory=dict)
+    metric: Callable[..., Any] | None = None
+    baseline: Callable[..., Any] | None = None
+    starts: Mapping[str, Start] = field(default_factory=lambda: dict(DEFAULT_STARTS))
+    loss_kinks: Callable[..., Any] | None = None
+    metric_kinks: Callable[..., Any] | None = None
+    summary: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if set(self.sizes) != set(STRUCTURAL):
+            raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
+        for start, value in self.starts.items():
+            if not isinstance(value, Start):
+                raise ModelError(f"model {self.name}: start {start!r} must be a Start, not {type(value).__name__}")
+        for name, law in self.noise.items():
+            if not isinstance(law, GaussianNoise | DiscreteNoise):
+                raise ModelError(f"model {self.name}: noise {name!r} must be GaussianNoise or DiscreteNoise")
+        if not isinstance(self.regulariser, Regulariser):
+            raise ModelError(f"model {self.name}: regulariser must be a Regulariser such as Ridge()")
+        self.at()
+
+    def default_structure(self) -> Structure:
+        return Structure(**{n: v.default if isinstance(v, Structural) else v for n, v in self.sizes.items()})
+
+    def structure(self, **sizes: int) -> Structure:
+        """The structure with some free sizes changed.
+
+        Raises:
+            ModelError: a size is fixed by the model, or out of its bounds.
+        """
+        for name, value in sizes.items():
+            spec = self.sizes.get(name)
+            if spec is None:
+                raise ModelError(f"unknown size {name!r}; known are {', '.join(STRUCTURAL)}")
+            if not isinstance(spec, Structural):
+                if value != spec:
+                    raise ModelError(f"{name} of model {self.name} is fixed at {spec}, got {value}")
+                continue
+            high = spec.high if spec.high is not None else float("inf")
+            if not isinstance(value, int) or not spec.low <= value <= high:
+                raise ModelError(f"{name} = {value!r}: model {self.name} allows whole numbers in [{spec.low}, {high}]")
+        return self.default_structure().replace(**sizes)
+
+    def at(self, structure: Structure | None = None) -> ModelAt:
+        """The model at a structure (default: its own), checked.
+
+        Raises:
+            ModelError: the loss, metric, law or noise is not well posed there.
+        """
+        structure = structure or self.default_structure()
+        builder = _Builder(self, structure)
+        return builder.build()
+
+
+class _Builder:
+    """Calls a model's functions with symbols and checks what comes back."""
+
+    def __init__(self, model: Model, structure: Structure) -> None:
+        self.model, self.structure = model, structure
+        self.parameters: dict[str, Parameter] = {}
+        tokens, students, teachers = structure.tokens, structure.student_rank, structure.teacher_rank
+        self.X = sp.Matrix(tokens, students, lambda l, a: sp.Symbol(f"x_{l}_{a}", real=True))
+        self.Y = sp.Matrix(tokens, teachers, lambda l, b: sp.Symbol(f"y_{l}_{b}", real=True))
+        self.k = tuple(sp.Symbol(f"k_{l}", integer=True, nonnegative=True) for l in range(tokens))
+        self.u = {name: sp.Symbol(f"u_{name}", real=True) for name in model.noise}
+
+    def build(self) -> ModelAt:
+        model, structure = self.model, self.structure
+        law_arrays = self._law()
+        loss = self._scalar(self.call("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
+        if not loss.has(*self.X):
+            raise ModelError(f"model {model.name}: the loss does not depend on X, so nothing can be learned")
+        metric = baseline = None
+        if model.metric is not None:
+            metric = self._scalar(self.call("metric", model.metric, h=self.X, Y=self.Y, **self.u), "metric")
+        if model.baseline is not None:
+            B = sp.Matrix(structure.tokens, structure.tokens, lambda i, j: sp.Symbol(f"B_{i}_{j}", real=True))
+            expression = self._scalar(
+                self.call("baseline", model.baseline, B=B, Y=self.Y, **self.u), "baseline", extra=set(B)
+            )
+            if any(sp.diff(expression, a, b, c) != 0 for a in B for b in B for c in B):
+                raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
+            baseline = (expression, B)
+        noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
+        parameters = {**self.parameters, **model.regulariser.parameters(structure)}
+        overlap = set(self.parameters) & set(model.regulariser.parameters(structure))
+        if overlap:
+            raise ModelError(f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's")
+        return ModelAt(
+            name=model.name,
+            structure=structure,
+            parameters=parameters,
+            X=self.X,
+            Y=self.Y,
+            noise=noise,
+            labels=self.k,
+            loss=loss,
+            metric=metric,
+            baseline=baseline,
+            law=law_arrays,
+            regulariser=model.regulariser,
+            loss_kinks=self._kinks("loss_kinks", model.loss_kinks, "X"),
+            metric_kinks=self._kinks("metric_kinks", model.metric_kinks, "h"),
+        )
+
+    def call(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
+        """Call one of the model's functions with the symbols its signature asks for."""
+        arguments: dict[str, Any] = {}
+        for name, spec in inspect.signature(function).parameters.items():
+            if name == "structure":
+                arguments[name] = self.structure
+            elif name == "k":
+                arguments[name] = self.k
+            elif name in fields:
+                arguments[name] = fields[name]
+            elif spec.default is not inspect.Parameter.empty:
+                known = self.parameters.setdefault(name, as_parameter(name, spec.default))
+                arguments[name] = known.symbols(self.structure)
+            elif name in self.parameters:
+                arguments[name] = self.parameters[name].symbols(self.structure)
+            else:
+                raise ModelError(
+                    f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
+                    f"{', '.join([*fields, 'k'])} nor a parameter with a default"
+                )
+        try:
+            return function(**arguments)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"model {self.model.name}: {field_name} failed at {self.structure.key}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _law(self) -> dict[str, Any]:
+        tokens = self.call("law", self.model.law)
+        if not isinstance(tokens, Tokens):
+            raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
+        arrays = tokens.arrays()
+        structure = self.structure
+        contexts = structure.tokens * structure.clusters
+        atoms = len(arrays["weights"])
+        size = contexts + structure.teacher_rank
+        expected = {
+            "covariance": (atoms, contexts),
+            "gram": (atoms, size, size),
+            "labels": (structure.clusters**structure.tokens,),
+            "teacher_means": (contexts, structure.teacher_rank),
+        }
+        for name, shape in expected.items():
+            if _shape(arrays[name]) != shape:
+                raise ModelError(
+                    f"model {self.model.name}: law.{name} has shape {_shape(arrays[name])}, expected {shape}"
+                )
+        for name, value in arrays.items():
+            self._known(set().union(*(e.free_symbols for e in _flatten(value))), f"law.{name}", fields=set())
+        return arrays
+
+    def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
+        if isinstance(law, GaussianNoise):
+            variance = exact(law.variance)
+            names = {str(s): s for s in (leaf for p in self.parameters.values() for leaf in _flatten(p.symbols(self.structure)))}
+            variance = variance.xreplace({s: names[str(s)] for s in variance.free_symbols if str(s) in names})
+            self._known(variance.free_symbols, f"noise {name}: variance", fields=set())
+            return GaussianNoise(variance)
+        probabilities = law.probabilities
+        if callable(probabilities):
+            probabilities = self.call(f"noise {name}", probabilities, Y=self.Y)
+        probabilities = exact(probabilities)
+        values = exact(law.values)
+        if len(values) != len(probabilities):
+            raise ModelError(
+                f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
+            )
+        if sp.simplify(sp.Add(*probabilities)) != 1:
+            raise ModelError(f"model {self.model.name}: noise {name}: probabilities add up to {sp.Add(*probabilities)}")
+        return DiscreteNoise(values, probabilities)
+
+    def _kinks(self, field_name: str, function: Callable[..., Any] | None, student: str) -> tuple[sp.Expr, ...]:
+        if function is None:
+            return ()
+        kinks = self.call(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
+        kinks = tuple(exact(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
+        variables = {*self.X, *self.Y, *self.u.values()}
+        for kink in kinks:
+            inside = kink.free_symbols & variables
+            if len(inside) != 1 or sp.diff(kink, next(iter(inside)), 2) != 0:
+                raise ModelError(
+                    f"model {self.model.name}: {field_name}: {kink} must be affine in exactly one integration variable"
+                )
+        return kinks
+
+    def _scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
+        if isinstance(value, sp.MatrixBase):
+            if value.shape != (1, 1):
+                raise ModelError(f"model {self.model.name}: {field_name} is a {value.shape} matrix, expected a number")
+            value = value[0, 0]
+        try:
+            value = exact(value)
+        except (TypeError, sp.SympifyError) as error:
+            raise ModelError(f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression") from error
+        self._known(value.free_symbols - extra, field_name, fields={*self.X, *self.Y, *self.k, *self.u.values()})
+        return value
+
+    def _known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+        parameters = {s for p in self.parameters.values() for s in _flatten(p.symbols(self.structure))}
+        weights = {token_weight(l) for l in range(self.structure.tokens)}
+        unknown = used - parameters - weights - fields
+        if unknown:
+            listed = ", ".join(sorted(str(s) for s in unknown))
+            raise ModelError(
+                f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter; "
+                f"parameters come from the signature and are {', '.join(self.parameters) or 'none'}"
+            )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape: list[int] = []
+    while isinstance(value, tuple):
+        shape.append(len(value))
+        value = value[0] if value else 0
+    return tuple(shape)
+
+
+def model(
+    *,
+    tokens: int | Structural = 1,
+    student: int | Structural = 1,
+    teacher: int | Structural = 1,
+    clusters: int | Structural = 1,
+    name: str | None = None,
+    **fields: Any,
+) -> Callable[[Callable[..., Any]], Model]:
+    """Decorator that makes a `Model` of a loss function; the docstring's first line is the summary.
+
+    Args:
+        tokens, student, teacher, clusters: L, s, t, K; an int fixes the size, `structural(n)` lets the user set it.
+        name: default, the function's name.
+        fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
+    """
+
+    def decorate(loss: Callable[..., Any]) -> Model:
+        lines = [line.strip() for line in (inspect.getdoc(loss) or "").splitlines()]
+        sources = [line.removeprefix("Source:").strip() for line in lines if line.startswith("Source:")]
+        return Model(
+            name=name or loss.__name__,
+            loss=loss,
+            sizes={"tokens": tokens, "student_rank": student, "teacher_rank": teacher, "clusters": clusters},
+            summary=fields.pop("summary", lines[0] if lines else ""),
+            source=fields.pop("source", sources[0] if sources else ""),
+            **fields,
+        )
+
+    return decorate

@@ -1,0 +1,54 @@
+"""Tied low-rank dot-product attention on the mixed positional-semantic target."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import Matrix, half_square, rho, softmax, square
+from ..model import model
+from ..parameters import Parameter, Structure, structural
+from ..tokens import isotropic_tokens
+
+
+def positional_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """The fixed matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
+    count = structure.tokens
+    off = sp.Rational(2, 5) / (count - 1)
+    return tuple(tuple(sp.Rational(3, 5) if i == j else off for j in range(count)) for i in range(count))
+
+
+def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+    """T(Y) of eq. (15-16): teacher attention mixed with the positional matrix A."""
+    return (1 - omega) * softmax(Y @ Y.T) + omega * Matrix(A)
+
+
+def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+    """Test error a token: (1/L) Tr[(T(Y) - S(h)) rho (T(Y) - S(h))^T]."""
+    return square(target(Y, omega, A) - softmax(h @ h.T), weight=rho) / h.shape[0]
+
+
+def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+    """The same error of a linear layer that mixes the tokens with a constant matrix B (R5.1)."""
+    return square(target(Y, omega, A) - B, weight=rho) / B.shape[0]
+
+
+@model(
+    tokens=structural(2, low=2),
+    student=structural(1),
+    teacher=structural(1),
+    law=isotropic_tokens,
+    metric=metric,
+    baseline=baseline,
+)
+def dot_product_attention(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    *,
+    omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
+    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+) -> sp.Expr:
+    """Tied low-rank attention softmax(X X^T) learns (1-omega) softmax(Y Y^T) + omega A.
+
+    Source: arXiv 2402.03902, eq. 1-3 and 15-16
+    """
+    return half_square(target(Y, omega, A) - softmax(X @ X.T), weight=rho)

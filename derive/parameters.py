@@ -1,0 +1,159 @@
+"""Named parameters of a model, and the structural sizes that decide which solver is generated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy as sp
+
+from .errors import ModelError
+from .language import exact
+
+STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
+_SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
+_RESERVED = {"alpha", "lambda", *STRUCTURAL}
+
+
+@dataclass(frozen=True)
+class Structure:
+    """L tokens, s student columns, t teacher columns, K clusters a token."""
+
+    tokens: int
+    student_rank: int
+    teacher_rank: int
+    clusters: int = 1
+
+    def __post_init__(self) -> None:
+        for name in STRUCTURAL:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}: allowed are whole numbers from 1")
+
+    @property
+    def key(self) -> str:
+        """Folder name of the generated solver, as l2_s1_t1_k1."""
+        return "_".join(f"{_SHORT[name]}{getattr(self, name)}" for name in STRUCTURAL)
+
+    def replace(self, **changes: int) -> Structure:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Structural:
+    """A structural size that the user may set, with its default and bounds."""
+
+    default: int
+    low: int = 1
+    high: int | None = None
+
+
+def structural(default: int, low: int = 1, high: int | None = None) -> Structural:
+    """Mark a structural size of a model as free: `@model(tokens=structural(2))`."""
+    return Structural(default, low, high)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A named number or array that a model depends on; changing it never regenerates a solver.
+
+    Args:
+        default: a number, a nested list, or a function of the Structure that returns one of these.
+        low, high: range allowed for every entry; open_low, open_high exclude the end.
+        doc: a few words for the catalogue.
+    """
+
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    open_high: bool = False
+    doc: str = ""
+    name: str = ""
+
+    def named(self, name: str) -> Parameter:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
+            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; not {sorted(_RESERVED)})")
+        return replace(self, name=name)
+
+    def value(self, structure: Structure) -> Any:
+        """The default as exact SymPy number or nested tuple."""
+        default = self.default(structure) if isinstance(self.default, Callable) else self.default
+        return exact(default)
+
+    def shape(self, structure: Structure) -> tuple[int, ...]:
+        value, shape = self.value(structure), []
+        while isinstance(value, tuple):
+            shape.append(len(value))
+            value = value[0]
+        return tuple(shape)
+
+    def symbols(self, structure: Structure) -> Any:
+        """What the model function receives: a Symbol, a nested tuple of them, or for two axes a Matrix."""
+        shape = self.shape(structure)
+
+        def build(prefix: str, rest: tuple[int, ...]) -> Any:
+            if not rest:
+                return sp.Symbol(prefix, real=True)
+            return tuple(build(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
+
+        built = build(self.name, shape)
+        return sp.Matrix(built) if len(shape) == 2 else built
+
+    @property
+    def allowed(self) -> str:
+        """The range in interval notation."""
+        left = "(" if self.open_low or self.low is None else "["
+        right = ")" if self.open_high or self.high is None else "]"
+        low = "-inf" if self.low is None else f"{self.low:g}"
+        high = "inf" if self.high is None else f"{self.high:g}"
+        return f"{left}{low}, {high}{right}"
+
+
+def as_parameter(name: str, default: Any) -> Parameter:
+    """A signature's default as a Parameter; plain numbers and arrays get an unlimited range."""
+    parameter = default if isinstance(default, Parameter) else Parameter(default)
+    return parameter.named(name)
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """A coordinate of u: normal, mean zero, with a variance that may depend on parameters.
+
+    Args:
+        variance: an expression in parameter names, or a number.
+    """
+
+    variance: Any
+
+
+@dataclass(frozen=True)
+class DiscreteNoise:
+    """A coordinate of u with finitely many values; their probabilities may depend on Y and on parameters.
+
+    Args:
+        values: the values.
+        probabilities: numbers, or a function of (Y, **parameters) that returns one expression a value.
+    """
+
+    values: tuple[Any, ...]
+    probabilities: Any
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an iteration starts: weights w_i = teacher . pi_i + encodings . tau_i + noise, and a scale for V.
+
+    Args:
+        teacher: coefficient of the teacher's rows, s x t; a number goes on the diagonal (column a learns row a).
+        encodings: coefficient of the mean coordinates tau, s x L; a number is that of token 1 in the last column.
+        noise: standard deviation of an independent part, one for all columns.
+        susceptibility: V_c = susceptibility * rho_c on the diagonal.
+    """
+
+    teacher: Any = 0
+    encodings: Any = 0
+    noise: Any = field(default="1/5")
+    susceptibility: Any = 20

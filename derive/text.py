@@ -1,0 +1,854 @@
+"""A derivation as plain text: what it says (`report`, shared with latex.py) and how a terminal shows it.
+
+Every formula is printed from the SymPy object that the generator uses; only words stand here.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.printing.str import StrPrinter
+
+from .averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
+from .free_entropy import FreeEntropy, free_entropy
+from .language import SoftmaxEntry, token_weight
+from .model import Model, ModelAt
+from .parameters import GaussianNoise, Structure
+from .regulariser import Regulariser
+from .saddle_point import SaddlePoint, saddle_point
+from .stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
+
+WIDTH = 100
+
+
+# --- what a derivation says -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Relation:
+    """left `sign` right, then words. Stacked: the symbols are those of all tokens of a sentence, without an index."""
+
+    left: Any
+    right: Any
+    note: str = ""
+    sign: str = "="
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class Words:
+    """A sentence; each {} is replaced by the printed object of `objects`."""
+
+    text: str
+    objects: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; a cell is a string or a SymPy object."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of the report."""
+
+    title: str
+    items: tuple[Relation | Words | Table, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All sections, and the model's own symbols: symbol -> (stem, indices), indices counted from 1."""
+
+    title: str
+    sections: tuple[Section, ...]
+    names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]
+
+
+_THEORY_SECTIONS: dict[str, tuple[Section, ...]] = {}
+
+
+def _theory(regulariser: Regulariser) -> tuple[Section, ...]:
+    """The sections that no loss and no structure changes, derived once a regulariser."""
+    if regulariser.identity() not in _THEORY_SECTIONS:
+        _THEORY_SECTIONS[regulariser.identity()] = _derived_sections(regulariser)
+    return _THEORY_SECTIONS[regulariser.identity()]
+
+
+def _derived_sections(regulariser: Regulariser) -> tuple[Section, ...]:
+    phi = free_entropy(regulariser=regulariser)
+    saddle = saddle_point(phi)
+    short: dict[MatrixExpr, MatrixExpr] = {replicon(phi).response: phi.symbols.R}
+    return (
+        _order_parameter_section(phi.symbols),
+        _free_entropy_section(phi, regulariser, short),
+        _saddle_section(saddle, short),
+        _observable_section(saddle, short),
+        _stability_section(phi, saddle, regulariser, short),
+    )
+
+
+def report(model: Model, structure: Structure | None = None) -> Report:
+    """The derivation of a model at a structure (default: its own).
+
+    Raises:
+        ModelError: the model is not well posed at the structure.
+    """
+    at = model.at(structure)
+    return Report(
+        title=model.name,
+        sections=(
+            _model_section(model, at),
+            _fields_section(at),
+            _parameter_section(at),
+            _law_section(at),
+            *_theory(model.regulariser),
+        ),
+        names=_names(at),
+    )
+
+
+def _model_section(model: Model, at: ModelAt) -> Section:
+    sizes = at.structure
+    return Section(
+        "Model",
+        (
+            Words(model.summary or "No summary was given."),
+            Words(f"Source: {model.source}" if model.source else "No source was given."),
+            Words(
+                f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
+                f"t = {sizes.teacher_rank} (columns of the teacher's), K = {sizes.clusters} (clusters a token)."
+            ),
+        ),
+    )
+
+
+def _fields_section(at: ModelAt) -> Section:
+    sizes = at.structure
+    items: list[Relation | Words | Table] = [
+        Words(
+            "Local fields of the student ({} x {}) and of the teacher ({} x {}), one row a token:",
+            (sp.Symbol("L"), sp.Symbol("s"), sp.Symbol("L"), sp.Symbol("t")),
+        ),
+        Relation(sp.Symbol("fields_X"), at.X),
+        Relation(sp.Symbol("fields_Y"), at.Y),
+    ]
+    for symbol, law in at.noise.values():
+        if isinstance(law, GaussianNoise):
+            items.append(Words("Noise {} is Gaussian with mean 0 and variance {}.", (symbol, law.variance)))
+        else:
+            chances = tuple(zip(law.values, law.probabilities, strict=True))
+            items += [Words("Noise {} is discrete:", (symbol,)), Table(("value", "probability"), chances)]
+    if sizes.clusters > 1:
+        items.append(Words("Cluster labels: {}.", (sp.Tuple(*at.labels),)))
+    baseline = at.baseline[0] if at.baseline else None
+    fresh = dict(zip(at.X, _fresh(at), strict=True))
+    metric = at.metric.xreplace(fresh) if at.metric is not None else None
+    parts = {"loss": at.loss, "metric": metric, "baseline": baseline}
+    rows, parts = _named_softmax({name: e for name, e in parts.items() if e is not None})
+    if rows:
+        items.append(
+            Words(
+                "Rows of softmax, entry {} of row {} written {}:",
+                (sp.Symbol("j"), sp.Symbol("n"), sp.Symbol("softmax_n_j")),
+            )
+        )
+        items += [Relation(sp.Symbol(f"softmax_{n}"), sp.Function("softmax")(*logits)) for n, logits in rows]
+    items.append(Relation(sp.Symbol("loss"), parts["loss"], "the loss of one sentence"))
+    if "metric" in parts:
+        items.append(
+            Relation(
+                sp.Symbol("metric"),
+                parts["metric"],
+                "the test error of one sentence, h the student's fields of a fresh one",
+            )
+        )
+    if "baseline" in parts:
+        items.append(Relation(sp.Symbol("baseline"), parts["baseline"], "the error of a constant prediction matrix"))
+    metric_kinks = tuple(kink.xreplace(fresh) for kink in at.metric_kinks)
+    for name, kinks in (("loss", at.loss_kinks), ("metric", metric_kinks)):
+        if kinks:
+            items.append(Words(f"The {name} is not smooth where one of these vanishes: {{}}.", (sp.Tuple(*kinks),)))
+    return Section("Fields and loss", tuple(items))
+
+
+def _fresh(at: ModelAt) -> sp.Matrix:
+    """Symbols h of the student's fields in the metric, L x s, which at.metric writes like those of the loss."""
+    return sp.Matrix(*at.X.shape, lambda l, a: sp.Symbol(f"h_{l}_{a}", real=True))
+
+
+def _named_softmax(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.Expr, ...]]], dict[str, sp.Expr]]:
+    """Replace softmax entries, innermost first, by symbols softmax_<row>_<entry>, rows and entries from 1."""
+    rows: list[tuple[int, tuple[sp.Expr, ...]]] = []
+    while True:
+        entries = set().union(*[e.atoms(SoftmaxEntry) for e in parts.values()])
+        entries = {e for e in entries if not any(z.has(SoftmaxEntry) for z in e.args[1:])}
+        if not entries:
+            return rows, parts
+        replacement = {}
+        for logits in sorted({e.args[1:] for e in entries}, key=lambda z: [sp.default_sort_key(a) for a in z]):
+            number = len(rows) + 1
+            rows.append((number, logits))
+            for j in range(len(logits)):
+                name = sp.Symbol(f"softmax_{number}_{j + 1}", real=True)
+                replacement[SoftmaxEntry(sp.Integer(j), *logits)] = name
+        parts = {name: e.xreplace(replacement) for name, e in parts.items()}
+
+
+def _parameter_section(at: ModelAt) -> Section:
+    rows: list[tuple[Any, ...]] = [("alpha", sp.Symbol("alpha"), "none", "(0, inf)", "samples a dimension, n/d")]
+    for parameter in at.parameters.values():
+        value = parameter.value(at.structure)
+        while isinstance(value, tuple) and len(value) == 1:
+            value = value[0]
+        shape = parameter.shape(at.structure)
+        default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
+        rows.append((parameter.name, _entry_symbol(parameter.name), default, parameter.allowed, parameter.doc))
+    return Section("Parameters", (Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows)),))
+
+
+def _entry_symbol(name: str) -> sp.Symbol:
+    """The symbol that stands for a parameter, or a general entry of it, in a table."""
+    return sp.Symbol(f"entry {name}")
+
+
+def _law_section(at: ModelAt) -> Section:
+    sizes, law = at.structure, at.law
+    clusters, teachers = sizes.clusters, sizes.teacher_rank
+    contexts = [(l, k) for l in range(sizes.tokens) for k in range(clusters)]
+    order = ", ".join(f"({l + 1},{k + 1})" if clusters > 1 else f"{l + 1}" for l, k in contexts)
+    what = "Contexts c = (token, cluster)" if clusters > 1 else "Contexts c are the tokens"
+    z = sp.Matrix(
+        [[*[_indexed("tau", n) for n in range(len(contexts))], *[_indexed("pi", b) for b in range(teachers)]]]
+    )
+    items: list[Relation | Words | Table] = [
+        Words(
+            f"{what}, in the order {order}. One coordinate of the common eigenbasis carries the eigenvalue {{}} of "
+            "each covariance, the mean coordinate {} with the positional encoding, and the teacher's row {}.",
+            (sp.Symbol("gamma"), sp.Symbol("tau"), sp.Symbol("pi")),
+        ),
+        Relation(sp.Symbol("z_vector"), z),
+    ]
+    for weight, covariance, gram in zip(law["weights"], law["covariance"], law["gram"], strict=True):
+        items += [
+            Words("Spectral atom of weight {}:", (weight,)),
+            Relation(sp.Symbol("gamma_vector"), sp.Matrix([covariance])),
+            Relation(sp.Symbol("gram"), sp.Matrix(gram)),
+        ]
+    if clusters > 1:
+        items.append(Words("Joint law of the labels, last label fastest: {}.", (sp.Tuple(*law["labels"]),)))
+    items.append(Relation(sp.Symbol("teacher_means"), sp.Matrix(law["teacher_means"])))
+    first = len(contexts)
+    for n, (token, cluster) in enumerate(contexts):
+        weighted = list(zip(law["weights"], law["covariance"], law["gram"], strict=True))
+        trace = sp.Add(*[weight * covariance[n] for weight, covariance, _ in weighted])
+        rho_star = sum(
+            (weight * covariance[n] * sp.Matrix(gram)[first:, first:] for weight, covariance, gram in weighted),
+            sp.zeros(teachers, teachers),
+        )
+        note = f"cluster {cluster + 1}" if clusters > 1 else ""
+        items.append(Relation(token_weight(token), trace, note))
+        items.append(Relation(sp.Symbol(f"rhostar_{n}"), rho_star[0, 0] if teachers == 1 else rho_star, note))
+    return Section("Law of the tokens", tuple(items))
+
+
+def _indexed(stem: str, position: int) -> sp.Symbol:
+    return sp.Symbol(f"{stem}_{position}")
+
+
+def _order_parameter_section(p: Symbols) -> Section:
+    meaning = {
+        p.q: "covariance of the student's fields of context c",
+        p.V: "variance: the susceptibility of the estimate",
+        p.m: "overlap with the mean and the positional encoding",
+        p.theta: "covariance of the student's with the teacher's fields",
+    }
+    partners = dict(zip(p.overlaps, p.conjugates, strict=True))
+    rows = tuple((a, _shape(a), partners[a], words) for a, words in meaning.items())
+    return Section(
+        "Order parameters",
+        (
+            Table(("overlap", "shape", "conjugate", "meaning"), rows),
+            Words(
+                "Given by the law of the tokens: {} ({}) and {} ({}), the covariance and mean of the teacher's fields.",
+                (p.rho_star, _shape(p.rho_star), p.m_star, _shape(p.m_star)),
+            ),
+            Words(
+                "{} is the average over one coordinate, {} that over a sentence and its noise restricted to context "
+                "c = (l, k), where token l has label k; a quantity of token l with an index c is that of its context.",
+                (sp.Symbol("mean_coordinate"), sp.Symbol("mean_context")),
+            ),
+        ),
+    )
+
+
+def _shape(matrix: MatrixExpr) -> str:
+    return " x ".join(str(n) for n in matrix.shape)
+
+
+def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+    p = phi.symbols
+    step = sp.MatrixSymbol("x", p.s, 1) - p.omega
+    field = sp.MatMul(p.V.inv(), step)
+    local = sp.Add(*[term for term in p.proximal_objective.args if term != p.loss]).xreplace({p.step: step})
+    composites = [Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.composites.items()]
+    return Section(
+        "Free entropy",
+        (
+            Relation(sp.Symbol("Phi"), phi.expression.xreplace(short), "extremised over all overlaps and conjugates"),
+            *composites,
+            *[Relation(named, value) for value, named in short.items()],
+            *_strengths(phi, regulariser),
+            Relation(
+                p.moreau,
+                sp.Function("minimum")(Average(TOKENS, local) + p.loss),
+                "Moreau envelope; the global minimum over the fields X is the proximal point",
+            ),
+            Relation(p.g, field, "at the proximal point"),
+            Relation(sp.Function("gradient")(p.moreau, p.omega), envelope_gradient(p.omega, p), "envelope theorem"),
+            Relation(sp.Function("gradient")(p.moreau, p.V), envelope_gradient(p.V, p), "envelope theorem"),
+        ),
+    )
+
+
+def _strengths(phi: FreeEntropy, regulariser: Regulariser) -> list[Words]:
+    """What Lambda is, where the regulariser's potential holds it."""
+    if not entropic_potential(phi).has(phi.symbols.Lambda):
+        return []
+    return [
+        Words(
+            f"Here {{}} is the diagonal matrix of the strengths of the {regulariser.identity()} penalty.",
+            (phi.symbols.Lambda,),
+        )
+    ]
+
+
+def in_terms_of_teacher_conjugate(saddle: SaddlePoint) -> MatrixExpr:
+    """V^ with the right side of the equation for theta^ recognised, as theta^ theta^T q^{-1} - alpha E[...] q^{-1}."""
+    p = saddle.symbols
+    scalar, pattern = saddle["theta_hat"].value.as_coeff_matrices()
+
+    def walk(e: MatrixExpr) -> MatrixExpr:
+        if isinstance(e, sp.MatAdd):
+            return sp.MatAdd(*[walk(a) for a in e.args])
+        if isinstance(e, sp.MatMul):
+            coefficient, factors = e.as_coeff_matrices()
+            for i in range(len(factors) - len(pattern) + 1):
+                if factors[i : i + len(pattern)] == pattern:
+                    named = sp.MatMul(*factors[:i], p.theta_hat, *factors[i + len(pattern) :])
+                    return coefficient / scalar * named
+            return coefficient * sp.MatMul(*[walk(a) for a in factors])
+        return e
+
+    return walk(saddle["V_hat"].value).expand().doit()
+
+
+def _saddle_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+    p = saddle.symbols
+    items: list[Relation | Words | Table] = [
+        Words(
+            "Each line is the condition that the derivative of {} vanishes; with {} and {}:",
+            (sp.Symbol("Phi"), p.domega, p.dY),
+        ),
+        Relation(p.domega, p.omega - p.m),
+        Relation(p.dY, p.Y - p.m_star),
+    ]
+    for equation in saddle.equations:
+        value = in_terms_of_teacher_conjugate(saddle) if equation.target == p.V_hat else equation.value
+        note = ""
+        if equation.jacobian_form != equation.value:
+            note = "Stein form: jumps of the field are counted"
+            items.append(
+                Relation(
+                    equation.target,
+                    equation.jacobian_form.xreplace(short),
+                    "derivative form: the derivative is a distribution where the field jumps",
+                )
+            )
+        items.append(Relation(equation.target, value.xreplace(short), note))
+    return Section("Saddle-point equations", tuple(items))
+
+
+def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+    p = saddle.symbols
+    held = {a.arg for e in saddle.equations for a in e.value.atoms(sp.Inverse)}
+    held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
+    conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
+    return Section(
+        "Training loss and domain",
+        (
+            Relation(sp.Symbol("training_loss"), -sp.Symbol("Phi"), "per dimension d, at the saddle point"),
+            Words("The equations invert these matrices, which must be positive definite:"),
+            *[
+                Relation(matrix, sp.Integer(0), "for every coordinate" if matrix in {v.arg for v in short} else "", ">")
+                for matrix in conditions
+            ],
+        ),
+    )
+
+
+def _stability_section(
+    phi: FreeEntropy, saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]
+) -> Section:
+    field, operator, linear = field_response(), replicon(phi), longitudinal(saddle)
+    p = phi.symbols
+    scalar = replicon_eigenvalue(regulariser)
+    scalar = scalar.subs({sp.Symbol("G") + sp.Symbol("Lambda"): 1 / sp.Symbol("R")})
+    changes = [Relation(_change(z), e) for z, e in linear.composites.items()]
+    changes += [Relation(_change(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
+    moments = [Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()]
+    return Section(
+        "Stability",
+        (
+            Words(
+                "Response of all L s fields of a sentence, stacked; V is block diagonal over tokens and H the Hessian "
+                "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
+                (_Stacked(field.condition),),
+            ),
+            Relation(Jacobian(p.g, p.omega), field.jacobian, stacked=True),
+            Words(
+                "Replicon: perturbations that keep all overlaps, {} symmetric s x s blocks; replica symmetry is stable "
+                "only if the spectral radius of the map is below 1.",
+                (operator.D,),
+            ),
+            Relation(operator.D_hat, operator.channel),
+            Relation(sp.Symbol("D_prime"), operator.prior.xreplace(short)),
+            Words("At L = s = K = 1 the map is one number:"),
+            Relation(sp.Symbol("replicon"), scalar),
+            Words(
+                "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
+                "eigenvalues need real part below 1 to be stable under damping. A change of the overlaps changes the "
+                "channel's averages through the score {} of the law of the fields (mean and covariance below) and "
+                "through {},",
+                (sp.Symbol("S"), _change(p.V)),
+            ),
+            Relation(sp.Symbol("z"), sp.BlockMatrix([[p.domega], [p.dY]])),
+            Relation(sp.Symbol("C"), linear.covariance_blocks),
+            Relation(sp.Symbol("dmean"), linear.mean_change),
+            Relation(sp.Symbol("dC"), linear.covariance_change),
+            Relation(sp.Symbol("S"), linear.score),
+            *moments,
+            Words("the conjugates follow from these by their equations, and return to the overlaps by"),
+            *changes,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Stacked:
+    """An expression printed without token and context indices."""
+
+    expression: Any
+
+
+def _change(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+    return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)
+
+
+def _names(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]:
+    """symbol -> (stem, indices from 1) of fields, noise, labels, weights and parameters; axes of length 1 drop."""
+    names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]] = {}
+
+    def add(matrix: sp.MatrixBase, stem: str) -> None:
+        for i in range(matrix.rows):
+            for j in range(matrix.cols):
+                both = (i + 1, j + 1)
+                names[matrix[i, j]] = (stem, tuple(n for n, size in zip(both, matrix.shape, strict=True) if size > 1))
+
+    add(at.X, "x")
+    add(at.Y, "y")
+    add(_fresh(at), "h")
+    if at.baseline:
+        add(at.baseline[1], "B0")
+    for name, (symbol, _) in at.noise.items():
+        names[symbol] = (f"noise {name}", ())
+    for l, label in enumerate(at.labels):
+        names[label] = ("k", (l + 1,))
+        names[token_weight(l)] = ("rho", (l + 1,) if len(at.labels) > 1 else ())
+
+    def parameter(value: Any, stem: str, indices: tuple[int, ...]) -> None:
+        if isinstance(value, sp.MatrixBase):
+            value = tuple(tuple(value.row(i)) for i in range(value.rows))
+        if isinstance(value, tuple):
+            for i, inner in enumerate(value):
+                parameter(inner, stem, (*indices, i + 1) if len(value) > 1 else indices)
+        else:
+            names[value] = (f"parameter {stem}", indices)
+
+    for known in at.parameters.values():
+        parameter(known.symbols(at.structure), known.name.rstrip("_"), ())
+        axes = [size for size in known.shape(at.structure) if size > 1]
+        names[_entry_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", tuple("ijkl"[: len(axes)]))
+    return names
+
+
+# --- symbols of the theory: name -> (text, LaTeX, index) --------------------------------------------------------------
+
+CONTEXT_INDEX, TOKEN_INDEX, NO_INDEX = "context", "token", ""
+THEORY: dict[str, tuple[str, str, str]] = {
+    "q": ("q", "q", CONTEXT_INDEX),
+    "V": ("V", "V", CONTEXT_INDEX),
+    "m": ("m", "m", CONTEXT_INDEX),
+    "theta": ("θ", r"\theta", CONTEXT_INDEX),
+    "q_hat": ("q^", r"\hat{q}", CONTEXT_INDEX),
+    "V_hat": ("V^", r"\hat{V}", CONTEXT_INDEX),
+    "m_hat": ("m^", r"\hat{m}", CONTEXT_INDEX),
+    "theta_hat": ("θ^", r"\hat{\theta}", CONTEXT_INDEX),
+    "rho_star": ("ρ⋆", r"\rho^{\star}", CONTEXT_INDEX),
+    "m_star": ("m⋆", r"m^{\star}", CONTEXT_INDEX),
+    "gamma": ("γ", r"\gamma", CONTEXT_INDEX),
+    "tau": ("τ", r"\tau", CONTEXT_INDEX),
+    "D": ("D", r"D", CONTEXT_INDEX),
+    "D_hat": ("D^", r"\hat{D}", CONTEXT_INDEX),
+    "D_prime": ("D'", r"D'", CONTEXT_INDEX),
+    "x": ("x", "x", TOKEN_INDEX),
+    "g": ("g", "g", TOKEN_INDEX),
+    "omega": ("ω", r"\omega", TOKEN_INDEX),
+    "Y": ("Y", "Y", TOKEN_INDEX),
+    "domega": ("δω", r"\delta\omega", TOKEN_INDEX),
+    "dY": ("δY", r"\delta Y", TOKEN_INDEX),
+    "z": ("z", "z", TOKEN_INDEX),
+    "C": ("C", "C", TOKEN_INDEX),
+    "dmean": ("dμ", r"\mathrm{d}\mu", TOKEN_INDEX),
+    "S": ("S", "S", TOKEN_INDEX),
+    "G": ("G", "G", NO_INDEX),
+    "B": ("B", "B", NO_INDEX),
+    "Q": ("Q", "Q", NO_INDEX),
+    "R": ("R", "R", NO_INDEX),
+    "H": ("H", "H", NO_INDEX),
+    "Lambda": ("Λ", r"\Lambda", NO_INDEX),
+    "pi": ("π", r"\pi", NO_INDEX),
+    "alpha": ("α", r"\alpha", NO_INDEX),
+    "Phi": ("Φ", r"\Phi", NO_INDEX),
+    "M": ("M", r"\mathcal{M}", NO_INDEX),
+    "loss": ("loss(X, Y, k, u)", r"\ell(X, Y, k, u)", NO_INDEX),
+    "loss_gradient": ("∇loss(x)", r"\nabla\ell(x)", NO_INDEX),
+    "metric": ("error(h, Y, k, u)", r"\varepsilon(h, Y, k, u)", NO_INDEX),
+    "baseline": ("error of B₀", r"\varepsilon_{B_0}(Y, k, u)", NO_INDEX),
+    "training_loss": ("e_t", r"e_{\mathrm{t}}", NO_INDEX),
+    "replicon": ("replicon", r"\lambda_{\mathrm{R}}", NO_INDEX),
+    "fields_X": ("X", "X", NO_INDEX),
+    "fields_Y": ("Y", "Y", NO_INDEX),
+    "z_vector": ("z", "z", NO_INDEX),
+    "gram": ("E[zᵀ z]", r"\mathbb{E}[z^{T} z]", NO_INDEX),
+    "gamma_vector": ("γ", r"\gamma", NO_INDEX),
+    "teacher_means": ("m⋆ (one row a context)", r"(m^{\star}_c)^{T}_{c}", NO_INDEX),
+    "mean_coordinate": ("E_ν", r"\mathbb{E}_{\nu}", NO_INDEX),
+    "mean_context": ("E_c", r"\mathbb{E}_{c}", NO_INDEX),
+}
+GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "kappa": "κ", "lambda": "λ",
+    "mu": "μ", "nu": "ν", "rho": "ρ", "sigma": "σ", "tau": "τ", "omega": "ω", "Delta": "Δ", "pi": "π",
+}  # fmt: skip
+
+
+class Indices:
+    """Which context and token a generic symbol carries at this place: primed inside an inner sum."""
+
+    def __init__(self) -> None:
+        self.context, self.token, self.depth = "c", "l", 0
+
+
+def terms_positive_first(terms: Any) -> list[Any]:
+    """The same terms, those with a minus sign last."""
+    return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _matrix_negative(term)))
+
+
+def _matrix_negative(term: Any) -> bool:
+    if isinstance(term, MatrixAverage):
+        return _matrix_negative(term.summand)
+    if not isinstance(term, sp.MatMul):
+        return False
+    scalar, _ = term.as_coeff_matrices()
+    return bool(scalar.could_extract_minus_sign())
+
+
+def signed(term: Any) -> tuple[bool, Any]:
+    """(is there a minus sign in front, the term without it); a minus inside an average is taken out."""
+    if isinstance(term, MatrixAverage) and _matrix_negative(term):
+        return True, MatrixAverage(term.kind, signed(term.summand)[1])
+    if isinstance(term, MatrixExpr):
+        if not _matrix_negative(term):
+            return False, term
+        scalar, factors = term.as_coeff_matrices()
+        rest = factors[0] if len(factors) == 1 and scalar == -1 else None
+        return True, rest if rest is not None else sp.MatMul(*([-scalar] if scalar != -1 else []), *factors)
+    negative = bool(term.could_extract_minus_sign()) and not isinstance(term, sp.Add)
+    return negative, -term if negative else term
+
+
+# --- how a terminal shows it ------------------------------------------------------------------------------------------
+
+_TIE = "\u00a0"  # a blank at which a line is not broken if it can be helped
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+class TextPrinter(StrPrinter):
+    """SymPy objects of this package as one line of Unicode text."""
+
+    def __init__(self, names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]) -> None:
+        super().__init__({"order": None})
+        self.names, self.at = names, Indices()
+        self.stacked = False
+
+    def theory(self, name: str) -> str | None:
+        change = "" if name in THEORY or name[:1] != "d" or name[1:] not in THEORY else "d"
+        if name.removeprefix(change) not in THEORY:
+            return None
+        text, _, index = THEORY[name.removeprefix(change)]
+        label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(index, "")
+        return change + text + (f"_{label}" if label and not self.stacked else "")
+
+    def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
+        return self.theory(expr.name) or expr.name
+
+    def _print_Symbol(self, expr: sp.Symbol) -> str:
+        if expr in self.names:
+            stem, indices = self.names[expr]
+            kind, _, word = stem.rpartition(" ")
+            shown = word if kind else {"B0": "B₀", "rho": "ρ"}.get(word, word)
+            separator = "," if any(len(str(n)) > 1 for n in indices) else ""
+            return shown + (f"_{separator.join(str(n) for n in indices)}" if indices else "")
+        found = re.fullmatch(r"softmax_(\w+?)(?:_(\w+))?", expr.name)
+        if found:
+            return f"S{found[1]}" + (f"[{found[2]}]" if found[2] else "")
+        found = re.fullmatch(r"(tau|pi|rhostar)_(\d+)", expr.name)
+        if found:
+            return {"tau": "τ", "pi": "π", "rhostar": "ρ⋆"}[found[1]] + f"_{int(found[2]) + 1}"
+        return self.theory(expr.name) or expr.name
+
+    def _sum(self, terms: Any) -> str:
+        text = ""
+        for term in terms_positive_first(terms):
+            negative, bare = signed(term)
+            printed = self._print(bare)
+            if negative and isinstance(bare, sp.Add | sp.MatAdd):
+                printed = f"({printed})"
+            text += (f" {'-' if negative else '+'}{_TIE}" if text else "-" if negative else "") + printed
+        return text
+
+    def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
+        return self._sum(self._as_ordered_terms(expr, order=order))
+
+    def _print_MatAdd(self, expr: sp.MatAdd) -> str:
+        return self._sum(expr.args)
+
+    def _print_MatMul(self, expr: sp.MatMul) -> str:
+        negative, bare = signed(expr)
+        if not isinstance(bare, sp.MatMul):
+            return ("-" if negative else "") + self._print(bare)
+        scalar, factors = bare.as_coeff_matrices()
+        numbers = [] if scalar == 1 else list(sp.Mul.make_args(scalar))
+        parts = [f"({self._print(a)})" if is_sum(a) else self._print(a) for a in (*numbers, *factors)]
+        return ("-" if negative else "") + _TIE.join(parts)
+
+    def _print_Mul(self, expr: sp.Mul) -> str:
+        return super()._print_Mul(expr).replace("*", _TIE)
+
+    def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
+        base, exponent = expr.args
+        if exponent.is_Integer and exponent > 1:
+            printed = self._print(base)
+            bare = base.is_Symbol or (base.is_Function and not isinstance(base, sp.Derivative))
+            return (printed if bare else f"({printed})") + str(exponent).translate(_SUPERSCRIPT)
+        return super()._print_Pow(expr, rational=rational).replace("**", "^").replace("*", _TIE)
+
+    def _print_Transpose(self, expr: sp.Transpose) -> str:
+        return self._tight(expr.arg) + "ᵀ"
+
+    def _print_Inverse(self, expr: sp.Inverse) -> str:
+        return self._tight(expr.arg) + "⁻¹"
+
+    def _print_MatPow(self, expr: sp.MatPow) -> str:
+        return self._tight(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
+
+    def _tight(self, expr: MatrixExpr) -> str:
+        printed = self._print(expr)
+        return printed if isinstance(expr, sp.MatrixSymbol) else f"({printed})"
+
+    def _print_Identity(self, expr: sp.Identity) -> str:
+        return "I"
+
+    def _print_ZeroMatrix(self, expr: sp.ZeroMatrix) -> str:
+        return "0"
+
+    def _print_Trace(self, expr: sp.Trace) -> str:
+        return f"Tr[{self._print(expr.arg)}]"
+
+    def _print_Jacobian(self, expr: Jacobian) -> str:
+        field, variable = print_jacobian(self, expr)
+        return f"∂{field}/∂{variable}"
+
+    def _print_Derivative(self, expr: sp.Derivative) -> str:
+        return f"∂{expr.expr.func.__name__}/∂{THEORY[expr.variables[0].name][0]}"
+
+    def _print_average(self, expr: Average | MatrixAverage) -> str:
+        return print_average(self, expr)
+
+    _print_Average = _print_MatrixAverage = _print_average
+
+    def wrap_average(self, kind: str, label: str, body: str, several: bool) -> str:
+        if kind == CHANNEL:
+            return f"E{label}[{body}]"
+        if kind == COORDINATE:
+            return f"E_ν[{body}]"
+        return f"Σ_{label}{_TIE}{f'[{body}]' if several else body}"
+
+    def _print_softmax(self, expr: sp.Expr) -> str:
+        return f"softmax({', '.join(self._print(z) for z in expr.args)})"
+
+    def _print_Function(self, expr: sp.Function) -> str:
+        name = expr.func.__name__
+        if name == "minimum":
+            return f"min_X {{ {self._print(expr.args[0])} }}"
+        if name == "gradient":
+            return f"∂{self._print(expr.args[0])}/∂{self._print(expr.args[1])}"
+        if name == "change":
+            return f"d{_TIE}{self._print(expr.args[0])}"
+        if name == "softmax":
+            return self._print_softmax(expr)
+        return f"{name.lower()}({', '.join(self._print(z) for z in expr.args)})"
+
+    def _print_MatrixBase(self, expr: sp.MatrixBase) -> str:
+        rows = [", ".join(self._print(e) for e in expr.row(i)) for i in range(expr.rows)]
+        return f"({rows[0]})" if expr.rows == 1 else "[" + "; ".join(rows) + "]"
+
+    _print_ImmutableDenseMatrix = _print_MutableDenseMatrix = _print_MatrixBase
+
+    def _print_BlockMatrix(self, expr: sp.BlockMatrix) -> str:
+        return self._print_MatrixBase(expr.blocks)
+
+    def _print_Tuple(self, expr: sp.Tuple) -> str:
+        return "(" + ", ".join(self._print(e) for e in expr) + ")"
+
+    def _print__Stacked(self, expr: _Stacked) -> str:
+        return self.show(expr.expression, stacked=True)
+
+    def show(self, value: Any, stacked: bool = False) -> str:
+        """Print an object of a report; strings pass unchanged."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, _Stacked):
+            return self.show(value.expression, stacked=True)
+        self.stacked = stacked
+        try:
+            return self.doprint(value)
+        finally:
+            self.stacked = False
+
+
+def print_average(printer: Any, expr: Average | MatrixAverage) -> str:
+    """An average in a printer of this package: sums bind the index of what stands in them, primed when nested."""
+    at, kind, summand = printer.at, expr.kind, expr.summand
+    before = (at.context, at.token, at.depth)
+    label = "_c" if isinstance(expr, MatrixAverage) else ""
+    if kind == CONTEXTS:
+        label = at.context = "c'" if at.depth else "c"
+    elif kind == TOKENS and at.depth:
+        label = at.token = at.context = "l'"
+    elif kind == TOKENS:
+        label = "l"
+    else:
+        at.depth += 1
+    body = printer._print(summand)
+    at.context, at.token, at.depth = before
+    return printer.wrap_average(kind, label, body, isinstance(summand, sp.Add | sp.MatAdd))
+
+
+def print_jacobian(printer: Any, expr: Jacobian) -> tuple[str, str]:
+    """Field and variable of a Jacobian; inside a sum over l' the field keeps the outer token l."""
+    variable = printer._print(expr.args[1])
+    inner, printer.at.token = printer.at.token, "l"
+    field = printer._print(expr.args[0])
+    printer.at.token = inner
+    return field, variable
+
+
+def is_sum(factor: Any) -> bool:
+    """Does a factor need brackets in a product?"""
+    if isinstance(factor, Average | MatrixAverage):
+        return factor.kind in (CONTEXTS, TOKENS)
+    return isinstance(factor, sp.MatAdd | sp.Add)
+
+
+def describe(model: Model, structure: Structure | None = None) -> str:
+    """The derivation of a model as text of at most `WIDTH` columns.
+
+    Args:
+        structure: default, the model's own.
+
+    Raises:
+        ModelError: the model is not well posed at the structure.
+    """
+    content = report(model, structure)
+    printer = TextPrinter(content.names)
+    blocks = [f"{content.title}\n{'=' * len(content.title)}"]
+    for section in content.sections:
+        blocks.append(f"{section.title}\n{'-' * len(section.title)}")
+        blocks.append("\n".join(line for item in section.items for line in _lines(item, printer)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
+    if isinstance(item, Words):
+        return _wrapped(item.text.format(*[printer.show(e) for e in item.objects]), "", "")
+    if isinstance(item, Table):
+        return _table(item, printer)
+    sign = {">": "≻"}.get(item.sign, item.sign)
+    left = f"{printer.show(item.left, item.stacked)} {sign} "
+    right = printer.show(item.right, item.stacked)
+    lines = _wrapped(right, f"    {left}", " " * (4 + min(len(left), 16)), formula=True)
+    if not item.note:
+        return lines
+    if len(lines[-1]) + len(item.note) + 5 <= WIDTH:
+        return [*lines[:-1], f"{lines[-1]}   ({item.note})"]
+    return lines + _wrapped(f"({item.note})", " " * 8, " " * 8)
+
+
+def _wrapped(text: str, first: str, following: str, formula: bool = False) -> list[str]:
+    """Lines of at most WIDTH columns; a formula is broken in the outermost brackets that make it fit."""
+    lines: list[str] = []
+    for level in range(4) if formula else [0]:
+        lines = textwrap.wrap(
+            _tied(text, level) if formula else text.replace(_TIE, " "),
+            WIDTH,
+            initial_indent=first.replace(" ", _TIE),
+            subsequent_indent=following,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if all(len(line) <= WIDTH for line in lines):
+            break
+    else:
+        return _wrapped(text, first, following)
+    return [line.replace(_TIE, " ").rstrip() for line in lines]
+
+
+def _tied(formula: str, level: int) -> str:
+    """Tie what stands more than `level` brackets deep together."""
+    depth, characters = 0, []
+    for character in formula:
+        depth += (character in "([{") - (character in ")]}")
+        characters.append(_TIE if character == " " and depth > level else character)
+    return "".join(characters)
+
+
+def _table(table: Table, printer: TextPrinter) -> list[str]:
+    rows = [table.head, *[tuple(printer.show(cell).replace(_TIE, " ") for cell in row) for row in table.rows]]
+    widths = [min(max(len(row[i]) for row in rows), 34) for i in range(len(table.head))]
+    widths[-1] = max(12, WIDTH - 4 - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    lines: list[str] = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        for n in range(max(len(cell) for cell in cells)):
+            parts = [(cell[n] if n < len(cell) else "").ljust(w) for cell, w in zip(cells, widths, strict=True)]
+            lines.append(("    " + "  ".join(parts)).rstrip())
+    return lines

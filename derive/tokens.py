@@ -1,0 +1,92 @@
+"""The law of the tokens: cluster labels, joint spectrum of the covariances, and second moments of (tau, pi).
+
+One coordinate i of the common eigenbasis carries gamma_c (eigenvalue of Sigma_c), tau_c = sqrt(d) (mu_c + p_l)_i and
+pi = row i of W* (theory.md section 2). With ridge only the second moments of z = (tau_1, ..., tau_C, pi_1, ..., pi_t)
+given the spectral atom matter: one Gram matrix an atom. Contexts c = (l, k) are ordered with k fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from .language import exact
+from .parameters import Parameter, Structure
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Law of the tokens; entries are numbers or expressions in parameters.
+
+    Args:
+        weights: probability of each spectral atom, shape (atoms,).
+        covariance: gamma, shape (atoms, C), C = L K contexts.
+        gram: E[z z^T] given the atom, shape (atoms, C + t, C + t).
+        labels: p(k_1, ..., k_L), flattened with the last label fastest, shape (K^L,).
+        teacher_means: m*_c, shape (C, t); E[tau_c pi^T] beyond it belongs to the encodings.
+    """
+
+    weights: Sequence[Any]
+    covariance: Sequence[Sequence[Any]]
+    gram: Sequence[Any]
+    labels: Sequence[Any]
+    teacher_means: Sequence[Sequence[Any]]
+
+    def arrays(self) -> dict[str, Any]:
+        """All fields as nested tuples of exact expressions."""
+        return {
+            name: _tuples(getattr(self, name))
+            for name in ("weights", "covariance", "gram", "labels", "teacher_means")
+        }
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, sp.MatrixBase):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_tuples(item) for item in value)
+    return exact(value)
+
+
+def simplex(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
+    """Gram matrix of a regular simplex of unit vectors, one a token: -1/(L-1) off the diagonal."""
+    count = structure.tokens
+    return tuple(
+        tuple(sp.Integer(1) if i == j else -sp.Rational(1, count - 1) for j in range(count)) for i in range(count)
+    )
+
+
+def isotropic_tokens(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(0.5, low=0, open_low=True, doc="standard deviation of a token's coordinates"),  # noqa: B008
+    encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+) -> Tokens:
+    """Independent tokens N(0, sigma^2 I) with positional encodings, teacher rows standard normal (paper, section 5)."""
+    count, teachers = structure.tokens, structure.teacher_rank
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * count],
+        gram=[sp.diag(encodings, sp.eye(teachers))],
+        labels=[1],
+        teacher_means=[[0] * teachers] * count,
+    )
+
+
+def unstructured_tokens(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
+) -> Tokens:
+    """Inputs N(0, sigma^2 I) without encodings, teacher rows standard normal: the usual generalised linear setting."""
+    count, teachers = structure.tokens, structure.teacher_rank
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * count],
+        gram=[sp.diag(sp.zeros(count), sp.eye(teachers))],
+        labels=[1],
+        teacher_means=[[0] * teachers] * count,
+    )

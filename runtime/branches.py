@@ -1,0 +1,201 @@
+"""A branch followed in a parameter: warm-started solutions on a grid, and where the branch ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import InputError
+from .problem import Problem
+from .progress import bar
+from .solution import Solution, solve
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+@dataclass
+class Branch:
+    """A named branch that can be asked for at any value of a parameter, starting from the nearest known solution.
+
+    Args:
+        name: branch to stay on (semantic, positional, mixed, uninformed), also the start used first.
+        accuracy: as for `solve`.
+    """
+
+    problem: Problem
+    parameter: str
+    name: str
+    accuracy: float = 1e-3
+    known: dict[float, Solution] = field(default_factory=dict)
+    failed: dict[float, Solution] = field(default_factory=dict)
+
+    def at(self, value: float, accuracy: float | None = None) -> Solution | None:
+        """The solution of this branch at a value, or None where it was not found (see `failed`).
+
+        Tries the nearest known solution, then the branch's named start.
+        """
+        wanted = accuracy or self.accuracy
+        value = float(value)
+        if value in self.known and self.known[value].rank != 0:
+            found = self.known[value]
+            if accuracy is None or _relative_error(found) <= accuracy:
+                return found
+        problem = self.problem.with_(**{self.parameter: value})
+        starts: list[Any] = sorted(self.known, key=lambda v: abs(v - value))[:1]
+        candidates: list[Any] = [self.known[v] for v in starts]
+        if self.name in problem.solver.model.STARTS:
+            candidates.append(self.name)
+        for candidate in candidates:
+            solution = solve(problem, candidate, accuracy=wanted)
+            if solution.losses is not None and solution.branch == self.name:
+                self.known[value] = solution
+                return solution
+            self.failed[value] = solution
+        return None
+
+
+def _relative_error(solution: Solution) -> float:
+    return float(np.max(solution.errors / solution.overlaps.block_scales))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Solutions of one branch along a parameter, and how far the branch was found to exist.
+
+    Attributes:
+        solutions: in ascending order of the parameter.
+        ends: for each side, (last value where found, first value where not found) or None if it reaches the edge.
+    """
+
+    parameter: str
+    name: str
+    solutions: tuple[Solution, ...]
+    ends: tuple[tuple[float, float] | None, tuple[float, float] | None]
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+
+    def end_text(self) -> str:
+        """Where the branch ends, in words."""
+        parts = []
+        for side, end in zip(("below", "above"), self.ends, strict=True):
+            if end is not None:
+                parts.append(f"ends between {self.parameter} = {min(end):.4g} and {max(end):.4g} ({side})")
+        span = f"found on [{self.values[0]:.4g}, {self.values[-1]:.4g}]" if len(self.solutions) else "not found"
+        return "; ".join([f"{self.name} branch {span}", *parts])
+
+    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
+        """All overlaps, errors, losses and verdicts as a Dataset along the parameter."""
+        from .tables import curve_dataset
+
+        return curve_dataset(self, stability)
+
+    def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
+        """One row a solution, columns named q_1, V_1, ... per token."""
+        from .tables import curve_frame
+
+        return curve_frame(self, stability)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all."""
+        from .tables import save_dataset
+
+        save_dataset(self.to_xarray(), Path(path))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Figure of overlaps and errors along the parameter; saved where a path is given."""
+        from .plots import plot_dataset
+
+        return plot_dataset(self.to_xarray(), path)
+
+
+def curve(
+    problem: Problem,
+    *,
+    start: str = "semantic",
+    over: str = "alpha",
+    values: Iterable[float] | None = None,
+    accuracy: float = 1e-3,
+    refine_end: int = 4,
+    on_point: Callable[[Solution], None] | None = None,
+    **ranges: Any,
+) -> Curve:
+    """Follow a branch along a parameter from whichever end it is found at.
+
+    Args:
+        start: named start, which is also the branch to stay on.
+        over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
+        refine_end: bisections of the interval in which the branch ends.
+        on_point: called with every solution found, as it is found.
+
+    Raises:
+        InputError: no grid, an unknown parameter, or no such start.
+    """
+    if ranges:
+        if len(ranges) > 1 or values is not None:
+            raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
+        ((over, span),) = ranges.items()
+        values = _grid(over, span)
+    if values is None:
+        raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
+    grid = sorted({float(v) for v in values})
+    if not grid:
+        raise InputError("the grid is empty")
+    problem.value_of(over)
+    for value in grid:
+        problem.with_(**{over: value})
+    if start not in problem.solver.model.STARTS:
+        raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}")
+    branch = Branch(problem, over, start, accuracy)
+    ends: list[tuple[float, float] | None] = [None, None]
+    with bar(f"{start} branch", len(grid)) as task:
+        order, anchor = _order(branch, grid)
+        for direction in order:
+            for value in direction:
+                solution = branch.at(value)
+                task.advance(f"{start} branch, {over} = {value:.4g}")
+                if solution is None:
+                    side = 0 if value < anchor else 1
+                    ends[side] = _end(branch, value, refine_end)
+                    break
+                if on_point:
+                    on_point(solution)
+    found = tuple(branch.known[v] for v in sorted(branch.known))
+    return Curve(over, start, found, (ends[0], ends[1]))
+
+
+def _grid(name: str, span: Sequence[float]) -> np.ndarray:
+    if len(span) == 2:
+        return np.linspace(span[0], span[1], 25)
+    if len(span) == 3 and float(span[2]).is_integer() and span[2] >= 1:
+        return np.linspace(span[0], span[1], int(span[2]))
+    raise InputError(f"{name} = {span!r}: a range is (low, high) or (low, high, count)")
+
+
+def _order(branch: Branch, grid: list[float]) -> tuple[list[list[float]], float]:
+    """Where to begin: the highest value, else the lowest, else the middle; then outward from there."""
+    for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2])):
+        if branch.at(anchor) is not None:
+            below = [v for v in reversed(grid) if v < anchor]
+            above = [v for v in grid if v > anchor]
+            return [[anchor], below, above], anchor
+    return [], grid[0]
+
+
+def _end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
+    """Bisect between the nearest value where the branch was found and one where it was not."""
+    found = min(branch.known, key=lambda v: abs(v - missing))
+    for _ in range(bisections):
+        middle = (found + missing) / 2
+        if branch.at(middle) is None:
+            missing = middle
+        else:
+            found = middle
+    return (found, missing)

@@ -1,0 +1,13 @@
+"""Errors a user meets; every message says what was wrong, where, and what is allowed."""
+
+
+class SaddleforgeError(Exception):
+    """Base of this package's errors."""
+
+
+class InputError(SaddleforgeError, ValueError):
+    """Something the user gave is wrong: a name, a value, a file. Exit status 2 on the command line."""
+
+
+class NotConvergedError(SaddleforgeError, RuntimeError):
+    """A computation ran but did not reach what was asked. Exit status 3 on the command line."""

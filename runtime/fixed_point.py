@@ -1,0 +1,242 @@
+"""The saddle point as a fixed point: a safe damped start, a fast Newton finish, and an honest status.
+
+The map G takes overlaps to conjugates (channel) and back to overlaps (prior). Convergence is judged on the undamped
+residual max |G(u) - u| / (size of the block), recomputed at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from .integration.averages import Averages, Rule
+from .integration.fields import DomainError
+from .overlaps import Conjugates, Overlaps
+from .problem import Problem
+
+
+class Status(StrEnum):
+    """How an iteration ended; `advice` says what to try next."""
+
+    CONVERGED = "converged"
+    FLOOR = "floor"
+    MAX_ITERATIONS = "max_iterations"
+    LEFT_DOMAIN = "left_domain"
+    NOT_FINITE = "not_finite"
+    ACCURACY_NOT_REACHED = "accuracy_not_reached"
+
+    @property
+    def advice(self) -> str:
+        return {
+            "converged": "",
+            "floor": "the residual stalls at a floor set by the sample of nodes; more points lower it",
+            "max_iterations": "not converged; try another start, a nearby alpha, or --from a converged solution",
+            "left_domain": "the iteration left the domain of the overlaps; the branch may not exist here",
+            "not_finite": "the iteration produced numbers that are not finite; check the parameters",
+            "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
+        }[self.value]
+
+    @property
+    def success(self) -> bool:
+        return self in (Status.CONVERGED, Status.FLOOR)
+
+
+@dataclass
+class StateMap:
+    """u -> G(u) for a problem and a rule, counting evaluations.
+
+    Attributes:
+        frozen: components that vanish by symmetry, kept at zero exactly under rules that do not keep the symmetry.
+    """
+
+    problem: Problem
+    rule: Rule
+    frozen: np.ndarray | None = None
+    evaluations: int = field(default=0)
+
+    def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
+        """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
+        problem = self.problem
+        hats = Conjugates.empty(overlaps.sizes)
+        inside = problem.solver.prior.conjugates(
+            problem.alpha, moments, overlaps.q, overlaps.V, overlaps.m, overlaps.theta, problem.law.rho_star, hats.q, hats.V, hats.m, hats.theta
+        )
+        if not inside:
+            raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
+        return hats
+
+    def overlaps(self, hats: Conjugates) -> Overlaps:
+        """Overlaps from conjugates; DomainError where Lambda + G is not positive definite."""
+        problem, law = self.problem, self.problem.law
+        sizes = hats.theta.shape
+        out = Overlaps(np.empty_like(hats.q), np.empty_like(hats.V), np.empty_like(hats.m), np.empty(sizes))
+        inside = problem.solver.prior.overlaps(
+            law.weights, law.gamma, law.gram, problem.ridge, hats.q, hats.V, hats.m, hats.theta, out.q, out.V, out.m, out.theta
+        )
+        if not inside:
+            raise DomainError("Lambda + sum gamma V^ is not positive definite")
+        return out
+
+    def averages(self, overlaps: Overlaps) -> Averages:
+        self.evaluations += 1
+        return self.rule.averages(self.problem, overlaps)
+
+    def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        overlaps = Overlaps.unpack(u, sizes)
+        averages = self.averages(overlaps)
+        return self._kept(self.overlaps(self.conjugates(overlaps, averages.moments.mean(axis=0))).pack())
+
+    def _kept(self, image: np.ndarray) -> np.ndarray:
+        if self.frozen is not None:
+            image[self.frozen] = 0.0
+        return image
+
+    def replicates(self, u: np.ndarray, sizes: tuple[int, int, int]) -> tuple[np.ndarray, Averages]:
+        """G(u) of every replicate, (R, n), and the averages."""
+        overlaps = Overlaps.unpack(u, sizes)
+        averages = self.averages(overlaps)
+        images = [
+            self._kept(self.overlaps(self.conjugates(overlaps, moments)).pack()) for moments in averages.moments
+        ]
+        return np.stack(images), averages
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Where an iteration ended.
+
+    Attributes:
+        u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du at u or None.
+    """
+
+    u: np.ndarray
+    sizes: tuple[int, int, int]
+    residual: float
+    status: Status
+    iterations: int
+    jacobian: np.ndarray | None
+
+    @property
+    def overlaps(self) -> Overlaps:
+        return Overlaps.unpack(self.u, self.sizes)
+
+
+def residual_of(image: np.ndarray, u: np.ndarray, sizes: tuple[int, int, int]) -> float:
+    """max |G(u) - u| / (block scale)."""
+    return float(np.max(np.abs(image - u) / Overlaps.unpack(u, sizes).block_scales))
+
+
+def jacobian(state_map: StateMap, u: np.ndarray, sizes: tuple[int, int, int], step: float = 1e-4) -> np.ndarray:
+    """dG/du by central differences with steps relative to the block sizes."""
+    scales = Overlaps.unpack(u, sizes).block_scales
+    columns = []
+    for i in range(len(u)):
+        shift = np.zeros_like(u)
+        shift[i] = step * scales[i]
+        columns.append((state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * shift[i]))
+    return np.stack(columns, axis=1)
+
+
+def damped(
+    state_map: StateMap,
+    start: Overlaps,
+    tolerance: float,
+    max_iterations: int = 400,
+    weight: float = 0.25,
+) -> FixedPoint:
+    """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
+
+    It follows stable solutions only (theory.md section 8a); the mean mode asks for weights below about 0.3.
+    """
+    u, sizes = start.pack(), start.sizes
+    best = np.inf
+    grown = shrunk = 0
+    u_previous = u
+    residual = np.inf
+    for iteration in range(1, max_iterations + 1):
+        try:
+            image = state_map(u, sizes)
+        except DomainError:
+            weight /= 2
+            if iteration == 1 or weight < 1e-3:
+                return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None)
+            u = (u + u_previous) / 2
+            continue
+        if not np.isfinite(image).all():
+            return FixedPoint(u, sizes, np.nan, Status.NOT_FINITE, iteration, None)
+        new = residual_of(image, u, sizes)
+        grown = grown + 1 if new > residual else 0
+        shrunk = shrunk + 1 if new < residual else 0
+        residual = new
+        if residual < tolerance:
+            return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
+        if grown >= 3 and residual > best:
+            weight, grown = max(weight * 0.6, 0.02), 0
+        elif shrunk >= 12:
+            weight, shrunk = min(weight * 1.2, 0.5), 0
+        best = min(best, residual)
+        u_previous, u = u, u + weight * (image - u)
+    return FixedPoint(u, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
+
+
+def newton(
+    state_map: StateMap,
+    start: FixedPoint,
+    tolerance: float,
+    step: float = 1e-4,
+    max_iterations: int = 12,
+) -> FixedPoint:
+    """Newton on G(u) - u = 0 with the Jacobian from differences, refreshed only where the contraction is poor.
+
+    Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap).
+    """
+    u, sizes = start.u.copy(), start.sizes
+    matrix = start.jacobian
+    fresh = False
+    best_u, best = u, np.inf
+    stalls = 0
+    for iteration in range(1, max_iterations + 1):
+        try:
+            image = state_map(u, sizes)
+        except DomainError:
+            if best is np.inf or not np.isfinite(best):
+                return FixedPoint(u, sizes, np.nan, Status.LEFT_DOMAIN, iteration, matrix)
+            u = (u + 3 * best_u) / 4
+            stalls += 1
+            if stalls > 4:
+                return FixedPoint(best_u, sizes, best, Status.LEFT_DOMAIN, iteration, matrix)
+            continue
+        if not np.isfinite(image).all():
+            return FixedPoint(best_u, sizes, best, Status.NOT_FINITE, iteration, matrix)
+        residual = residual_of(image, u, sizes)
+        if residual < best:
+            improved = residual < 0.3 * best
+            best_u, best = u, residual
+        else:
+            improved = False
+        if best <= tolerance:
+            return FixedPoint(best_u, sizes, best, Status.CONVERGED, iteration, matrix)
+        if not improved and iteration > 1:
+            if fresh:
+                stalls += 1
+                if stalls >= 2:
+                    break
+            matrix, fresh = None, False
+        if matrix is None:
+            try:
+                matrix, fresh = jacobian(state_map, best_u, sizes, step), True
+            except DomainError:
+                return FixedPoint(best_u, sizes, best, Status.LEFT_DOMAIN, iteration, None)
+            if residual > best:
+                image = state_map(best_u, sizes)
+                u = best_u
+        try:
+            move = np.linalg.solve(np.eye(len(u)) - matrix, image - u)
+        except np.linalg.LinAlgError:
+            break
+        limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
+        u = u + limit * move
+    status = Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS
+    return FixedPoint(best_u, sizes, best, status, max_iterations, matrix)

@@ -1,0 +1,84 @@
+"""The joint Gaussian law of student and teacher fields, as affine maps of standard normal coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..overlaps import Overlaps
+from ..problem import Problem
+
+
+class DomainError(ArithmeticError):
+    """Overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (theory.md section 4)."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """For one assignment of labels, per token l (theory.md end of section 3):
+
+    Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega.
+
+    Attributes:
+        variance, precision: V and V^{-1}, (L, s, s).
+        field_precision: inverse covariance of omega given Y, (L, s, s).
+        log_normalisation: log of the density's constant, sum over tokens.
+    """
+
+    teacher_mean: np.ndarray
+    teacher_factor: np.ndarray
+    field_mean: np.ndarray
+    field_from_teacher: np.ndarray
+    field_factor: np.ndarray
+    variance: np.ndarray
+    precision: np.ndarray
+    field_precision: np.ndarray
+    log_normalisation: float
+    constants: np.ndarray
+
+    @property
+    def sampling(self) -> tuple[np.ndarray, ...]:
+        """Leading arguments of the generated sampling loops."""
+        return (
+            self.teacher_mean,
+            self.teacher_factor,
+            self.field_mean,
+            self.field_from_teacher,
+            self.field_factor,
+        )
+
+
+def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
+    """Fields of one assignment of labels.
+
+    Raises:
+        DomainError: V or the conditional covariance is not positive definite.
+    """
+    contexts = problem.context_of(labels)
+    q, V, m, theta = (block[contexts] for block in (overlaps.q, overlaps.V, overlaps.m, overlaps.theta))
+    if not all(np.isfinite(block).all() for block in (q, V, m, theta)):
+        raise DomainError("an overlap is not finite")
+    rho_star = problem.law.rho_star[contexts]
+    teacher_factor = np.linalg.cholesky(rho_star)
+    field_from_teacher = np.linalg.solve(teacher_factor, theta.transpose(0, 2, 1)).transpose(0, 2, 1)
+    conditional = q - field_from_teacher @ field_from_teacher.transpose(0, 2, 1)
+    try:
+        field_factor = np.linalg.cholesky(conditional)
+        np.linalg.cholesky(V)
+    except np.linalg.LinAlgError:
+        raise DomainError("V, or q - theta rho*^(-1) theta^T, is not positive definite") from None
+    size = problem.tokens * problem.student_rank
+    log_det = 2 * np.log(np.diagonal(field_factor, axis1=1, axis2=2)).sum()
+    return Fields(
+        teacher_mean=np.ascontiguousarray(problem.law.teacher_means[contexts]),
+        teacher_factor=np.ascontiguousarray(teacher_factor),
+        field_mean=np.ascontiguousarray(m),
+        field_from_teacher=np.ascontiguousarray(field_from_teacher),
+        field_factor=np.ascontiguousarray(field_factor),
+        variance=np.ascontiguousarray(V),
+        precision=np.ascontiguousarray(np.linalg.inv(V)),
+        field_precision=np.ascontiguousarray(np.linalg.inv(conditional)),
+        log_normalisation=-0.5 * (size * np.log(2 * np.pi) + log_det),
+        constants=problem.constants(labels),
+    )

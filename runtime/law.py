@@ -1,0 +1,80 @@
+"""The law of the tokens as numbers (theory.md section 2): labels, joint spectrum, Gram matrices, teacher overlaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+
+_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class TokenLaw:
+    """Labels and spectrum; contexts c = (l, k), k fastest, C = L K of them.
+
+    Attributes:
+        labels: p(k_1, ..., k_L), shape (K,) * L.
+        weights: probability of each spectral atom, (atoms,).
+        gamma: eigenvalue of Sigma_c in each atom, (atoms, C).
+        gram: E[z z^T] for z = (tau_1..tau_C, pi_1..pi_t) in each atom, (atoms, C + t, C + t).
+        teacher_means: m*_c, (C, t).
+    """
+
+    labels: np.ndarray
+    weights: np.ndarray
+    gamma: np.ndarray
+    gram: np.ndarray
+    teacher_means: np.ndarray
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any], tokens: int, clusters: int) -> TokenLaw:
+        """From a generated module's `law`, checked.
+
+        Raises:
+            InputError: probabilities, eigenvalues or Gram matrices are impossible; the sentence names which.
+        """
+        law = cls(
+            labels=np.asarray(arrays["labels"], float).reshape((clusters,) * tokens),
+            weights=np.asarray(arrays["weights"], float),
+            gamma=np.asarray(arrays["covariance"], float),
+            gram=np.asarray(arrays["gram"], float),
+            teacher_means=np.asarray(arrays["teacher_means"], float),
+        )
+        law.check()
+        return law
+
+    @property
+    def rho(self) -> np.ndarray:
+        """Tr Sigma_c / d, (C,)."""
+        return self.weights @ self.gamma
+
+    @property
+    def rho_star(self) -> np.ndarray:
+        """rho*_c = E[gamma_c pi pi^T], (C, t, t)."""
+        contexts = self.gamma.shape[1]
+        return np.einsum("a,ac,aij->cij", self.weights, self.gamma, self.gram[:, contexts:, contexts:])
+
+    def check(self) -> None:
+        """Raise InputError where the law is not one."""
+        for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):
+            if np.any(values < 0) or abs(values.sum() - 1) > _TOLERANCE:
+                raise InputError(f"{name} must be non-negative and add up to 1; they add up to {values.sum():.12g}")
+        if not np.all(self.gamma > 0):
+            raise InputError("eigenvalues gamma of the token covariances must be positive")
+        for atom, matrix in enumerate(self.gram):
+            where = "" if len(self.gram) == 1 else f" of spectral atom {atom}"
+            if np.abs(matrix - matrix.T).max() > _TOLERANCE:
+                raise InputError(f"the Gram matrix of encodings and teacher{where} is not symmetric")
+            lowest = np.linalg.eigvalsh(matrix)[0]
+            if lowest < -_TOLERANCE:
+                raise InputError(
+                    f"the Gram matrix of encodings and teacher{where} is not positive semidefinite "
+                    f"(lowest eigenvalue {lowest:.6g}): no such vectors exist"
+                )
+        for context, matrix in enumerate(self.rho_star):
+            if np.linalg.eigvalsh(matrix)[0] <= 0:
+                raise InputError(f"the teacher overlap rho* of context {context} is not positive definite")

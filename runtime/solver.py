@@ -1,0 +1,281 @@
+"""Loading of generated solvers, shipped or from the user's cache, without SymPy unless something must be derived."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import platformdirs
+
+from .errors import InputError
+
+STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
+PARTS = ("model", "channel", "prior", "metric")
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for generated solvers and compiled code (override: SADDLEFORGE_CACHE)."""
+    return Path(os.environ.get("SADDLEFORGE_CACHE") or platformdirs.user_cache_dir("saddleforge"))
+
+
+@dataclass(frozen=True)
+class Solver:
+    """One generated solver: a folder of source files, imported part by part when first used."""
+
+    name: str
+    key: str
+    folder: Path
+
+    @cached_property
+    def model(self) -> ModuleType:
+        return self._load("model")
+
+    @cached_property
+    def channel(self) -> ModuleType:
+        return self._load("channel")
+
+    @cached_property
+    def prior(self) -> ModuleType:
+        return self._load("prior")
+
+    @cached_property
+    def metric(self) -> ModuleType:
+        return self._load("metric")
+
+    @property
+    def structure(self) -> dict[str, int]:
+        return dict(self.model.STRUCTURE)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the physics."""
+        return self.model.DIGEST
+
+    def compiled_before(self) -> bool:
+        """Whether Numba's cache holds this solver's channel (used only to announce a compilation)."""
+        folder = os.environ.get("NUMBA_CACHE_DIR") or _numba_folder()
+        digest = hashlib.sha256((self.folder / "channel.py").read_bytes()).hexdigest()[:12]
+        mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
+        if mark.exists():
+            return True
+        try:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+        except OSError:
+            pass
+        return False
+
+    def _load(self, part: str) -> ModuleType:
+        path = self.folder / f"{part}.py"
+        text = path.read_bytes()
+        name = f"saddleforge_solver_{self.name}_{self.key}_{hashlib.sha256(text).hexdigest()[:12]}_{part}"
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            with _numba_cache():
+                spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+
+
+def _numba_folder() -> Path:
+    return cache_folder() / "numba"
+
+
+@contextmanager
+def _numba_cache() -> Iterator[None]:
+    """Compiled code goes to the user's cache folder, never beside the sources (which may be read-only)."""
+    from numba.core import config
+
+    previous = config.CACHE_DIR
+    try:
+        if not os.environ.get("NUMBA_CACHE_DIR"):
+            config.CACHE_DIR = str(_numba_folder())
+        yield
+    finally:
+        config.CACHE_DIR = previous
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Name -> summary, source and sizes (default, lowest, highest or None) of every shipped model."""
+    from .generated.catalogue import CATALOGUE  # type: ignore[import-not-found]
+
+    return CATALOGUE
+
+
+def load_solver(model: Any, **sizes: int) -> Solver:
+    """The solver of a catalogue name, of a path to a user's model file, or of a Model object.
+
+    Args:
+        sizes: structural sizes that differ from the model's defaults.
+
+    Raises:
+        InputError: no such model or file, sizes not allowed, or the file does not define a well-posed model.
+    """
+    sizes = {name: int(value) for name, value in sizes.items()}
+    if not isinstance(model, str | Path):
+        return _generated(model, sizes)
+    text = str(model)
+    if text in catalogue():
+        return _from_catalogue(text, sizes)
+    if text.endswith(".py") or os.sep in text:
+        return _from_file(Path(text), sizes)
+    raise InputError(f"no model {text!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
+
+
+def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
+    spec = catalogue()[name]["sizes"]
+    complete = {}
+    for size, (default, low, high) in spec.items():
+        value = sizes.get(size, default)
+        if value < low or (high is not None and value > high):
+            allowed = f"{low}" if low == high else f"a whole number from {low}" + (f" to {high}" if high else "")
+            raise InputError(f"{size} = {value}: {name} allows {allowed}")
+        complete[size] = value
+    unknown = set(sizes) - set(spec)
+    if unknown:
+        raise InputError(f"unknown size {unknown.pop()!r}; known are {', '.join(spec)}")
+    key = "_".join(f"{letter}{complete[size]}" for letter, size in zip("lstk", STRUCTURAL, strict=True))
+    import saddleforge.generated
+
+    folder = Path(saddleforge.generated.__path__[0]) / name / key
+    if (folder / "model.py").exists():
+        return Solver(name, key, folder)
+    from saddleforge.derive.digest import generator_digest
+
+    source = _catalogue_source(name)
+    folder = _cached_folder(name, key, source, generator_digest())
+    if not folder.exists():
+        _announce(name, key)
+        from saddleforge.derive.catalogue import catalogue_model
+
+        _write_solver(catalogue_model(name), complete, folder)
+    return Solver(name, key, folder)
+
+
+def _catalogue_source(name: str) -> bytes:
+    import saddleforge.derive.models
+
+    return (Path(saddleforge.derive.models.__path__[0]) / f"{name}.py").read_bytes()
+
+
+def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"model file {path}: {error.strerror or error}") from error
+    from saddleforge.derive.digest import generator_digest
+
+    wanted = "_".join(f"{name}{value}" for name, value in sorted(sizes.items())) or "default"
+    pointer = _cached_folder(path.stem, wanted, source, generator_digest())
+    keys = [p for p in pointer.iterdir() if (p / "model.py").exists()] if pointer.exists() else []
+    if keys:
+        return Solver(path.stem, keys[0].name, keys[0])
+    model = read_model_file(path)
+    structure = _structure(model, sizes)
+    folder = pointer / structure.key
+    _announce(model.name, structure.key)
+    _write_solver(model, sizes, folder)
+    return Solver(path.stem, structure.key, folder)
+
+
+def read_model_file(path: Path) -> Any:
+    """Execute a user's model file and return the one Model it defines.
+
+    Raises:
+        InputError: the file fails, or defines none or several.
+    """
+    from saddleforge.derive.errors import ModelError
+    from saddleforge.derive.model import Model
+
+    spec = importlib.util.spec_from_file_location(f"saddleforge_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"model file {path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ModelError as error:
+        raise InputError(f"model file {path}: {error}") from error
+    except Exception as error:
+        raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
+    models = [value for value in vars(module).values() if isinstance(value, Model)]
+    if len(models) != 1:
+        raise InputError(f"model file {path} defines {len(models)} models; exactly one is expected")
+    return models[0]
+
+
+def _structure(model: Any, sizes: dict[str, int]) -> Any:
+    from saddleforge.derive.errors import ModelError
+
+    try:
+        return model.structure(**sizes)
+    except ModelError as error:
+        raise InputError(str(error)) from error
+
+
+def _generated(model: Any, sizes: dict[str, int]) -> Solver:
+    from saddleforge.derive.digest import generator_digest
+    from saddleforge.derive.model import Model
+
+    if not isinstance(model, Model):
+        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
+    structure = _structure(model, sizes)
+    digest = model.at(structure).digest() + repr(sorted(model.starts.items()))
+    folder = _cached_folder(model.name, structure.key, digest.encode(), generator_digest())
+    if not folder.exists():
+        _announce(model.name, structure.key)
+        _write_solver(model, sizes, folder)
+    return Solver(model.name, structure.key, folder)
+
+
+def _cached_folder(name: str, key: str, source: bytes, generator: str) -> Path:
+    digest = hashlib.sha256(source + generator.encode()).hexdigest()[:16]
+    return cache_folder() / "solvers" / f"{name}-{digest}" / key
+
+
+def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
+    """Generate into a temporary folder, then rename: a reader sees all files or none."""
+    import shutil
+    import tempfile
+
+    from saddleforge.derive.errors import ModelError
+    from saddleforge.derive.emit.writer import generate
+
+    try:
+        generated = generate(model, _structure(model, sizes))
+    except (ModelError, TypeError) as error:
+        raise InputError(f"model {model.name} cannot be generated: {error}") from error
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
+        for file, text in generated.files.items():
+            (temporary / file).write_text(text, encoding="utf-8")
+        try:
+            temporary.rename(folder)
+        except OSError:
+            shutil.rmtree(temporary)
+            if not (folder / "model.py").exists():
+                raise
+    except OSError as error:
+        raise InputError(f"cannot write the generated solver to {folder}: {error.strerror or error}") from error
+
+
+def _announce(name: str, key: str) -> None:
+    from .progress import say
+
+    say(f"deriving and generating the solver of {name} at {key} (kept in {cache_folder()})")

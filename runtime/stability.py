@@ -1,0 +1,166 @@
+"""Stability of a solution (theory.md section 8): longitudinal spectrum, replicon, and the measure of proximal jumps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .fixed_point import StateMap
+from .integration.averages import JacobianAverages, Rule
+from .overlaps import Conjugates, Overlaps
+from .problem import Problem
+
+NEGLIGIBLE_JUMPS = 1e-6
+
+
+@dataclass(frozen=True)
+class Stability:
+    """Verdict on a solution.
+
+    Attributes:
+        eigenvalues: of the longitudinal Jacobian dG/du, largest real part first; stable under some damping iff every
+            real part is below 1. An eigenvalue below -1 asks for damping only.
+        replicon: Perron root of the replicon map from derivatives; finite even where jumps make the true one infinite.
+        replicon_error: two standard errors, or the difference of two rules.
+        bistable_share: probability that the Moreau objective has a second minimum.
+        jump_weight: -Tr V^_jump / |Tr V^_derivative|, the part of V^ that comes from jumps of the proximal map.
+        self_overlap_loss: reserved for the finite map of theory.md 8c; None here.
+    """
+
+    eigenvalues: np.ndarray
+    replicon: float
+    replicon_error: float
+    bistable_share: float
+    jump_weight: float
+    jump_weight_error: float
+    self_overlap_loss: float | None = None
+
+    @property
+    def longitudinally_stable(self) -> bool:
+        return bool(np.max(self.eigenvalues.real) < 1)
+
+    @property
+    def has_jumps(self) -> bool:
+        return self.bistable_share > NEGLIGIBLE_JUMPS
+
+    @property
+    def verdict(self) -> str:
+        """In words: RS stable, unstable through the replicon, or through jumps of the proximal map."""
+        parts = []
+        if self.replicon >= 1:
+            parts.append(f"RS unstable (replicon {self.replicon:.3g})")
+        if self.has_jumps:
+            parts.append(
+                f"RS unstable in the strict sense: the proximal map jumps (bistable share {self.bistable_share:.2g}, "
+                f"jump weight {self.jump_weight:.2g})"
+            )
+        if not parts:
+            parts.append(f"RS stable (replicon {self.replicon:.4g})")
+        if not self.longitudinally_stable:
+            largest = self.eigenvalues[0].real
+            parts.append(f"longitudinally unstable (eigenvalue {largest:.4g}): a saddle between branches")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        values = self.eigenvalues
+        return {
+            "longitudinal": {
+                "spectral_radius": float(np.max(np.abs(values))),
+                "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
+            },
+            "replicon": self.replicon,
+            "replicon_error": self.replicon_error,
+            "bistable_share": self.bistable_share,
+            "jump_weight": self.jump_weight,
+            "jump_weight_error": self.jump_weight_error,
+            "self_overlap_loss": self.self_overlap_loss,
+            "verdict": self.verdict,
+        }
+
+
+def replicon_matrix(problem: Problem, square: np.ndarray, resolvents: np.ndarray) -> np.ndarray:
+    """The linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (theory.md section 8b).
+
+    Args:
+        square: E[G_ll' (x) G_ll'] per label assignment, (labels, L, L, s, s, s, s) with axes l, l', a, e, b, f for
+            G[la, l'b] G[le, l'f].
+        resolvents: dw/db per spectral atom, (atoms, s, s).
+    """
+    contexts, s = problem.contexts, problem.student_rank
+    channel = np.zeros((contexts, s, s, contexts, s, s))
+    for (labels, probability), blocks in zip(problem.label_choices, square, strict=True):
+        at = problem.context_of(labels)
+        for l, c in enumerate(at):
+            for r, d in enumerate(at):
+                channel[c, :, :, d, :, :] += problem.alpha * probability * blocks[l, r]
+    law = problem.law
+    prior = np.einsum("i,ic,id,iab,ief->cabefd", law.weights, law.gamma, law.gamma, resolvents, resolvents)
+    # D'_c[a, e] = sum_i w gamma_c gamma_d R[a, b] D^_d[b, f] R[e, f]
+    prior = np.einsum("cabefd->caebfd", prior)
+    total = np.einsum("caebfd,dbfghk->caeghk", prior, channel)
+    return total.reshape(contexts * s * s, contexts * s * s)
+
+
+def _resolvents(problem: Problem, hats: Conjugates) -> np.ndarray:
+    law = problem.law
+    out = np.empty((len(law.weights), problem.student_rank, problem.student_rank))
+    problem.solver.prior.resolvents(
+        law.weights, law.gamma, law.gram, problem.ridge, hats.q, hats.V, hats.m, hats.theta, out
+    )
+    return out
+
+
+def _slope_trace(problem: Problem, slope: np.ndarray) -> float:
+    """Tr V^_derivative = -alpha sum_c Tr E_c[G_ll]."""
+    return -problem.alpha * sum(
+        probability * float(np.trace(blocks, axis1=1, axis2=2).sum())
+        for (_, probability), blocks in zip(problem.label_choices, slope, strict=True)
+    )
+
+
+def assess(
+    problem: Problem,
+    overlaps: Overlaps,
+    rule: Rule,
+    jacobian: np.ndarray,
+    bistable_share: float,
+) -> Stability:
+    """Stability of a solution from derivatives.
+
+    Args:
+        rule: used for the averages of the field's Jacobian.
+        jacobian: longitudinal Jacobian dG/du.
+        bistable_share: as measured by the rule that solved the problem.
+    """
+    state_map = StateMap(problem, rule)
+    averages = state_map.averages(overlaps)
+    hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
+    resolvents = _resolvents(problem, hats)
+
+    def replicon(parts: JacobianAverages) -> tuple[float, np.ndarray]:
+        roots = [_radius(problem, square, resolvents) for square in parts.square]
+        return _radius(problem, parts.square.mean(axis=0), resolvents), np.array(roots)
+
+    parts = rule.jacobians(problem, overlaps)
+    value, roots = replicon(parts)
+    if len(roots) > 1:
+        error = 2 * float(roots.std(ddof=1)) / np.sqrt(len(roots))
+    else:
+        error = abs(replicon(rule.finer().jacobians(problem, overlaps))[0] - value)
+    traces = []
+    for r in range(len(parts.slope)):
+        own = state_map.conjugates(overlaps, averages.moments[r])
+        smooth = _slope_trace(problem, parts.slope[r])
+        jump = float(np.trace(own.V, axis1=1, axis2=2).sum()) - smooth
+        traces.append(-jump / abs(smooth))
+    weight = float(np.mean(traces))
+    spread = 2 * float(np.std(traces, ddof=1)) / np.sqrt(len(traces)) if len(traces) > 1 else abs(weight)
+    values = np.linalg.eigvals(jacobian)
+    values = values[np.lexsort((values.imag, -np.round(values.real, 12)))]
+    return Stability(values, value, error, bistable_share, weight, spread)
+
+
+def _radius(problem: Problem, square: np.ndarray, resolvents: np.ndarray) -> float:
+    return float(np.max(np.abs(np.linalg.eigvals(replicon_matrix(problem, square, resolvents)))))

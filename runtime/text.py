@@ -1,0 +1,94 @@
+"""Numbers and solutions for people."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .solution import Solution
+
+
+def with_error(value: float, error: float) -> str:
+    """Value with its half width in the last digit, as 0.15816(1).
+
+    >>> with_error(0.1581586, 0.0000123)
+    '0.158159(13)'
+    >>> with_error(12.6684, 0.0)
+    '12.6684'
+    """
+    if value is None or not math.isfinite(value):
+        return "-"
+    if error is None or not math.isfinite(error):
+        return f"{value:.6g}(?)"
+    if error <= 0 or error < 1e-15 * abs(value):
+        return f"{value:.15g}"
+    exponent = math.floor(math.log10(error))
+    digits = math.ceil(error / 10**exponent - 1e-9)
+    if digits == 1:
+        exponent -= 1
+        digits = math.ceil(error / 10**exponent - 1e-9)
+    if digits >= 100:
+        exponent += 1
+        digits = math.ceil(error / 10**exponent - 1e-9)
+    if exponent >= 0:
+        return f"{value:.0f}({digits * 10**exponent})"
+    return f"{value:.{-exponent}f}({digits})"
+
+
+def solution_table(solution: Solution) -> str:
+    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict."""
+    problem = solution.problem
+    lines = [
+        f"{problem.solver.name}  alpha = {problem.alpha:g}  "
+        + "  ".join(f"{n.rstrip('_')} = {_short(v)}" for n, v in problem.parameters.items()),
+        f"start {solution.start}, reached {solution.branch}"
+        + (f", rank {solution.rank} by training loss" if solution.rank else "")
+        + f"; {solution.status.value.replace('_', ' ')}, residual {solution.residual:.1e}",
+    ]
+    if solution.status.advice:
+        lines.append(f"  {solution.status.advice}")
+    widths = solution.half_widths
+    s, t = problem.student_rank, problem.teacher_rank
+    for context in range(problem.contexts):
+        token, cluster = divmod(context, problem.clusters)
+        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        for a in range(s):
+            parts = []
+            for name in ("q", "V"):
+                for b in range(a, s):
+                    index = "" if s == 1 else f"_{a + 1}{b + 1}"
+                    value, width = getattr(solution.overlaps, name)[context, a, b], getattr(widths, name)[context, a, b]
+                    parts.append(f"{name}{index} {with_error(value, width)}")
+            index = "" if s == 1 else f"_{a + 1}"
+            parts.append(f"m{index} {_near_zero(solution.overlaps.m[context, a], widths.m[context, a])}")
+            for b in range(t):
+                index = "" if s == t == 1 else f"_{a + 1}{b + 1}"
+                parts.append(f"theta{index} {_near_zero(solution.overlaps.theta[context, a, b], widths.theta[context, a, b])}")
+            lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
+    if solution.losses:
+        lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
+        if math.isfinite(solution.test_error):
+            text = f"  test error    {with_error(solution.test_error, solution.test_error_error)}"
+            if math.isfinite(solution.baseline_error):
+                text += f"   (linear baseline {solution.baseline_error:.12g})"
+            lines.append(text)
+    rule = solution.rule.describe()
+    lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are {solution.error_kind}")
+    if solution.stability:
+        lines.append(f"  {solution.stability.verdict}")
+        top = ", ".join(f"{v.real:.3g}" for v in solution.stability.eigenvalues[:3])
+        lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
+    return "\n".join(lines)
+
+
+def _near_zero(value: float, width: float) -> str:
+    """Zero by symmetry is shown as 0."""
+    return "0" if abs(value) < 1e-12 else with_error(value, width)
+
+
+def _short(value: object) -> str:
+    array = np.asarray(value)
+    return f"{array.item():g}" if array.size == 1 else np.array2string(array, separator=",").replace("\n", "").replace(" ", "")

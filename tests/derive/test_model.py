@@ -1,0 +1,179 @@
+"""A model that is not well posed says which of its fields is at fault."""
+
+import re
+
+import pytest
+import sympy as sp
+
+from saddleforge.derive.errors import ModelError
+from saddleforge.derive.language import half_square, softplus, square
+from saddleforge.derive.model import model
+from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural
+from saddleforge.derive.regulariser import Ridge
+from saddleforge.derive.tokens import Tokens, isotropic_tokens
+
+
+def ridge(X, Y):
+    """Linear regression.
+
+    Source: any textbook
+    """
+    return half_square(Y[0, 0] - X[0, 0])
+
+
+def fault(message: str):
+    return pytest.raises(ModelError, match=message)
+
+
+def law_with(**wrong):
+    """An unstructured law at L = t = K = 1 with one field replaced."""
+
+    def law(structure):
+        right = {
+            "weights": [1],
+            "covariance": [[1]],
+            "gram": [[[0, 0], [0, 1]]],
+            "labels": [1],
+            "teacher_means": [[0]],
+        }
+        return Tokens(**(right | wrong))
+
+    return law
+
+
+def test_the_docstring_gives_summary_and_source():
+    made = model()(ridge)
+    assert (made.name, made.summary, made.source) == ("ridge", "Linear regression.", "any textbook")
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda X, Y: X[0, 0] * sp.Symbol("stray"), r"loss uses stray, which is not a field, a noise or a parameter"),
+        (lambda X, Y: sp.Matrix([[X[0, 0], Y[0, 0]]]), r"loss is a \(1, 2\) matrix, expected a number"),
+        (lambda X, Y: Y[0, 0] ** 2, r"loss does not depend on X"),
+        (lambda X, Y: None, r"loss returned None, expected a SymPy expression"),
+        (lambda X, Y: X[0, 5], r"loss failed at l1_s1_t1_k1: IndexError"),
+        (lambda X, Z: X[0, 0] * Z, r"loss asks for 'Z', which is neither one of X, Y, k nor a parameter"),
+        (lambda X, Y, alpha=1: X[0, 0] * alpha, r"parameter name 'alpha' is not allowed"),
+        (lambda X, Y, tokens=1: X[0, 0] * tokens, r"parameter name 'tokens' is not allowed"),
+        (lambda X, Y, lambda_=1: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
+    ],
+)
+def test_fault_in_the_loss(loss, message):
+    with fault(message):
+        model(name="broken")(loss)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"covariance": [[1, 1]]}, r"law\.covariance has shape \(1, 2\), expected \(1, 1\)"),
+        ({"gram": [[[1]]]}, r"law\.gram has shape \(1, 1, 1\), expected \(1, 2, 2\)"),
+        ({"labels": ["1/2", "1/2"]}, r"law\.labels has shape \(2,\), expected \(1,\)"),
+        ({"teacher_means": [[0, 0]]}, r"law\.teacher_means has shape \(1, 2\), expected \(1, 1\)"),
+        ({"weights": ["1/2", "1/2"]}, r"law\.covariance has shape \(1, 1\), expected \(2, 1\)"),
+        ({"covariance": [[sp.Symbol("stray")]]}, r"law\.covariance uses stray"),
+    ],
+)
+def test_fault_in_the_law_of_tokens(field, message):
+    with fault(message):
+        model(law=law_with(**field))(ridge)
+
+
+def test_a_law_must_be_one_of_tokens():
+    with fault(r"law must return Tokens, not dict"):
+        model(law=lambda structure: {})(ridge)
+
+
+def noisy(X, Y, u, *, Delta=0.25):
+    return half_square(Y[0, 0] + u - X[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        (GaussianNoise("Gamma0"), r"noise u: variance uses Gamma0"),
+        (DiscreteNoise((-1, 1), ("1/2", "1/3")), r"noise u: probabilities add up to 5/6"),
+        (DiscreteNoise((-1, 0, 1), ("1/2", "1/2")), r"noise u has 3 values and 2 probabilities"),
+        ("gaussian", r"noise 'u' must be GaussianNoise or DiscreteNoise"),
+    ],
+)
+def test_fault_in_the_noise(noise, message):
+    with fault(message):
+        model(noise={"u": noise})(noisy)
+
+
+def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
+    flips = DiscreteNoise(
+        (-1, 1), lambda Y, Delta: [Delta * sp.exp(-(Y[0, 0] ** 2)), 1 - Delta * sp.exp(-(Y[0, 0] ** 2))]
+    )
+    symbol, law = model(noise={"u": flips})(noisy).at().noise["u"]
+    assert symbol.name == "u_u"
+    assert sum(law.probabilities) == 1
+    assert {str(s) for s in law.probabilities[0].free_symbols} == {"Delta", "y_0_0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"loss_kinks": lambda X, Y: X[0, 0] ** 2 - 1}, r"loss_kinks: .* must be affine in exactly one integration"),
+        ({"loss_kinks": lambda X, Y: X[0, 0] + Y[0, 0]}, r"loss_kinks: .* must be affine in exactly one integration"),
+        ({"metric_kinks": lambda h, Y: sp.Integer(1)}, r"metric_kinks: .* must be affine in exactly one integration"),
+        ({"metric": lambda h, Y: h}, None),
+        ({"metric": lambda h, Y: sp.Symbol("stray")}, r"metric uses stray"),
+        ({"baseline": lambda B, Y: square(Y[0, 0] - B[0, 0] ** 2)}, r"baseline's error must be quadratic in B"),
+        ({"starts": {"semantic": 1}}, r"start 'semantic' must be a Start, not int"),
+        ({"regulariser": "ridge"}, r"regulariser must be a Regulariser"),
+    ],
+)
+def test_fault_in_another_field(fields, message):
+    if message is None:  # a 1 x 1 matrix is a number
+        assert model(**fields)(ridge).at().metric == sp.Symbol("x_0_0", real=True)
+        return
+    with fault(message):
+        model(name="broken", **fields)(ridge)
+
+
+def test_an_error_names_the_model():
+    with fault(r"^model broken: "):
+        model(name="broken")(lambda X, Y: Y[0, 0])
+
+
+def test_sizes_are_fixed_or_bounded():
+    made = model(tokens=structural(2, low=2, high=4), law=isotropic_tokens)(lambda X, Y: half_square(X[0, 0] - Y[1, 0]))
+    assert made.structure(tokens=3) == Structure(3, 1, 1, 1)
+    with fault(r"student_rank of model <lambda> is fixed at 1, got 2"):
+        made.structure(student_rank=2)
+    for size in (1, 5, 2.5):
+        with fault(rf"tokens = {re.escape(repr(size))}: model <lambda> allows whole numbers in \[2, 4\]"):
+            made.structure(tokens=size)
+    with fault(r"unknown size 'layers'"):
+        made.structure(layers=2)
+    with fault(r"clusters = 0: allowed are whole numbers from 1"):
+        Structure(1, 1, 1, 0)
+
+
+def test_decimals_of_a_model_file_become_exact():
+    made = model(regulariser=Ridge(0.1))(lambda X, Y, *, slope=0.3: softplus(-0.7 * X[0, 0] * Y[0, 0]) + slope)
+    at = made.at()
+    assert not at.loss.has(sp.Float)
+    assert at.loss.has(-sp.Rational(7, 10))
+    assert at.parameters["slope"].value(at.structure) == sp.Rational(3, 10)
+    assert at.parameters["lambda_"].value(at.structure) == (sp.Rational(1, 10),)
+
+
+def test_the_digest_follows_the_physics_and_not_the_analysis():
+    original = model()(ridge).at().digest()
+    assert model(starts={"other": Start(teacher=1)})(ridge).at().digest() == original
+    assert model(name="ridge")(lambda X, Y: half_square(Y[0, 0] - 2 * X[0, 0])).at().digest() != original
+    assert model(law=law_with(covariance=[[2]]))(ridge).at().digest() != original
+
+
+def test_a_default_changes_no_digest():
+    """A parameter's value never regenerates a solver."""
+
+    def make(value):
+        return model(name="scaled")(lambda X, Y, *, slope=value: half_square(Y[0, 0] - slope * X[0, 0])).at()
+
+    assert make(1).digest() == make(Parameter("1/7", 0)).digest()

@@ -1,0 +1,147 @@
+"""The derivation as text and as LaTeX says what was derived, for every model that ships."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import sympy as sp
+
+from saddleforge.derive import text
+from saddleforge.derive.averages import CONTEXTS, Average
+from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
+from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
+from saddleforge.derive.latex import document
+from saddleforge.derive.model import model
+from saddleforge.derive.parameters import DiscreteNoise, Parameter
+from saddleforge.derive.text import WIDTH, describe
+from saddleforge.derive.tokens import Tokens
+
+SHIPPED_CASES = [
+    pytest.param(catalogue_model(name), structure, id=f"{name}-{structure.key}")
+    for name in SHIPPED
+    for structure in shipped_structures(name)
+]
+EQUATIONS = [
+    "q^_c = α E_c[g_l g_lᵀ]",
+    "V^_c = -α E_c[∂g_l/∂ω_l]",
+    "V^_c = θ^_c θ_cᵀ q_c⁻¹ - α E_c[g_l δω_lᵀ] q_c⁻¹",
+    "m^_c = α E_c[g_l]",
+    "θ^_c = α E_c[∂g_l/∂Y_l]",
+    "θ^_c = α (E_c[g_l δY_lᵀ] - E_c[g_l δω_lᵀ] q_c⁻¹ θ_c) (ρ⋆_c - θ_cᵀ q_c⁻¹ θ_c)⁻¹",
+    "q_c = E_ν[γ_c R (B Bᵀ + Q) R]",
+    "V_c = E_ν[γ_c R]",
+    "m_c = E_ν[τ_c R B]",
+    "θ_c = E_ν[γ_c R B πᵀ]",
+    "∂M/∂V_c = -1/2 g_l g_lᵀ",
+    "R = (G + Λ)⁻¹",
+    "e_t = -Φ",
+    "∂g/∂ω = -H (V H + I)⁻¹",
+    "D^_c = α E_c[Σ_l' ∂g_l/∂ω_l' D_l' (∂g_l/∂ω_l')ᵀ]",
+    "D'_c = E_ν[γ_c R (Σ_c' γ_c' D^_c') R]",
+]
+LATEX_EQUATIONS = [
+    r"\hat{q}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell} \, g_{\ell}^{T}\right]",
+    r"\hat{m}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell}\right]",
+    r"\hat{V}_{c} &= -\alpha \, \mathbb{E}_{c}\left[\frac{\partial g_{\ell}}{\partial \omega_{\ell}}\right]",
+    r"\hat{V}_{c} &= \hat{\theta}_{c} \, \theta_{c}^{T} \, q_{c}^{-1} - \alpha",
+    r"V_{c} &= \mathbb{E}_{\nu}\left[\gamma_{c} \, R\right]",
+    r"m_{c} &= \mathbb{E}_{\nu}\left[\tau_{c} \, R \, B\right]",
+    r"\theta_{c} &= \mathbb{E}_{\nu}\left[\gamma_{c} \, R \, B \, \pi^{T}\right]",
+    r"\mathcal{M} &= \min_{X}",
+    r"\hat{D}_{c} &= \alpha",
+]
+
+
+def lines_of(shown: str) -> list[str]:
+    return [re.sub(r"   \(.*\)$", "", line.strip()) for line in shown.splitlines()]
+
+
+@pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
+def test_text_holds_the_equations(model, structure):
+    shown = describe(model, structure)
+    lines = lines_of(shown)
+    assert [equation for equation in EQUATIONS if equation not in lines] == []
+    assert max(len(line) for line in shown.splitlines()) <= WIDTH
+    assert model.source in shown.replace("\n", " ")
+    for parameter in model.at(structure).parameters.values():
+        row = rf"^    {parameter.name} .*{re.escape(parameter.allowed)}"
+        assert re.search(row, shown, re.MULTILINE), parameter.name
+    for leftover in ("Average", "_hat", "theta", "x_0", "y_0", "lambda__", "frozen", "\u00a0"):
+        assert leftover not in shown
+
+
+@pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
+def test_latex_holds_the_equations_and_compiles(model, structure, tmp_path):
+    source = document(model, structure)
+    for equation in LATEX_EQUATIONS:
+        assert equation in source
+    for leftover in ("Average", "_hat", "x_{0", "operatorname{Sigmoid}", "SoftmaxEntry"):
+        assert leftover not in source
+    assert source.isascii()
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed: the document's text was checked, its compilation was not")
+    (tmp_path / "model.tex").write_text(source)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "model.tex"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    log = run.stdout.decode(errors="replace")
+    assert run.returncode == 0, log[-2000:]
+    overfull = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log)]
+    assert all(points < 6 for points in overfull), log
+
+
+def test_a_model_shows_its_own_loss():
+    lines = lines_of(describe(catalogue_model("ridge_regression")))
+    assert "loss(X, Y, k, u) = (u + y - x)²/2" in lines
+    assert "error(h, Y, k, u) = (u + y - h)²" in lines
+    shown = describe(catalogue_model("logistic_regression"))
+    assert "The loss is not smooth where one of these vanishes: (y)." in shown
+    assert "The metric is not smooth where one of these vanishes: (h, y)." in shown
+    assert r"$\left(h, y\right)$" in document(catalogue_model("logistic_regression"))
+    shown = describe(catalogue_model("dot_product_attention"))
+    assert "softmax(x_1², x_1 x_2)" in shown
+    assert "ρ_2 (A_12 omega" in shown
+
+
+def test_what_is_shown_follows_the_free_entropy(monkeypatch):
+    """Half a trace term, and the text shows twice the overlap: the equations are printed, not typed."""
+
+    def wrong(*sizes, **fields) -> FreeEntropy:
+        phi = free_entropy(*sizes, **fields)
+        p = phi.symbols
+        pair = sp.Trace(p.m_hat.T * p.m)
+        (old,) = [a for a in phi.expression.atoms(Average) if a.kind == CONTEXTS]
+        return FreeEntropy(phi.expression.xreplace({old: Average(CONTEXTS, old.summand + pair / 2)}), p)
+
+    monkeypatch.setattr(text, "_THEORY_SECTIONS", {})
+    monkeypatch.setattr(text, "free_entropy", wrong)
+    lines = lines_of(describe(catalogue_model("ridge_regression")))
+    assert "m^_c = α E_c[g_l]" not in lines
+    assert "m^_c = 2 α E_c[g_l]" in lines
+
+
+def two_clusters(structure, *, share=Parameter(0.25, 0, 1)):  # noqa: B008
+    return Tokens(
+        weights=["1/3", "2/3"],
+        covariance=[[1, 2], [3, 4]],
+        gram=[sp.eye(3), sp.diag(1, 1, 5)],
+        labels=[share, 1 - share],
+        teacher_means=[[0], [1]],
+    )
+
+
+def test_clusters_atoms_and_discrete_noise_are_shown():
+    @model(clusters=2, law=two_clusters, noise={"flip": DiscreteNoise((-1, 1), ("0.1", "0.9"))})
+    def mixture(X, Y, k, flip, *, q_strength=2.0):
+        return (flip * Y[0, 0] - X[0, 0]) ** 2 * (1 + q_strength * k[0])
+
+    shown = describe(mixture)
+    assert "No source was given." in shown
+    assert "Spectral atom of weight 1/3:" in shown
+    assert "(share, 1 - share)" in shown
+    assert re.search(r"^ +-1 +1/10$", shown, re.MULTILINE)
+    assert re.search(r"ρ = 7/3 +\(cluster 1\)", shown)
+    assert re.search(r"ρ⋆_2 = 14 +\(cluster 2\)", shown)
+    source = document(mixture)
+    assert r"\mathtt{q\_strength}" in source
+    assert source.isascii()
