@@ -42,7 +42,7 @@ class Branch:
         """
         wanted = accuracy or self.accuracy
         value = float(value)
-        if value in self.known and self.known[value].rank != 0:
+        if value in self.known:
             found = self.known[value]
             if accuracy is None or _relative_error(found) <= accuracy:
                 return found
@@ -52,7 +52,7 @@ class Branch:
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
-            solution = solve(problem, candidate, accuracy=wanted)
+            solution = solve(problem, candidate, accuracy=wanted, effort=2 if accuracy is None else 100)
             if solution.losses is not None and solution.branch == self.name:
                 self.known[value] = solution
                 return solution

@@ -6,6 +6,7 @@ residual max |G(u) - u| / (size of the block), recomputed at the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -185,58 +186,60 @@ def newton(
     state_map: StateMap,
     start: FixedPoint,
     tolerance: float,
-    step: float = 1e-4,
+    differentiate: Callable[[np.ndarray], np.ndarray],
     max_iterations: int = 12,
 ) -> FixedPoint:
-    """Newton on G(u) - u = 0 with the Jacobian from differences, refreshed only where the contraction is poor.
+    """Newton on G(u) - u = 0 with a Jacobian from differences, kept up to date by Broyden's rank-one corrections.
 
     Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap).
+
+    Args:
+        differentiate: u -> dG/du; called where `start` brings no Jacobian, and once more where the contraction is poor.
     """
     u, sizes = start.u.copy(), start.sizes
-    matrix = start.jacobian
-    fresh = False
+    matrix, refreshed = start.jacobian, False
     best_u, best = u, np.inf
     stalls = 0
+    last_u = last_gap = None
+
+    def ended(status: Status, iteration: int) -> FixedPoint:
+        return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix)
+
     for iteration in range(1, max_iterations + 1):
         try:
             image = state_map(u, sizes)
         except DomainError:
-            if best is np.inf or not np.isfinite(best):
-                return FixedPoint(u, sizes, np.nan, Status.LEFT_DOMAIN, iteration, matrix)
-            u = (u + 3 * best_u) / 4
             stalls += 1
-            if stalls > 4:
-                return FixedPoint(best_u, sizes, best, Status.LEFT_DOMAIN, iteration, matrix)
+            if not np.isfinite(best) or stalls > 3:
+                return ended(Status.LEFT_DOMAIN, iteration)
+            u, last_u = (u + 3 * best_u) / 4, None
             continue
         if not np.isfinite(image).all():
-            return FixedPoint(best_u, sizes, best, Status.NOT_FINITE, iteration, matrix)
+            return ended(Status.NOT_FINITE, iteration)
+        gap = image - u
         residual = residual_of(image, u, sizes)
+        improved = residual < 0.5 * best
         if residual < best:
-            improved = residual < 0.3 * best
             best_u, best = u, residual
-        else:
-            improved = False
         if best <= tolerance:
-            return FixedPoint(best_u, sizes, best, Status.CONVERGED, iteration, matrix)
-        if not improved and iteration > 1:
-            if fresh:
-                stalls += 1
-                if stalls >= 2:
-                    break
-            matrix, fresh = None, False
-        if matrix is None:
-            try:
-                matrix, fresh = jacobian(state_map, best_u, sizes, step), True
-            except DomainError:
-                return FixedPoint(best_u, sizes, best, Status.LEFT_DOMAIN, iteration, None)
-            if residual > best:
-                image = state_map(best_u, sizes)
-                u = best_u
+            return ended(Status.CONVERGED, iteration)
+        if iteration > 1 and not improved:
+            stalls += 1
+            if stalls > 3:
+                break
         try:
-            move = np.linalg.solve(np.eye(len(u)) - matrix, image - u)
-        except np.linalg.LinAlgError:
+            if matrix is None or (stalls == 2 and not refreshed):
+                matrix, refreshed, last_u = differentiate(best_u), True, None
+            elif last_u is not None and last_gap is not None:
+                scales = Overlaps.unpack(u, sizes).block_scales
+                step, change = (u - last_u) / scales, (gap - last_gap) / scales
+                scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
+                scaled += np.outer(change - scaled @ step, step) / (step @ step)
+                matrix = scaled * scales[:, None] / scales + np.eye(len(u))
+            move = np.linalg.solve(np.eye(len(u)) - matrix, gap)
+        except (DomainError, np.linalg.LinAlgError):
             break
+        last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
         u = u + limit * move
-    status = Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS
-    return FixedPoint(best_u, sizes, best, status, max_iterations, matrix)
+    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, max_iterations)

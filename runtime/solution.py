@@ -116,11 +116,11 @@ class Solution:
 
 
 def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
-    """Name a state by which of theta (semantic) and m (positional) are non-zero beyond 1e-3 of their scale."""
+    """Name a state by which of theta (semantic) and m (positional) are non-zero beyond 1e-3 of their scale and a third of their error."""
     q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
-    theta_floor = max(1e-3 * q**2, 1.5 * float(np.max(widths.theta)) if widths else 0.0)
-    m_floor = max(1e-3 * q, 1.5 * float(np.max(widths.m)) if widths else 0.0)
+    theta_floor = max(1e-3 * q**2, 0.3 * float(np.max(widths.theta)) if widths else 0.0)
+    m_floor = max(1e-3 * q, 0.3 * float(np.max(widths.m)) if widths else 0.0)
     semantic = np.abs(overlaps.theta).max() > theta_floor
     positional = np.abs(overlaps.m).max() > m_floor
     return {(True, False): "semantic", (False, True): "positional", (True, True): "mixed"}.get(
@@ -194,6 +194,7 @@ def solve(
     integrator: str = "auto",
     points: int | None = None,
     seed: int = 0,
+    effort: int = 100,
 ) -> Solution:
     """Solve the saddle point from a start.
 
@@ -202,6 +203,7 @@ def solve(
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, gauss-hermite, sobol or prox-space; points as for `rule_named`.
         seed: of the scramblings.
+        effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
 
     Returns:
         A Solution; look at `status`. Not converging is a status, not an exception.
@@ -219,11 +221,10 @@ def solve(
         return _failed(problem, name, approach, COARSE)
     frozen = _symmetric_zeros(approach)
     if rule is None:
-        return _solve_auto(problem, name, approach, frozen, accuracy, seed)
+        return _solve_auto(problem, name, approach, frozen, accuracy, seed, effort)
     if isinstance(rule, Sobol) and points is None:
-        return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES)
-    matrix = _jacobian(problem, rule, approach.u, approach.sizes)
-    point = newton(StateMap(problem, rule, frozen), replace(approach, jacobian=matrix), _tolerance(rule, accuracy))
+        return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES, effort)
+    point = _newton(problem, rule, approach, frozen, accuracy)
     return _finish(problem, name, point, rule, accuracy, frozen)
 
 
@@ -263,23 +264,32 @@ def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
     return frozen
 
 
+def _newton(problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray, accuracy: float) -> FixedPoint:
+    return newton(
+        StateMap(problem, rule, frozen),
+        point,
+        _tolerance(rule, accuracy),
+        lambda u: _jacobian(problem, rule, u, point.sizes),
+    )
+
+
 def _tolerance(rule: Rule, accuracy: float) -> float:
     """Residual asked of Newton: 1e-9 or less for smooth rules, a fiftieth of the accuracy for replicated ones."""
     return max(1e-9, 0.02 * accuracy) if is_replicated(rule) else max(2e-14, min(1e-9, 1e-2 * accuracy))
 
 
 def _solve_auto(
-    problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, seed: int
+    problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, seed: int, effort: int
 ) -> Solution:
     """Prox-space for few fields (shifted grids where the proximal map jumps), else Sobol with the global map."""
     channel = problem.solver.channel
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
-        return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES)
+        return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES, effort)
     smooth, shifted = (_LINE, _SHIFTED_LINE) if channel.FIELDS == 1 else (_PLANE, _SHIFTED_PLANE)
     solution = _solve_smooth(problem, name, approach, frozen, accuracy, smooth)
     if solution is not None:
         return solution
-    return _climb(problem, name, approach, frozen, accuracy, seed, shifted)
+    return _climb(problem, name, approach, frozen, accuracy, seed, shifted, effort)
 
 
 def _solve_smooth(
@@ -293,9 +303,7 @@ def _solve_smooth(
                 return None
         except DomainError:
             return None
-        if point.jacobian is None:
-            point = replace(point, jacobian=_jacobian(problem, level, point.u, point.sizes))
-        point = newton(StateMap(problem, level, frozen), point, _tolerance(level, accuracy))
+        point = _newton(problem, level, point, frozen, accuracy)
         if not point.status.success:
             return None
         error = _finer_error(problem, point, level, frozen)
@@ -327,29 +335,25 @@ def _climb(
     accuracy: float,
     seed: int,
     levels: tuple[Rule, ...],
+    effort: int,
 ) -> Solution:
     """Climb replicated rules, each started from the last, until the spread of the replicates meets the accuracy."""
     point = approach
     position = 0
     while True:
         rule = replace(levels[position], seed=seed)  # type: ignore[type-var]
-        if point.jacobian is None:
-            try:
-                point = replace(point, jacobian=_jacobian(problem, rule, point.u, point.sizes))
-            except DomainError:
-                return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
-        point = newton(StateMap(problem, rule, frozen), point, _tolerance(rule, accuracy), max_iterations=10)
+        point = _newton(problem, rule, point, frozen, accuracy)
         if not point.status.success:
             return _failed(problem, name, point, rule)
         found = _replicate_shifts(problem, point, rule, frozen)
         if found is None:
             return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(_two_standard_errors(found[0]) / point.overlaps.block_scales))
-        if error <= accuracy or position + 1 == len(levels):
+        if error <= accuracy or position + 1 >= min(len(levels), effort):
             return _finish(problem, name, point, rule, accuracy, frozen)
         # Sobol sets gain about 2^-0.85 a level, shifted grids about 2^-1.2.
         gain = 0.85 if isinstance(rule, Sobol) else 1.2
-        position = min(len(levels) - 1, position + max(1, round(float(np.log2(error / accuracy)) / gain)))
+        position = min(len(levels), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1
 
 
 def _replicate_shifts(
