@@ -1,0 +1,127 @@
+"""Saddle-point equations of learning models: derived symbolically, generated as Numba code, solved with an error bar.
+
+    import saddleforge as sf
+
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    sf.solutions(problem)
+
+Names are imported when first touched, so that neither SymPy nor Numba is loaded before it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .branches import Curve, curve
+    from .derive.errors import ModelError
+    from .derive.language import Matrix, half_square, rho, sigmoid, softmax, softplus, square
+    from .derive.model import Model, model
+    from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural
+    from .derive.regulariser import Ridge
+    from .derive.tokens import Tokens, isotropic_tokens, unstructured_tokens
+    from .errors import InputError, NotConvergedError, SaddleforgeError
+    from .problem import Problem, problem
+    from .solution import Solution, solutions, solve
+    from .thresholds import Threshold, crossing, where
+
+# Runtime: no SymPy.
+_WHERE = {
+    "problem": "problem",
+    "Problem": "problem",
+    "solve": "solution",
+    "solutions": "solution",
+    "Solution": "solution",
+    "curve": "branches",
+    "Curve": "branches",
+    "crossing": "thresholds",
+    "where": "thresholds",
+    "Threshold": "thresholds",
+    "InputError": "errors",
+    "NotConvergedError": "errors",
+    "SaddleforgeError": "errors",
+    # Writing a model: SymPy, but no NumPy and no Numba.
+    "model": "derive.model",
+    "Model": "derive.model",
+    "Parameter": "derive.parameters",
+    "structural": "derive.parameters",
+    "Start": "derive.parameters",
+    "GaussianNoise": "derive.parameters",
+    "DiscreteNoise": "derive.parameters",
+    "Ridge": "derive.regulariser",
+    "Tokens": "derive.tokens",
+    "isotropic_tokens": "derive.tokens",
+    "unstructured_tokens": "derive.tokens",
+    "softmax": "derive.language",
+    "sigmoid": "derive.language",
+    "softplus": "derive.language",
+    "square": "derive.language",
+    "half_square": "derive.language",
+    "Matrix": "derive.language",
+    "rho": "derive.language",
+    "ModelError": "derive.errors",
+}
+
+__all__ = [
+    "Curve",
+    "DiscreteNoise",
+    "GaussianNoise",
+    "InputError",
+    "Matrix",
+    "Model",
+    "ModelError",
+    "NotConvergedError",
+    "Parameter",
+    "Problem",
+    "Ridge",
+    "SaddleforgeError",
+    "Solution",
+    "Start",
+    "Threshold",
+    "Tokens",
+    "__version__",
+    "crossing",
+    "curve",
+    "half_square",
+    "isotropic_tokens",
+    "model",
+    "problem",
+    "rho",
+    "sigmoid",
+    "softmax",
+    "softplus",
+    "solutions",
+    "solve",
+    "square",
+    "structural",
+    "unstructured_tokens",
+    "where",
+]
+
+
+class _Package(ModuleType):
+    """Keeps the function `problem` where the import system would bind the submodule of the same name over it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

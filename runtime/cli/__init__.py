@@ -1,0 +1,33 @@
+"""The command line: `main` is what the console script `saddleforge` calls.
+
+Nothing here or in the modules beside it imports NumPy, Numba or SymPy at module level: `--version`, `--help` and
+`models` answer at once, and what a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and leave with its exit status (design.md): 0 done, 1 a bug, 2 wrong input, 3 not converged, 130.
+
+    Args:
+        arguments: default, those of the process.
+    """
+    from .app import app
+    from .outcome import leave, usage_error
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        given = ["--help"]
+    try:
+        status = app(given, prog_name="saddleforge", standalone_mode=False)
+    except Exception as error:
+        # Typer's exceptions, of whichever version: those of wrong usage can format a message.
+        if not hasattr(error, "format_message"):
+            raise
+        status = usage_error(error, as_json="--json" in given)
+    leave(status if isinstance(status, int) else 0)

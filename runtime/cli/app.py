@@ -1,0 +1,640 @@
+"""The commands of `saddleforge`, one function each; heavy imports are inside, so that help and version are instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._version import __version__
+from ..errors import InputError, NotConvergedError
+from . import options
+from .options import (
+    AccuracyOption,
+    IntegratorOption,
+    JsonOption,
+    ModelArgument,
+    PointsOption,
+    QuietOption,
+    SeedOption,
+    SetOption,
+    StartOption,
+    StructureOption,
+    ThreadsOption,
+)
+from .outcome import Exit, Outcome, command
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..solution import Solution
+
+app = typer.Typer(
+    name="saddleforge",
+    help="Saddle-point equations of learning models: derive them, generate a solver, solve with an error bar.\n\n"
+    "MODEL is a name from `saddleforge models`, or a path to a model file (which is executed).\n\n"
+    "Exit status: 0 done; 1 a bug; 2 wrong input; 3 not converged, or not to the accuracy asked; 130 interrupted.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"saddleforge {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+@command
+def models(json: JsonOption = False) -> Outcome:
+    """List the catalogue: name, sizes, what it is, source."""
+    from ..solver import STRUCTURAL, catalogue
+
+    entries = catalogue()
+    width = max(len(name) for name in entries)
+
+    def size(spec: tuple[int, int, int | None]) -> str:
+        default, low, high = spec
+        return f"{default}" if low == high else f"{default}*"
+
+    lines = [f"{'name':<{width}}   L    s    t    summary and source"]
+    for name, entry in entries.items():
+        sizes = "".join(f"{size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
+        lines += [f"{name:<{width}}   {sizes}{entry['summary']}", f"{'':<{width + 18}}{entry['source']}"]
+    lines += [
+        "",
+        "L tokens, s student and t teacher columns; * a default that --set tokens=, student_rank= or teacher_rank=",
+        "changes. `saddleforge derive NAME` prints a model's parameters and equations, `solve NAME` solves them.",
+    ]
+    data = [
+        {
+            "name": name,
+            "summary": entry["summary"],
+            "source": entry["source"],
+            "sizes": {
+                key: dict(zip(("default", "low", "high"), spec, strict=True)) for key, spec in entry["sizes"].items()
+            },
+        }
+        for name, entry in entries.items()
+    ]
+    return Outcome("\n".join(lines), {"version": __version__, "models": data})
+
+
+@app.command()
+@command
+def derive(
+    model: ModelArgument,
+    format: Annotated[str, typer.Option("--format", metavar="text|latex", help="text, or a LaTeX document.")] = "text",
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
+    set_: StructureOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
+    from ..files import check_writable, write_whole
+    from ..progress import set_quiet
+
+    set_quiet(quiet)
+    if format not in ("text", "latex"):
+        raise InputError(f"--format {format}: text or latex is expected")
+    if output is not None:
+        check_writable(output)
+    sizes = options.sizes_only(set_)
+    loaded = _symbolic_model(model)
+    structure = loaded.structure(**sizes)
+    if format == "latex":
+        from ..derive.latex import document as render
+    else:
+        from ..derive.text import describe as render
+    text = render(loaded, structure)
+    data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
+    if output is not None:
+        write_whole(output, text)
+        return Outcome(f"wrote {output}", {**data, "file": str(output)})
+    return Outcome(text, {**data, "text": text})
+
+
+def _sizes_json(structure: Any) -> dict[str, int]:
+    from ..solver import STRUCTURAL
+
+    return {name: getattr(structure, name) for name in STRUCTURAL}
+
+
+def _symbolic_model(name: str) -> Any:
+    """A Model of the catalogue or of a user's file; imports SymPy."""
+    from ..solver import catalogue, read_model_file
+
+    if name in catalogue():
+        from ..derive.catalogue import catalogue_model
+
+        return catalogue_model(name)
+    path = _model_file(name)
+    if path is None:
+        raise InputError(f"no model {name!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
+    return read_model_file(path)
+
+
+def _model_file(name: str) -> Path | None:
+    """The path of a user's model file, checked to be readable; None where the name is no path."""
+    import os
+
+    if not (name.endswith(".py") or os.sep in name):
+        return None
+    path = Path(name)
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise InputError(f"model file {path}: {error.strerror or error}") from error
+    return path
+
+
+@app.command()
+@command
+def generate(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="A catalogue name or a model file; default, the whole catalogue."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to write: DIR/MODEL/SIZES/; default, saddleforge's own tree."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is stale.")] = False,
+    set_: StructureOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Derive and write the Numba solvers; --check compares them with what is there."""
+    from ..progress import say, set_quiet
+    from ..solver import catalogue
+
+    set_quiet(quiet)
+    sizes = options.sizes_only(set_)
+    if model is None and sizes:
+        raise InputError("--set goes with a MODEL; without one the whole catalogue is generated")
+    if model is not None and (model not in catalogue() or sizes):
+        return _generate_one(model, sizes, out, check)
+    from ..derive.emit.tree import differences, write_tree
+
+    root, fix = _tree(out)
+    names = None if model is None else [model]
+    if model is not None:
+        fix += f" {model}"
+    if not check:
+        _check_tree(root)
+    say(f"deriving and generating {model or 'the catalogue'} (some seconds a model)")
+    if check:
+        found = differences(root, names)
+        data = {"folder": str(root), "status": "stale" if found else "fresh", "differences": found}
+        if found:
+            return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{root} is stale; `{fix}` brings it up to date")
+        return Outcome(f"{root} is up to date", data)
+    touched = write_tree(root, names)
+    text = [f"{root}: " + ("nothing to do, it is up to date" if not touched else f"{len(touched)} files changed")]
+    return Outcome("\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched})
+
+
+def _tree(out: Path | None) -> tuple[Path, str]:
+    """The folder of the generated tree, and the command that rewrites it."""
+    if out is not None:
+        return out, f"saddleforge generate --out {out}"
+    import saddleforge.generated
+
+    return Path(saddleforge.generated.__path__[0]), "saddleforge generate"
+
+
+def _check_tree(root: Path) -> None:
+    """Refuse to write into site-packages, into a folder that is no tree of solvers, or where nothing can be written."""
+    from ..files import check_folder
+
+    if {"site-packages", "dist-packages"} & set(root.absolute().parts):
+        raise InputError(f"{root} is an installed copy, which is never written; give --out DIR")
+    if root.is_dir() and any(root.iterdir()) and not (root / "catalogue.py").exists():
+        raise InputError(f"{root} holds other files, and files without a model are deleted; give an empty or new folder")
+    check_folder(root)
+
+
+def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool) -> Outcome:
+    """The solver of one model at one structure: into the user's cache, or under a folder."""
+    from ..files import check_folder, write_whole
+    from ..progress import say
+    from ..solver import load_solver
+
+    if out is None:
+        if check:
+            raise InputError(f"--check needs --out DIR for {name}: in the cache a solver is keyed by its sources, never stale")
+        options.prepare()
+        _model_file(name)
+        solver = load_solver(name, **sizes)
+        return Outcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
+    from ..derive.emit.writer import generate as generate_solver
+
+    if not check:
+        check_folder(out)
+    model = _symbolic_model(name)
+    structure = model.structure(**sizes)
+    folder = out / model.name / structure.key
+    say(f"deriving and generating {model.name} at {structure.key}")
+    files = generate_solver(model, structure).files
+    stale = [
+        file
+        for file, text in files.items()
+        if not (folder / file).exists() or (folder / file).read_bytes() != text.encode()
+    ]
+    data: dict[str, Any] = {"folder": str(folder), "model": model.name}
+    if check:
+        found = [f"{folder / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
+        data |= {"status": "stale" if found else "fresh", "differences": found}
+        if found:
+            chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
+            fix = f"saddleforge generate {name}{chosen} --out {out}"
+            return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{folder} is stale; `{fix}` brings it up to date")
+        return Outcome(f"{folder} is up to date", data)
+    for file in stale:
+        write_whole(folder / file, files[file])
+    text = f"{folder}: " + (f"wrote {', '.join(stale)}" if stale else "nothing to do, it is up to date")
+    return Outcome(text, {**data, "changed": stale})
+
+
+@app.command()
+@command
+def solve(
+    model: ModelArgument,
+    set_: SetOption = None,
+    start: StartOption = None,
+    all_branches: Annotated[
+        bool, typer.Option("--all-branches", help="Solve from every start and rank what is found by training loss.")
+    ] = False,
+    accuracy: AccuracyOption = 1e-4,
+    integrator: IntegratorOption = "auto",
+    points: PointsOption = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Start from a solution that solve -o or --json wrote.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON object to a file as well.")
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Solve the saddle point from one start, or find and rank all branches."""
+    from ..contract import dumps
+    from ..files import check_writable, write_whole
+
+    if sum([start is not None, from_ is not None, all_branches]) > 1:
+        raise InputError("--start, --from and --all-branches exclude one another")
+    if output is not None:
+        if output.suffix == ".nc":
+            raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
+        check_writable(output)
+    points = options.checked_points(integrator, points)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_)
+    chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
+    if all_branches:
+        outcome = _solve_all(problem, chosen)
+    else:
+        from ..solution import solve as solve_from
+
+        begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
+        solution = solve_from(problem, begin, **chosen)
+        outcome = Outcome(
+            "" if json else solution.table(),
+            solution.to_json,
+            Exit.DONE if solution.success else Exit.NOT_CONVERGED,
+            "" if solution.success else _advice(solution),
+        )
+    if output is not None:
+        data = outcome.data() if callable(outcome.data) else outcome.data
+        write_whole(output, dumps(data) + "\n")
+        outcome = Outcome(f"{outcome.text}\nwrote {output}", data, outcome.status, outcome.message)
+    return outcome
+
+
+def _advice(solution: Solution) -> str:
+    """Why a solution is none, and what to try next."""
+    return f"{solution.status.value.replace('_', ' ')} from start {solution.start}: {solution.status.advice}"
+
+
+def _solve_all(problem: Problem, chosen: dict[str, Any]) -> Outcome:
+    from ..contract import parameters_json
+    from ..solution import solutions
+    from ..text import with_error
+
+    found = solutions(problem, **chosen)
+    if not found:
+        raise NotConvergedError(
+            f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
+            f"{', '.join(problem.solver.model.STARTS)} shows its last iterate and what to try next"
+        )
+    lines = [f"{len(found)} branches found, ranked by training loss:"]
+    for s in found:
+        loss = with_error(s.training_loss, s.training_loss_error)
+        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.value.replace('_', ' ')}")
+    lines += [line for s in found for line in ("", s.table())]
+    weak = [s for s in found if not s.success]
+    return Outcome(
+        "\n".join(lines),
+        lambda: {
+            "model": problem.solver.name,
+            "version": __version__,
+            "digest": problem.solver.digest,
+            "parameters": parameters_json(problem),
+            "solutions": [s.to_json() for s in found],
+        },
+        Exit.NOT_CONVERGED if weak else Exit.DONE,
+        "; ".join(f"{s.branch}: {_advice(s)}" for s in weak),
+    )
+
+
+@app.command()
+@command
+def stability(
+    model: ModelArgument,
+    set_: SetOption = None,
+    start: StartOption = None,
+    accuracy: AccuracyOption = 1e-4,
+    integrator: IntegratorOption = "auto",
+    points: PointsOption = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Start from a solution that solve -o or --json wrote.")
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Solve, then print the longitudinal spectrum, the replicon and the measure of proximal jumps, with their meaning."""
+    from ..contract import parameters_json
+    from ..solution import solve as solve_from
+
+    if start is not None and from_ is not None:
+        raise InputError("--start and --from exclude one another")
+    points = options.checked_points(integrator, points)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_)
+    begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
+    solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
+    found = solution.stability
+    data = {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameters": parameters_json(problem),
+        "start": solution.start,
+        "branch": solution.branch,
+        "status": solution.status.value,
+        "residual": solution.residual,
+        "stability": found.to_json() if found else None,
+    }
+    if found is None:
+        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"no stability without a solution; {_advice(solution)}")
+    from .tables import stability_table
+
+    return Outcome(stability_table(solution), data)
+
+
+@app.command()
+@command
+def curve(
+    model: ModelArgument,
+    over: Annotated[str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")],
+    set_: SetOption = None,
+    start: StartOption = None,
+    accuracy: AccuracyOption = 1e-3,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
+    import numpy as np
+
+    from ..files import check_writable
+
+    name, ends, count = options.interval(over, counted=True)
+    assert ends is not None and count is not None
+    if output is not None:
+        if output.suffix != ".nc":
+            raise InputError(f"-o {output}: a curve is written as netCDF, to a file that ends in .nc")
+        check_writable(output)
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_, without=name)
+    begin = options.start_of(problem, start)
+    grid = np.linspace(*ends, count)
+
+    from ..branches import Curve
+    from ..branches import curve as follow
+
+    kept: list[Solution] = []
+
+    def keep(solution: Solution) -> None:
+        _ = solution.stability  # part of a finished point
+        kept.append(solution)
+
+    interrupted = False
+    try:
+        found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, on_point=keep)
+    except KeyboardInterrupt:
+        interrupted = True
+        ordered = sorted(kept, key=lambda s: s.problem.value_of(name))
+        found = Curve(name, begin, tuple(ordered), (None, None))
+    from .tables import curve_json, curve_table
+
+    status, message = Exit.DONE, ""
+    weak = [s for s in found.solutions if not s.success]
+    if interrupted:
+        where = f" in {output}" if output and kept else ""
+        status, message = Exit.INTERRUPTED, f"interrupted; the {len(kept)} finished points of {count} are kept{where}"
+        if not kept:
+            message = f"interrupted before the first of {count} points was finished"
+    elif not found.solutions:
+        status = Exit.NOT_CONVERGED
+        message = (
+            f"the {begin} branch was found neither at the ends nor in the middle of {name} = {ends[0]:g}..{ends[1]:g}; "
+            f"try another interval, or `saddleforge solve {model} --start {begin}` to see where the iteration goes"
+        )
+    elif weak:
+        status = Exit.NOT_CONVERGED
+        values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
+        message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
+    text = curve_table(found)
+    if output is not None and found.solutions:
+        found.save(output)
+        text += f"\nwrote {output}"
+    word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
+    return Outcome(text, lambda: curve_json(problem, found, word, output), status, message)
+
+
+@app.command()
+@command
+def plot(
+    file: Annotated[Path, typer.Argument(metavar="FILE.nc", help="A curve that `saddleforge curve -o` wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Draw a curve: overlaps and errors along the parameter."""
+    from ..files import check_writable
+    from ..progress import set_quiet
+
+    set_quiet(quiet)
+    output = output or file.with_suffix(".png")
+    if output == file:
+        raise InputError(f"-o {output}: this is the file to draw")
+    if output.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"-o {output}: a name that ends in .png, .pdf or .svg is expected")
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    check_writable(output)
+    from ..plots import plot_dataset
+    from ..tables import load_dataset
+
+    plot_dataset(load_dataset(file), output)
+    return Outcome(f"wrote {output}", {"file": str(output)})
+
+
+_KINDS = ("crossing", "where")
+_LATER = ("spinodal", "instability", "at")
+
+
+@app.command()
+@command
+def threshold(
+    model: ModelArgument,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="crossing|where",
+            help="crossing: two branches have equal training loss; where: a condition holds on one branch.",
+        ),
+    ] = None,
+    between: Annotated[
+        str | None, typer.Option("--between", metavar="A,B", help="The two branches of a crossing.")
+    ] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch on which a condition is asked.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="CONDITION", help="As 'test_error = baseline_error'.")
+    ] = None,
+    over: Annotated[
+        str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter, and where to look for the threshold.")
+    ] = "alpha=0.1:2.5",
+    set_: SetOption = None,
+    accuracy: Annotated[float, typer.Option("--accuracy", help="Half width asked of the threshold.")] = 1e-3,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
+    kind = kind or ("where" if where is not None else "crossing")
+    if kind in _LATER:
+        raise InputError(f"--kind {kind} is not available yet; available are {' and '.join(_KINDS)}")
+    if kind not in _KINDS:
+        raise InputError(f"--kind {kind}: available are {' and '.join(_KINDS)}")
+    name, bracket, _ = options.interval(over, counted=False)
+    if not accuracy > 0:
+        raise InputError(f"--accuracy {accuracy:g} is out of range; allowed is (0, inf)")
+    names: tuple[str, ...]
+    if kind == "crossing":
+        if where is not None or on is not None:
+            raise InputError("--kind crossing takes --between A,B; --on and --where go with --kind where")
+        names = tuple(part.strip() for part in (between or "").split(","))
+        if len(names) != 2 or not all(names) or names[0] == names[1]:
+            raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
+    else:
+        if between is not None:
+            raise InputError("--kind where takes --on A; --between goes with --kind crossing")
+        if where is None or on is None:
+            raise InputError("--kind where needs --where CONDITION and --on BRANCH")
+        names = (on,)
+        from ..thresholds import parse_condition
+
+        parse_condition(where)
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_, without=name)
+
+    from .. import thresholds
+    from ..contract import parameters_json
+
+    try:
+        if kind == "crossing":
+            found = thresholds.crossing(problem, name, between=names, bracket=bracket, accuracy=accuracy)  # type: ignore[arg-type]
+        else:
+            assert where is not None
+            found = thresholds.where(problem, where, name, on=names[0], bracket=bracket, accuracy=accuracy)
+    except NotConvergedError as error:
+        held = {key: value for key, value in parameters_json(problem).items() if key != name}
+        data = {
+            "model": problem.solver.name,
+            "digest": problem.solver.digest,
+            "kind": kind if kind == "crossing" else f"where {where}",
+            "parameter": name,
+            "parameters": held,
+            "value": None,
+            "error": None,
+            "error_kind": None,
+            "status": "not_found",
+            "branches": list(names),
+            "rs_verdict": None,
+            "evidence": {"reason": str(error)},
+        }
+        return Outcome("", data, Exit.NOT_CONVERGED, str(error))
+    from .tables import threshold_table
+
+    message = ""
+    if not found.success:
+        message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
+    return Outcome(
+        "" if json else threshold_table(found),
+        found.to_json,
+        Exit.DONE if found.success else Exit.NOT_CONVERGED,
+        message,
+    )
+
+
+@app.command()
+@command
+def reproduce(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and the report go.")],
+    figure: Annotated[
+        list[str] | None, typer.Option("--figure", metavar="NAME", help="Only this figure; repeat for several.")
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Compute the tables and figures of the attention paper and set them beside the published numbers."""
+    from ..files import check_folder
+
+    check_folder(out)
+    options.prepare(threads, quiet)
+    from ..reproduce import reproduce as run
+
+    try:
+        run(out, figure)
+    except KeyboardInterrupt:
+        sentence = f"interrupted; what is finished is kept in {out}, and the same command continues from there"
+        return Outcome("", {"status": "interrupted", "out": str(out)}, Exit.INTERRUPTED, sentence)
+    files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    return Outcome(f"results are in {out}", {"status": "done", "out": str(out), "files": files})

@@ -1,0 +1,246 @@
+"""Options that several commands share, and the reading of their values."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..overlaps import Overlaps
+    from ..problem import Problem
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A catalogue name, or a path to a model file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter or a structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]'.",
+    ),
+]
+StructureOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SIZE=NUMBER",
+        help="A structural size: tokens, student_rank, teacher_rank, clusters; repeat for several.",
+    ),
+]
+StartOption = Annotated[
+    str | None, typer.Option("--start", help="A named start of the model: semantic (default), positional, ...")
+]
+AccuracyOption = Annotated[
+    float, typer.Option("--accuracy", help="Half width asked of every overlap, relative to the size of its block.")
+]
+IntegratorOption = Annotated[
+    str, typer.Option("--integrator", metavar="RULE", help="auto, gauss-hermite, sobol or prox-space.")
+]
+PointsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--points",
+        help="Size of the rule: nodes an axis (gauss-hermite, prox-space), or n for sets of 2^n points (sobol).",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
+
+_MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096}
+
+
+def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
+    """Before a computation: silence, the number of threads, and a cache folder that can be written.
+
+    Raises:
+        InputError: more threads than there are, a negative seed, or an unwritable cache folder.
+    """
+    from ..files import check_folder
+    from ..progress import set_quiet
+    from ..solver import cache_folder
+
+    set_quiet(quiet)
+    if seed < 0:
+        raise InputError(f"--seed {seed} is out of range; allowed are whole numbers from 0")
+    if threads is not None:
+        import numba
+
+        available = numba.config.NUMBA_NUM_THREADS
+        if not 1 <= threads <= available:
+            raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {available}")
+        numba.set_num_threads(threads)
+    try:
+        check_folder(cache_folder())
+    except InputError as error:
+        raise InputError(f"{error}; it is the cache folder: set SADDLEFORGE_CACHE to one that can be written") from None
+
+
+def assignments(items: list[str] | None) -> dict[str, Any]:
+    """`NAME=VALUE` items as values: numbers or nested lists of numbers.
+
+    Raises:
+        InputError: an item of another form, or a name given twice.
+    """
+    values: dict[str, Any] = {}
+    for item in items or []:
+        name, equals, text = item.partition("=")
+        name = name.strip()
+        if not equals or not name or not text.strip():
+            raise InputError(f"--set {item}: NAME=VALUE is expected, as alpha=1.5")
+        if name in values:
+            raise InputError(f"--set: {name} is given twice")
+        values[name] = _value(name, text.strip())
+    return values
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)  # JSON's numbers and arrays, and .6 beside 0.6
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not _numeric(value):
+        raise InputError(f"--set {name}={text}: a number or a JSON array of numbers is expected")
+    return value
+
+
+def _numeric(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(_numeric(item) for item in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def sizes_only(items: list[str] | None) -> dict[str, int]:
+    """`--set` of a command for which only structural sizes mean something.
+
+    Raises:
+        InputError: another name, or no whole number.
+    """
+    from ..solver import STRUCTURAL
+
+    values = assignments(items)
+    for name, value in values.items():
+        if name not in STRUCTURAL:
+            raise InputError(f"--set {name}: a derivation depends only on the sizes {', '.join(STRUCTURAL)}")
+        if isinstance(value, list) or not float(value).is_integer() or value < 1:
+            raise InputError(f"--set {name}={value}: a whole number from 1 is expected")
+    return {name: int(value) for name, value in values.items()}
+
+
+def problem_of(model: str, items: list[str] | None, without: str | None = None) -> Problem:
+    """The problem a command line describes.
+
+    Args:
+        without: a parameter that the command varies, and that --set may therefore not give.
+
+    Raises:
+        InputError: an unknown model or parameter, or a value out of range.
+    """
+    from ..problem import problem
+
+    values = assignments(items)
+    if without is not None and without in values:
+        raise InputError(f"{without} is given by --set and varied by --over; leave one out")
+    return problem(model, **values)
+
+
+def start_of(problem: Problem, start: str | None) -> str:
+    """The start asked for; by default semantic, or the model's first where it has no such start.
+
+    Raises:
+        InputError: the model has no such start.
+    """
+    known = list(problem.solver.model.STARTS)
+    if start is None:
+        return "semantic" if "semantic" in known else known[0]
+    if start not in known:
+        raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
+    return start
+
+
+def checked_points(integrator: str, points: int | None) -> int | None:
+    """The size of a rule, where it makes sense.
+
+    Raises:
+        InputError: out of range, or without a rule.
+    """
+    if points is None:
+        return None
+    if integrator == "auto":
+        raise InputError("--points goes with --integrator gauss-hermite, sobol or prox-space; auto picks its own")
+    most = _MOST_POINTS.get(integrator)
+    if most is not None and not 4 <= points <= most:
+        raise InputError(f"--points {points} is out of range; {integrator} allows 4 to {most}")
+    return points
+
+
+def interval(text: str, counted: bool) -> tuple[str, tuple[float, float] | None, int | None]:
+    """`alpha=LO:HI:N` (or `alpha=LO:HI`, or `alpha`, where not `counted`) as name, ends and count.
+
+    Raises:
+        InputError: another form, or ends that are not in order.
+    """
+    form = "NAME=LO:HI:N, as alpha=0.1:2:40" if counted else "NAME=LO:HI, as alpha=0.5:2"
+    name, equals, span = text.partition("=")
+    name = name.strip()
+    if not counted and not equals and name:
+        return name, None, None
+    parts = span.split(":")
+    if not name or len(parts) != (3 if counted else 2):
+        raise InputError(f"--over {text}: {form} is expected")
+    try:
+        low, high = float(parts[0]), float(parts[1])
+        count = int(parts[2]) if counted else None
+    except ValueError:
+        raise InputError(f"--over {text}: {form} is expected") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high) and not (low == high and count == 1):
+        raise InputError(f"--over {text}: LO must be below HI")
+    if count is not None and not 1 <= count <= 100_000:
+        raise InputError(f"--over {text}: the number of points must be 1 to 100000")
+    return name, (low, high), count
+
+
+def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
+    """Overlaps of a solution that `solve --json` or `solve -o` wrote, to start from.
+
+    Raises:
+        InputError: the file cannot be read, is of another form, or belongs to another structure.
+    """
+    import json
+
+    import numpy as np
+
+    from ..overlaps import Overlaps
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--from {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"--from {path}: not a JSON file written by `saddleforge solve -o`") from error
+    blocks = data.get("overlaps") if isinstance(data, dict) else None
+    if not isinstance(blocks, dict):
+        raise InputError(f"--from {path}: it holds no `overlaps` of one solution, as `saddleforge solve -o` writes them")
+    s, t = problem.student_rank, problem.teacher_rank
+    shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
+    arrays = {}
+    for name, shape in shapes.items():
+        expected = (problem.tokens, problem.clusters, *shape)
+        try:
+            array = np.asarray(blocks.get(name), float)
+        except (TypeError, ValueError):
+            raise InputError(f"--from {path}: {name} is not an array of numbers") from None
+        if array.shape != expected:
+            raise InputError(f"--from {path}: {name} has shape {array.shape}; this structure needs {expected}")
+        if not np.isfinite(array).all():
+            raise InputError(f"--from {path}: {name} holds numbers that are not finite")
+        arrays[name] = array.reshape(problem.contexts, *shape)
+    return Overlaps(**arrays)

@@ -1,0 +1,157 @@
+"""How a command ends: what it prints, on which stream, and the exit status of the contract (design.md)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+
+class Exit(IntEnum):
+    """Exit statuses of the command line."""
+
+    DONE = 0
+    BUG = 1
+    WRONG_INPUT = 2
+    NOT_CONVERGED = 3
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command has to say.
+
+    Attributes:
+        text: printed for people on stdout, and not with --json.
+        data: the JSON object, printed on stdout with --json; a function is called only then.
+        status: the exit status.
+        message: one sentence on stderr, as why the status is not 0.
+    """
+
+    text: str = ""
+    data: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
+    status: Exit = Exit.DONE
+    message: str = ""
+
+
+def command(function: Callable[..., Outcome]) -> Callable[..., int]:
+    """A command that returns an Outcome as one that prints it and returns the exit status.
+
+    With `json=True` among its arguments, whatever it or a model file prints goes to stderr.
+    """
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> int:
+        as_json = bool(arguments.get("json", False))
+        stdout = sys.stdout
+        with redirect_stdout(sys.stderr if as_json else stdout):
+            try:
+                outcome = function(**arguments)
+                if as_json and callable(outcome.data):
+                    outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
+            except BrokenPipeError:
+                return Exit.BROKEN_PIPE
+            except BaseException as error:
+                outcome = _failure(error)
+        return _print(outcome, as_json, stdout)
+
+    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return run
+
+
+def _failure(error: BaseException) -> Outcome:
+    """The outcome of a command that raised."""
+    from ..errors import InputError, NotConvergedError
+
+    if isinstance(error, KeyboardInterrupt):
+        return _failed(Exit.INTERRUPTED, "interrupted", "interrupted before there was a result")
+    if isinstance(error, InputError) or _is_model_error(error):
+        return _failed(Exit.WRONG_INPUT, "wrong_input", str(error))
+    if isinstance(error, NotConvergedError):
+        return _failed(Exit.NOT_CONVERGED, "not_converged", str(error))
+    if isinstance(error, SystemExit):
+        return _failed(Exit.WRONG_INPUT, "wrong_input", f"the model file ended the program (exit {error.code})")
+    return _failed(Exit.BUG, "bug", _logged(error))
+
+
+def _failed(status: Exit, word: str, sentence: str) -> Outcome:
+    return Outcome(data={"status": word, "error": sentence}, status=status, message=sentence)
+
+
+def _is_model_error(error: BaseException) -> bool:
+    """Whether a model's author is at fault, without importing `derive` to find out."""
+    errors = sys.modules.get("saddleforge.derive.errors")
+    return errors is not None and isinstance(error, errors.ModelError)
+
+
+def _logged(error: BaseException) -> str:
+    """Write the traceback to a log file; returns the sentence for the user."""
+    import platform
+    import tempfile
+    from datetime import datetime
+
+    from .._version import __version__
+    from ..solver import cache_folder
+
+    text = "".join(
+        [
+            f"saddleforge {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+            f"arguments: {sys.argv[1:]}\n\n",
+            *traceback.format_exception(error),
+        ]
+    )
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
+    for folder in (cache_folder() / "logs", Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        except OSError:
+            continue
+        return (
+            f"this is a bug in saddleforge ({type(error).__name__}: {error}); the traceback is in {folder / name}: "
+            f"please report it with that file"
+        )
+    sys.stderr.write(text)
+    return "this is a bug in saddleforge; please report it with the traceback above"
+
+
+def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+    try:
+        if as_json:
+            from ..contract import dumps
+
+            assert isinstance(outcome.data, dict)
+            print(dumps(outcome.data), file=stdout)
+        elif outcome.text:
+            print(outcome.text.rstrip("\n"), file=stdout)
+        stdout.flush()
+        if outcome.message:
+            print(f"saddleforge: {outcome.message}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        return Exit.BROKEN_PIPE
+    return outcome.status
+
+
+def usage_error(error: Any, as_json: bool) -> int:
+    """Report what Typer found wrong with the arguments, in one sentence."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "saddleforge"
+    sentence = " ".join(error.format_message().split()).rstrip(".")
+    sentence = f"{sentence[:1].lower()}{sentence[1:]}; `{path} --help` lists what is allowed"
+    return _print(_failed(Exit.WRONG_INPUT, "wrong_input", sentence), as_json, sys.stdout)
+
+
+def leave(status: int) -> NoReturn:
+    """End the process with a status, quietly where the reader of stdout has gone."""
+    if status == Exit.BROKEN_PIPE:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(int(status))

@@ -1,0 +1,102 @@
+"""Curves, thresholds and stabilities as the command line prints them, for people and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._version import __version__
+from ..contract import parameters_json
+from ..text import with_error
+
+if TYPE_CHECKING:
+    from ..branches import Curve
+    from ..problem import Problem
+    from ..solution import Solution
+    from ..thresholds import Threshold
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Rows of cells as lines with aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def curve_table(curve: Curve) -> str:
+    """One line a point, and where the branch ends."""
+    if not curve.solutions:
+        return curve.end_text()
+    first = curve.solutions[0]
+    several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
+    rows = [[curve.parameter, "q", "V", "m", "theta", "training loss", "test error", "status"]]
+    for solution in curve.solutions:
+        widths = solution.half_widths
+        cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
+        for name in ("q", "V", "m", "theta"):
+            value = float(getattr(solution.overlaps, name).flat[0])
+            width = float(getattr(widths, name).flat[0])
+            cells.append("0" if abs(value) < 1e-12 else with_error(value, width))
+        cells.append(with_error(solution.training_loss, solution.training_loss_error))
+        cells.append(with_error(solution.test_error, solution.test_error_error))
+        cells.append(solution.status.value.replace("_", " "))
+        rows.append(cells)
+    lines = [f"{first.problem.solver.name}, {curve.end_text()}", *aligned(rows)]
+    if several:
+        lines.append("q, V, m, theta are those of token 1, first column; -o FILE.nc and --json hold all")
+    return "\n".join(lines)
+
+
+def curve_json(problem: Problem, curve: Curve, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `curve --json`: every point is one of `solve --json`."""
+    held = {key: value for key, value in parameters_json(problem).items() if key != curve.parameter}
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameter": curve.parameter,
+        "parameters": held,
+        "branch": curve.name,
+        "status": status,
+        "ends": {
+            side: {"found": end[0], "missing": end[1]} if end else None
+            for side, end in zip(("below", "above"), curve.ends, strict=True)
+        },
+        "points": [solution.to_json() for solution in curve.solutions],
+        "file": str(file) if file is not None and curve.solutions else None,
+    }
+
+
+def stability_table(solution: Solution) -> str:
+    """The stability of a solution, each number with what it means."""
+    found = solution.stability
+    assert found is not None
+    values = found.eigenvalues
+    rows = [
+        ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
+        ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
+        ["replicon", with_error(found.replicon, found.replicon_error), "from derivatives; below 1: stable, jumps apart"],
+        ["bistable share", f"{found.bistable_share:.2g}", "probability of a second minimum of the proximal objective"],
+        ["jump weight", with_error(found.jump_weight, found.jump_weight_error), "share of V^ that comes from jumps"],
+    ]
+    spectrum = ", ".join(f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i" for v in values)
+    return "\n".join(
+        [
+            f"{solution.problem.solver.name}, {solution.branch} branch at alpha = {solution.problem.alpha:g}: {found.verdict}",
+            *(f"  {line}" for line in aligned(rows)),
+            f"  longitudinal eigenvalues: {spectrum}",
+        ]
+    )
+
+
+def threshold_table(threshold: Threshold) -> str:
+    """A threshold, what its half width is made of, and the stability there."""
+    evidence = threshold.evidence
+    lines = [
+        repr(threshold),
+        f"  half width {threshold.error:.2g} = {evidence['half_width_integration']:.2g} from integration "
+        f"+ {evidence['half_width_root']:.2g} from the root",
+    ]
+    lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
+    return "\n".join(lines)

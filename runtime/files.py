@@ -1,0 +1,79 @@
+"""Files a user asks for: writable or refused before the work starts, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from .errors import InputError
+
+
+def check_writable(path: str | Path) -> Path:
+    """Make sure that a file can be written at a path, before the computation whose result it is to hold.
+
+    Folders that do not exist yet are created when the file is written, not here.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: it is a folder, or a file or folder on the way cannot be written.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder; the name of a file is expected")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise InputError(f"cannot write {path}: the file is read-only")
+        _check_folder(path.parent, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def check_folder(path: str | Path) -> Path:
+    """Make sure that files can be written in a folder, which need not exist yet.
+
+    Raises:
+        InputError: it is a file, or a folder on the way cannot be written.
+    """
+    path = Path(path)
+    try:
+        _check_folder(path, path)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
+    return path
+
+
+def _check_folder(folder: Path, wanted: Path) -> None:
+    """Try a temporary file in the nearest folder that exists: permission bits alone do not tell."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise InputError(f"cannot write {wanted}: {existing} is a file, not a folder")
+    with tempfile.TemporaryFile(dir=existing):
+        pass
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Write a file through a temporary one beside it, so that no reader sees half of it; folders are created.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content.encode() if isinstance(content, str) else content)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
