@@ -152,7 +152,9 @@ def curve(
     for value in grid:
         problem.with_(**{over: value})
     if start not in problem.solver.model.STARTS:
-        raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}")
+        raise InputError(
+            f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
+        )
     branch = Branch(problem, over, start, accuracy)
     ends: list[tuple[float, float] | None] = [None, None]
     with bar(f"{start} branch", len(grid)) as task:

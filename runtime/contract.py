@@ -73,7 +73,11 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "free_entropy": solution.free_entropy,
         "training_loss": solution.training_loss,
         "training_loss_parts": (
-            {"data": solution.losses.data, "penalty": solution.losses.penalty, "identity_gap": solution.losses.identity_gap}
+            {
+                "data": solution.losses.data,
+                "penalty": solution.losses.penalty,
+                "identity_gap": solution.losses.identity_gap,
+            }
             if solution.losses
             else None
         ),

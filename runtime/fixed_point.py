@@ -62,7 +62,17 @@ class StateMap:
         problem = self.problem
         hats = Conjugates.empty(overlaps.sizes)
         inside = problem.solver.prior.conjugates(
-            problem.alpha, moments, overlaps.q, overlaps.V, overlaps.m, overlaps.theta, problem.law.rho_star, hats.q, hats.V, hats.m, hats.theta
+            problem.alpha,
+            moments,
+            overlaps.q,
+            overlaps.V,
+            overlaps.m,
+            overlaps.theta,
+            problem.law.rho_star,
+            hats.q,
+            hats.V,
+            hats.m,
+            hats.theta,
         )
         if not inside:
             raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
@@ -74,7 +84,18 @@ class StateMap:
         sizes = hats.theta.shape
         out = Overlaps(np.empty_like(hats.q), np.empty_like(hats.V), np.empty_like(hats.m), np.empty(sizes))
         inside = problem.solver.prior.overlaps(
-            law.weights, law.gamma, law.gram, problem.ridge, hats.q, hats.V, hats.m, hats.theta, out.q, out.V, out.m, out.theta
+            law.weights,
+            law.gamma,
+            law.gram,
+            problem.ridge,
+            hats.q,
+            hats.V,
+            hats.m,
+            hats.theta,
+            out.q,
+            out.V,
+            out.m,
+            out.theta,
         )
         if not inside:
             raise DomainError("Lambda + sum gamma V^ is not positive definite")
@@ -98,9 +119,7 @@ class StateMap:
         """G(u) of every replicate, (R, n), and the averages."""
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
-        images = [
-            self._kept(self.overlaps(self.conjugates(overlaps, moments)).pack()) for moments in averages.moments
-        ]
+        images = [self._kept(self.overlaps(self.conjugates(overlaps, moments)).pack()) for moments in averages.moments]
         return np.stack(images), averages
 
 
@@ -179,7 +198,8 @@ def damped(
             weight, shrunk = min(weight * 1.2, 0.5), 0
         best = min(best, residual)
         u_previous, u = u, u + weight * (image - u)
-    return FixedPoint(u, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
+    # The last step has not been judged: the residual is that of the point before it.
+    return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
 
 
 def newton(

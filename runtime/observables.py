@@ -51,9 +51,14 @@ def _metric_nodes(problem: Problem, fields: Fields, budget: float) -> tuple[np.n
     outer_count, inner_count = tokens * t, tokens * s
     dimension = outer_count + inner_count + len(problem.noise_scale)
     if dimension > 6:
-        nodes = sobol_normal(dimension, int(np.log2(budget)) - 2, 4242, (tuple(range(outer_count)), tuple(range(outer_count, outer_count + inner_count))))
+        nodes = sobol_normal(
+            dimension,
+            int(np.log2(budget)) - 2,
+            4242,
+            (tuple(range(outer_count)), tuple(range(outer_count, outer_count + inner_count))),
+        )
         return nodes, np.full(len(nodes), 1 / len(nodes))
-    points = max(6, min(64, int(round(budget ** (1 / dimension)))))
+    points = max(6, min(64, round(budget ** (1 / dimension))))
     outer = [axis.moved(0.0) for axis in teacher_axes(problem, fields, points, "metric")]
     student_kinks = {(row, column): value for kind, row, column, value in kinks if kind == "x"}
     if not student_kinks:
@@ -99,7 +104,12 @@ def test_error(problem: Problem, overlaps: Overlaps, budget: float = 1.5e5) -> t
             nodes, weights = _metric_nodes(problem, fields, size)
             total += probability * float(
                 metric.test_error(
-                    CHUNKS, np.ascontiguousarray(nodes), np.ascontiguousarray(weights), *fields.sampling, problem.noise_scale, fields.constants
+                    CHUNKS,
+                    np.ascontiguousarray(nodes),
+                    np.ascontiguousarray(weights),
+                    *fields.sampling,
+                    problem.noise_scale,
+                    fields.constants,
                 ).sum()
             )
         values.append(total)

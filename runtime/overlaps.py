@@ -56,7 +56,12 @@ class Overlaps:
         field = max(np.sqrt(q_scale), np.abs(self.m).max(initial=0.0))
         theta = max(q_scale, np.abs(self.theta).max())
         return np.concatenate(
-            [np.full(half, q_scale), np.full(half, V_scale), np.full(contexts * s, field), np.full(contexts * s * t, theta)]
+            [
+                np.full(half, q_scale),
+                np.full(half, V_scale),
+                np.full(contexts * s, field),
+                np.full(contexts * s * t, theta),
+            ]
         )
 
     def flipped(self) -> Overlaps:
@@ -86,7 +91,9 @@ class Conjugates:
     @classmethod
     def empty(cls, sizes: tuple[int, int, int]) -> Conjugates:
         contexts, s, t = sizes
-        return cls(np.empty((contexts, s, s)), np.empty((contexts, s, s)), np.empty((contexts, s)), np.empty((contexts, s, t)))
+        return cls(
+            np.empty((contexts, s, s)), np.empty((contexts, s, s)), np.empty((contexts, s)), np.empty((contexts, s, t))
+        )
 
     def flipped(self) -> Conjugates:
         return Conjugates(self.q, self.V, -self.m, -self.theta)

@@ -129,7 +129,11 @@ def _build(solver: Solver, alpha: Any, values: Mapping[str, Any]) -> Problem:
     unknown = [name for name in values if name not in specs]
     if unknown:
         known = "; ".join(
-            ["alpha in (0, inf)", *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()], *_size_names(solver)]
+            [
+                "alpha in (0, inf)",
+                *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()],
+                *_size_names(solver),
+            ]
         )
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}

@@ -116,7 +116,10 @@ class Solution:
 
 
 def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
-    """Name a state by which of theta (semantic) and m (positional) are non-zero beyond 1e-3 of their scale and a third of their error."""
+    """Name a state by which of theta (semantic) and m (positional) stand out.
+
+    Non-zero means above 1e-3 of the scale of the fields, and above a third of the error where that is known.
+    """
     q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
     theta_floor = max(1e-3 * q**2, 0.3 * float(np.max(widths.theta)) if widths else 0.0)
@@ -293,7 +296,12 @@ def _solve_auto(
 
 
 def _solve_smooth(
-    problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, levels: tuple[ProxSpace, ...]
+    problem: Problem,
+    name: str,
+    approach: FixedPoint,
+    frozen: np.ndarray,
+    accuracy: float,
+    levels: tuple[ProxSpace, ...],
 ) -> Solution | None:
     """Climb the levels until the next finer rule agrees; None where jumps forbid one grid at this accuracy."""
     point = replace(approach, jacobian=None)

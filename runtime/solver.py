@@ -253,8 +253,8 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     import shutil
     import tempfile
 
-    from saddleforge.derive.errors import ModelError
     from saddleforge.derive.emit.writer import generate
+    from saddleforge.derive.errors import ModelError
 
     try:
         generated = generate(model, _structure(model, sizes))

@@ -66,7 +66,9 @@ def solution_table(solution: Solution) -> str:
             parts.append(f"m{index} {_near_zero(solution.overlaps.m[context, a], widths.m[context, a])}")
             for b in range(t):
                 index = "" if s == t == 1 else f"_{a + 1}{b + 1}"
-                parts.append(f"theta{index} {_near_zero(solution.overlaps.theta[context, a, b], widths.theta[context, a, b])}")
+                parts.append(
+                    f"theta{index} {_near_zero(solution.overlaps.theta[context, a, b], widths.theta[context, a, b])}"
+                )
             lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
     if solution.losses:
         lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
@@ -91,4 +93,8 @@ def _near_zero(value: float, width: float) -> str:
 
 def _short(value: object) -> str:
     array = np.asarray(value)
-    return f"{array.item():g}" if array.size == 1 else np.array2string(array, separator=",").replace("\n", "").replace(" ", "")
+    return (
+        f"{array.item():g}"
+        if array.size == 1
+        else np.array2string(array, separator=",").replace("\n", "").replace(" ", "")
+    )

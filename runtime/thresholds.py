@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -265,7 +266,7 @@ def _bracket(
 
 def _sign_change(seen: dict[float, Evaluation]) -> tuple[Evaluation, Evaluation] | None:
     ordered = [seen[v] for v in sorted(seen)]
-    for left, right in zip(ordered[:-1], ordered[1:], strict=True):
+    for left, right in pairwise(ordered):
         if left.difference * right.difference <= 0:
             return left, right
     return None
@@ -368,9 +369,12 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         raise InputError(f"condition {condition!r}: cannot read {text.strip()!r}") from None
-    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, ast.operator, ast.unaryop)
+    operators = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
+    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, *operators)
     for node in ast.walk(tree):
-        if not isinstance(node, allowed) or (isinstance(node, ast.Constant) and not isinstance(node.value, int | float)):
+        if not isinstance(node, allowed) or (
+            isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
+        ):
             raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
         if isinstance(node, ast.Name) and node.id not in observable_names():
             raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")

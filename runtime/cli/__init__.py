@@ -6,6 +6,7 @@ Nothing here or in the modules beside it imports NumPy, Numba or SymPy at module
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -20,11 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     from .app import app
     from .outcome import leave, usage_error
 
+    # A shell starts its background jobs with Ctrl-C ignored; a long run must still be stoppable by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         given = ["--help"]
     try:
         status = app(given, prog_name="saddleforge", standalone_mode=False)
+    except KeyboardInterrupt:
+        print("saddleforge: interrupted", file=sys.stderr)
+        status = 130
     except Exception as error:
         # Typer's exceptions, of whichever version: those of wrong usage can format a message.
         if not hasattr(error, "format_message"):

@@ -221,7 +221,9 @@ def _check_tree(root: Path) -> None:
     if {"site-packages", "dist-packages"} & set(root.absolute().parts):
         raise InputError(f"{root} is an installed copy, which is never written; give --out DIR")
     if root.is_dir() and any(root.iterdir()) and not (root / "catalogue.py").exists():
-        raise InputError(f"{root} holds other files, and files without a model are deleted; give an empty or new folder")
+        raise InputError(
+            f"{root} holds other files, and what no model generates is deleted; give an empty or new folder"
+        )
     check_folder(root)
 
 
@@ -233,7 +235,9 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
 
     if out is None:
         if check:
-            raise InputError(f"--check needs --out DIR for {name}: in the cache a solver is keyed by its sources, never stale")
+            raise InputError(
+                f"--check needs --out DIR for {name}: solvers in the cache are keyed by their sources, never stale"
+            )
         options.prepare()
         _model_file(name)
         solver = load_solver(name, **sizes)
@@ -377,7 +381,7 @@ def stability(
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Solve, then print the longitudinal spectrum, the replicon and the measure of proximal jumps, with their meaning."""
+    """Solve, then print the longitudinal spectrum, the replicon and the proximal jumps, with their meaning."""
     from ..contract import parameters_json
     from ..solution import solve as solve_from
 
@@ -401,7 +405,7 @@ def stability(
         "stability": found.to_json() if found else None,
     }
     if found is None:
-        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"no stability without a solution; {_advice(solution)}")
+        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {_advice(solution)}")
     from .tables import stability_table
 
     return Outcome(stability_table(solution), data)
@@ -411,7 +415,9 @@ def stability(
 @command
 def curve(
     model: ModelArgument,
-    over: Annotated[str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")],
+    over: Annotated[
+        str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")
+    ],
     set_: SetOption = None,
     start: StartOption = None,
     accuracy: AccuracyOption = 1e-3,
@@ -475,8 +481,11 @@ def curve(
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
     text = curve_table(found)
     if output is not None and found.solutions:
-        found.save(output)
-        text += f"\nwrote {output}"
+        try:
+            found.save(output)
+            text += f"\nwrote {output}"
+        except InputError as error:  # the disk filled up, say: what was found is still printed
+            status, message, output = Exit.WRONG_INPUT, str(error), None
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
     return Outcome(text, lambda: curve_json(problem, found, word, output), status, message)
 
@@ -533,7 +542,7 @@ def threshold(
     between: Annotated[
         str | None, typer.Option("--between", metavar="A,B", help="The two branches of a crossing.")
     ] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch on which a condition is asked.")] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch on which a condition holds.")] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="CONDITION", help="As 'test_error = baseline_error'.")
     ] = None,

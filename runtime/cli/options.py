@@ -228,7 +228,7 @@ def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
         raise InputError(f"--from {path}: not a JSON file written by `saddleforge solve -o`") from error
     blocks = data.get("overlaps") if isinstance(data, dict) else None
     if not isinstance(blocks, dict):
-        raise InputError(f"--from {path}: it holds no `overlaps` of one solution, as `saddleforge solve -o` writes them")
+        raise InputError(f"--from {path}: it holds no `overlaps` of one solution, as `saddleforge solve -o` writes")
     s, t = problem.student_rank, problem.teacher_rank
     shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
     arrays = {}

@@ -64,7 +64,10 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
                 outcome = _failure(error)
         return _print(outcome, as_json, stdout)
 
-    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    # Typer reads the options off the wrapper, whose module does not know the names of these annotations.
+    signature = inspect.signature(function, eval_str=True)
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return run
 
 

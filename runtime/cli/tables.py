@@ -72,18 +72,23 @@ def stability_table(solution: Solution) -> str:
     """The stability of a solution, each number with what it means."""
     found = solution.stability
     assert found is not None
+    problem = solution.problem
     values = found.eigenvalues
     rows = [
         ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
         ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
-        ["replicon", with_error(found.replicon, found.replicon_error), "from derivatives; below 1: stable, jumps apart"],
+        [
+            "replicon",
+            with_error(found.replicon, found.replicon_error),
+            "from derivatives; below 1: stable but for jumps",
+        ],
         ["bistable share", f"{found.bistable_share:.2g}", "probability of a second minimum of the proximal objective"],
         ["jump weight", with_error(found.jump_weight, found.jump_weight_error), "share of V^ that comes from jumps"],
     ]
     spectrum = ", ".join(f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i" for v in values)
     return "\n".join(
         [
-            f"{solution.problem.solver.name}, {solution.branch} branch at alpha = {solution.problem.alpha:g}: {found.verdict}",
+            f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {found.verdict}",
             *(f"  {line}" for line in aligned(rows)),
             f"  longitudinal eigenvalues: {spectrum}",
         ]

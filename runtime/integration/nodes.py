@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def panels(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
     edges = [-_REACH, *sorted(b for b in breaks if -_REACH < b < _REACH), _REACH]
     x, w = np.polynomial.legendre.leggauss(points)
     nodes, weights = [], []
-    for left, right in zip(edges[:-1], edges[1:], strict=True):
+    for left, right in pairwise(edges):
         half = (right - left) / 2
         z = (left + right) / 2 + half * x
         nodes.append(z)

@@ -89,7 +89,14 @@ class _Sampled:
             sums = []
             for nodes, weights in self._sets(problem, fields):
                 out = channel.sample(
-                    CHUNKS, nodes, weights, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, self.starts
+                    CHUNKS,
+                    nodes,
+                    weights,
+                    *fields.sampling,
+                    fields.precision,
+                    problem.noise_scale,
+                    fields.constants,
+                    self.starts,
                 )
                 sums.append(out.sum(axis=0))
                 shares.append(probability * out[:, cut + 4].sum() / len(nodes))
@@ -118,7 +125,15 @@ class _Sampled:
             fields = fields_of(problem, overlaps, labels)
             parts = [
                 channel.sample_stability(
-                    CHUNKS, nodes, weights, *fields.sampling, fields.precision, fields.variance, problem.noise_scale, fields.constants, self.starts
+                    CHUNKS,
+                    nodes,
+                    weights,
+                    *fields.sampling,
+                    fields.precision,
+                    fields.variance,
+                    problem.noise_scale,
+                    fields.constants,
+                    self.starts,
                 )
                 for nodes, weights in self._sets(problem, fields)
             ]
@@ -196,8 +211,8 @@ class ProxSpace:
 
     Args:
         points: trapezoid points an axis of X; teacher: nodes an axis of Y and of Gaussian noise (a panel).
-        shifts: number of pairs of grids, shifted at random in X and Y (trapezoid rule in both); where the integrand jumps
-            their spread is the error estimate, while for smooth integrands all agree.
+        shifts: number of pairs of grids, shifted at random in X and Y (trapezoid rule in both); where the integrand
+            jumps their spread is the error estimate, while for smooth integrands all agree.
         cutoff: saddles of smaller weight are not corrected (infinity: none, which leaves the signed sum, off by about
             ten times the bistable weight); 1e-12 leaves an error of a few 1e-8 where the bistable share is percents.
     """
@@ -226,7 +241,9 @@ class ProxSpace:
         sample = qmc.Sobol(axes, scramble=True, rng=np.random.default_rng(90_000 + self.seed)).random_base2(levels)
         return sample[: self.shifts]
 
-    def _prepared(self, problem: Problem, fields: Fields) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]]:
+    def _prepared(
+        self, problem: Problem, fields: Fields
+    ) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]]:
         channel = problem.solver.channel
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
@@ -273,7 +290,17 @@ class ProxSpace:
             for r, grids in enumerate(self._prepared(problem, fields)):
                 out = sum(
                     channel.prox_space(
-                        CHUNKS, grid, students, teachers, fields.variance, fields.precision, fields.field_mean, fields.field_precision, norm, fields.constants, self.cutoff
+                        CHUNKS,
+                        grid,
+                        students,
+                        teachers,
+                        fields.variance,
+                        fields.precision,
+                        fields.field_mean,
+                        fields.field_precision,
+                        norm,
+                        fields.constants,
+                        self.cutoff,
                     ).sum(axis=0)
                     for grid, students, teachers, norm in grids
                 )
@@ -300,7 +327,16 @@ class ProxSpace:
             for grids in self._prepared(problem, fields):
                 found = [
                     channel.prox_space_stability(
-                        CHUNKS, grid, students, teachers, fields.variance, fields.precision, fields.field_mean, fields.field_precision, norm, fields.constants
+                        CHUNKS,
+                        grid,
+                        students,
+                        teachers,
+                        fields.variance,
+                        fields.precision,
+                        fields.field_mean,
+                        fields.field_precision,
+                        norm,
+                        fields.constants,
                     )
                     for grid, students, teachers, norm in grids
                 ]

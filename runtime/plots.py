@@ -1,0 +1,450 @@
+"""Figures of tables: overlaps and errors along a parameter, two branches beside each other, and the phase diagram.
+
+Figures are built without pyplot, so that nothing global is left behind. Colours are those of Okabe and Ito, which stay
+apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
+replicon below 1) and dashed where it is not; shading marks where the proximal map jumps, so that replica symmetry fails
+in the strict sense (theory.md section 8c).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from .files import check_writable, write_whole
+from .stability import NEGLIGIBLE_JUMPS
+from .tables import BLOCKS, dimension_of
+
+BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
+BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
+_OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
+_SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
+_STYLE: dict[str, Any] = {
+    "font.size": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+}
+_PER_INCH = 130
+
+
+def parameter_label(parameter: str) -> str:
+    """Axis label of a parameter, with what it means where that is known."""
+    name = parameter.rstrip("_")
+    meaning = {"alpha": "samples per dimension", "omega": "weight of the positional part of the target"}.get(name)
+    return _SYMBOLS.get(name, name) + (f"  ({meaning})" if meaning else "")
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write PNG, whole or not at all; the same figure gives the same bytes.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    path = check_writable(Path(path))
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=_PER_INCH, metadata={"Software": None})
+    write_whole(path, stream.getvalue())
+
+
+def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Overlaps |m|, theta and q above, training loss and test error below, with error bars, along the parameter.
+
+    Args:
+        dataset: from `tables.curve_dataset`, or loaded.
+        path: where to write a PNG; default, nowhere.
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 6.4), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        upper.set_title(_title(dataset), loc="left")
+        for name in _OVERLAP_STYLES:
+            _draw_block(upper, dataset, name)
+        upper.axhline(0, color=GREY, linewidth=0.6)
+        upper.set_ylabel("overlap")
+        x = _values(dataset)
+        stable = stable_points(dataset)
+        for name, colour, marker, label in (
+            ("training_loss", ORANGE, "o", "training loss per d"),
+            ("test_error", PINK, "s", "test error"),
+        ):
+            if np.isfinite(dataset[name].values).any():
+                _draw_line(
+                    lower, x, dataset[name].values, dataset[f"{name}_error"].values, stable, colour, marker, label
+                )
+        _draw_baseline(lower, dataset)
+        lower.set_ylabel("loss, error")
+        lower.set_xlabel(parameter_label(dataset.attrs["parameter"]))
+        lower.set_ylim(bottom=0)
+        jumps = jump_intervals(dataset)
+        for axes in (upper, lower):
+            for left, right in jumps:
+                axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
+            _draw_ends(axes, dataset, GREY)
+        extra = _style_handles(stable)
+        if jumps:
+            extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
+        _legend(upper, extra)
+        _legend(lower, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_overlaps(
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Sequence[Mapping[str, Any]] = ()
+) -> Figure:
+    """Overlaps of several branches against the parameter (the paper's Fig. 2): theta, |m| and q below each other.
+
+    Args:
+        datasets: branch name -> table.
+        marks: vertical lines, each with `value`, `error` and `label`.
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 8.0), layout="constrained")
+        panels = figure.subplots(3, 1, sharex=True)
+        texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
+        for axes, (name, label) in zip(panels, texts.items(), strict=True):
+            for branch, dataset in datasets.items():
+                colour = BRANCH_COLOURS.get(branch, GREY)
+                for number, (y, error, _) in enumerate(_distinct_entries(dataset, name)):
+                    text = f"{branch} branch" if number == 0 else None
+                    _draw_line(axes, _values(dataset), y, error, stable_points(dataset), colour, "o", text)
+            axes.axhline(0, color=GREY, linewidth=0.6)
+            axes.set_ylabel(label)
+            _draw_strips(axes, datasets)
+            _draw_marks(axes, marks)
+        _finish_branches(panels[0], panels[-1], datasets, "Overlaps", marks)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_test_error(
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Sequence[Mapping[str, Any]] = ()
+) -> Figure:
+    """Test error of several branches against the parameter, with the linear baseline."""
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        axes = figure.subplots()
+        for branch, dataset in datasets.items():
+            _draw_line(
+                axes,
+                _values(dataset),
+                dataset["test_error"].values,
+                dataset["test_error_error"].values,
+                stable_points(dataset),
+                BRANCH_COLOURS.get(branch, GREY),
+                "o",
+                f"{branch} branch",
+            )
+        _draw_baseline(axes, next(iter(datasets.values())))
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("test error per token")
+        _draw_strips(axes, datasets)
+        _draw_marks(axes, marks)
+        _finish_branches(axes, axes, datasets, "Test error", marks)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_loss_difference(
+    one: xarray.Dataset,
+    other: xarray.Dataset,
+    path: str | Path | None = None,
+    *,
+    marks: Sequence[Mapping[str, Any]] = (),
+) -> Figure:
+    """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
+    values, difference, error = loss_difference(one, other)
+    names = one.attrs["branch"], other.attrs["branch"]
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for name, side in ((names[1], difference > 0), (names[0], difference < 0)):
+            axes.fill_between(
+                values,
+                0,
+                difference,
+                where=side,
+                color=BRANCH_COLOURS.get(name, GREY),
+                alpha=0.15,
+                interpolate=True,
+                linewidth=0,
+                label=f"{name} has the lower training loss",
+            )
+        axes.errorbar(values, difference, yerr=error, color="black", marker="o", markersize=4, capsize=2)
+        axes.axhline(0, color=GREY, linewidth=0.8)
+        axes.set_ylabel(f"training loss per d:\n{names[0]} minus {names[1]}")
+        axes.set_xlabel(parameter_label(one.attrs["parameter"]))
+        axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+        _draw_marks(axes, marks)
+        axes.set_title(f"Difference of training losses, {_setting(one)}", loc="left")
+        _legend(axes, _mark_handles(marks))
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | None = None) -> Figure:
+    """Thresholds in alpha against omega, with error bars and published points.
+
+    Args:
+        lines: one a threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist), and
+            optionally `published`, pairs (omega, alpha).
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 5.0), layout="constrained")
+        axes = figure.subplots()
+        for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
+            omega, alpha, error = (np.asarray(line[name], float) for name in ("omega", "alpha", "error"))
+            there = np.isfinite(alpha)
+            axes.errorbar(
+                omega[there],
+                alpha[there],
+                yerr=error[there],
+                color=colour,
+                marker=marker,
+                capsize=3,
+                label=line["label"],
+            )
+            published = np.array(line.get("published", ()), float).reshape(-1, 2)
+            if len(published):
+                axes.plot(
+                    *published.T,
+                    linestyle="none",
+                    marker=marker,
+                    markersize=8,
+                    markerfacecolor="none",
+                    markeredgecolor="black",
+                    markeredgewidth=1.2,
+                    label=f"{line['label'].split(':')[0]} as published",
+                )
+        axes.set_xlabel(parameter_label("omega"))
+        axes.set_ylabel(parameter_label("alpha"))
+        axes.set_ylim(bottom=0)
+        axes.set_title("Phase diagram", loc="left")
+        _legend(axes, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def stable_points(dataset: xarray.Dataset) -> np.ndarray:
+    """Where nothing but jumps speaks against the solution: eigenvalues and replicon below 1, or not known."""
+    unstable = (dataset["replicon"].values >= 1) | (dataset["longitudinal_eigenvalue"].values >= 1)
+    return ~unstable
+
+
+def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
+    """Intervals of the parameter, half way to the neighbours, in which the proximal map jumps."""
+    values = _values(dataset)
+    if not len(values):
+        return []
+    edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
+    intervals: list[tuple[float, float]] = []
+    for jumps, left, right in zip(
+        dataset["bistable_share"].values > NEGLIGIBLE_JUMPS, edges[:-1], edges[1:], strict=True
+    ):
+        if not jumps:
+            continue
+        if intervals and intervals[-1][1] == left:
+            intervals[-1] = (intervals[-1][0], float(right))
+        else:
+            intervals.append((float(left), float(right)))
+    return intervals
+
+
+def loss_difference(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values of the parameter at which both branches were found, training loss of one minus the other, half width."""
+    common, left, right = np.intersect1d(_values(one), _values(other), return_indices=True)
+    difference = one["training_loss"].values[left] - other["training_loss"].values[right]
+    return common, difference, one["training_loss_error"].values[left] + other["training_loss_error"].values[right]
+
+
+def _values(dataset: xarray.Dataset) -> np.ndarray:
+    return dataset[dimension_of(dataset.attrs["parameter"])].values
+
+
+def _distinct_entries(dataset: xarray.Dataset, name: str) -> list[tuple[np.ndarray, np.ndarray, list[tuple[int, ...]]]]:
+    """(values, errors, indices) of an overlap's entries (|m| for m), those that agree along the curve once."""
+    block, errors = dataset[name].values, dataset[f"{name}_error"].values
+    if name == "m":
+        block = np.abs(block)
+    tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
+    found: list[tuple[np.ndarray, np.ndarray, list[tuple[int, ...]]]] = []
+    for index in np.ndindex(block.shape[1:]):
+        entry, error = block[(slice(None), *index)], errors[(slice(None), *index)]
+        for values, widths, indices in found:
+            if np.all(np.abs(values - entry) <= tolerance + 2 * (np.nan_to_num(widths) + np.nan_to_num(error))):
+                indices.append(index)
+                break
+        else:
+            found.append((entry, error, [index]))
+    return found
+
+
+def _draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
+    colour, marker, symbol = _OVERLAP_STYLES[name]
+    entries = _distinct_entries(dataset, name)
+    shape = dataset[name].shape[1:]
+    for number, (values, error, indices) in enumerate(entries):
+        label = symbol if len(entries) == 1 else f"{symbol} ({_entry_names(indices, shape, name)})"
+        _draw_line(
+            axes, _values(dataset), values, error, stable_points(dataset), colour, marker, label, 1 / (1 + 0.6 * number)
+        )
+
+
+def _entry_names(indices: list[tuple[int, ...]], shape: tuple[int, ...], name: str) -> str:
+    """Only the axes of several entries, as in 'token 1' or 'token 2, column 1'."""
+    parts = []
+    for position, axis in enumerate(BLOCKS[name]):
+        if shape[position] > 1:
+            numbers = sorted({index[position] + 1 for index in indices})
+            parts.append(f"{axis.rstrip('2')} {'+'.join(map(str, numbers))}")
+    return ", ".join(parts)
+
+
+def _draw_line(
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    error: np.ndarray,
+    stable: np.ndarray,
+    colour: str,
+    marker: str,
+    label: str | None,
+    opacity: float = 1.0,
+) -> None:
+    """Points with error bars, joined by a line that is solid between stable points and dashed elsewhere."""
+    axes.errorbar(
+        x,
+        y,
+        yerr=np.nan_to_num(error),
+        color=colour,
+        marker=marker,
+        linestyle="none",
+        capsize=2,
+        elinewidth=1,
+        alpha=opacity,
+    )
+    for left in range(len(x) - 1):
+        solid = stable[left] and stable[left + 1]
+        axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle="-" if solid else "--", alpha=opacity)
+    if label:
+        axes.plot([], [], color=colour, marker=marker, label=label, alpha=opacity)
+
+
+def _draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
+    baseline = dataset["baseline_error"].values
+    if np.isfinite(baseline).any():
+        axes.plot(_values(dataset), baseline, color="black", linestyle=":", label="linear baseline")
+
+
+def _draw_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
+    """A dotted vertical line in the middle of the interval in which the branch ends."""
+    for side in ("end_below", "end_above"):
+        end = json.loads(dataset.attrs.get(side, "[]"))
+        if end:
+            axes.axvline(sum(end) / 2, color=colour, linestyle=(0, (1, 2)), linewidth=1.1)
+
+
+def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset]) -> None:
+    """A thin strip a branch at the foot of the panel, where its proximal map jumps; and a line where it ends."""
+    for row, (branch, dataset) in enumerate(datasets.items()):
+        colour = BRANCH_COLOURS.get(branch, GREY)
+        for left, right in jump_intervals(dataset):
+            axes.axvspan(left, right, 0.022 * row, 0.022 * row + 0.018, color=colour, alpha=0.45, linewidth=0)
+        _draw_ends(axes, dataset, colour)
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
+    for mark, style in zip(marks, _MARK_STYLES, strict=False):
+        axes.axvline(mark["value"], color="black", linewidth=1.0, linestyle=style)
+        if mark.get("error"):
+            axes.axvspan(
+                mark["value"] - mark["error"], mark["value"] + mark["error"], color="black", alpha=0.15, linewidth=0
+            )
+
+
+_MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))
+
+
+def _mark_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+    return [
+        Line2D([], [], color="black", linewidth=1.0, linestyle=style, label=mark["label"])
+        for mark, style in zip(marks, _MARK_STYLES, strict=False)
+    ]
+
+
+def _style_handles(stable: np.ndarray) -> list[Any]:
+    if stable.all():
+        return []
+    return [
+        Line2D([], [], color=GREY, linestyle="-", label="stable"),
+        Line2D([], [], color=GREY, linestyle="--", label="unstable"),
+    ]
+
+
+def _finish_branches(
+    first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Sequence[Mapping[str, Any]]
+) -> None:
+    """Title, labels and one legend for figures with a colour a branch."""
+    one = next(iter(datasets.values()))
+    last.set_xlabel(parameter_label(one.attrs["parameter"]))
+    first.set_title(f"{title}, {_setting(one)}", loc="left")
+    handles: list[Any] = _style_handles(np.concatenate([stable_points(d) for d in datasets.values()]))
+    handles += _mark_handles(marks)
+    if any(d.attrs.get(side, "[]") != "[]" for d in datasets.values() for side in ("end_below", "end_above")):
+        handles.append(Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends"))
+    if any(jump_intervals(d) for d in datasets.values()):
+        handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
+    _legend(first, handles)
+
+
+def _legend(axes: Axes, extra: Sequence[Any]) -> None:
+    handles, _ = axes.get_legend_handles_labels()
+    if handles or extra:
+        axes.legend(handles=[*handles, *extra], loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+def _setting(dataset: xarray.Dataset) -> str:
+    """The model and the parameters that are single numbers, in words."""
+    parameters = json.loads(dataset.attrs["parameters"])
+    named = {"omega": parameters.get("omega")} if "omega" in parameters else {}
+    numbers = ", ".join(f"{_SYMBOLS.get(n, n)} = {v:g}" for n, v in named.items() if isinstance(v, int | float))
+    name = dataset.attrs["model"].replace("_", " ")
+    return f"{name}, {numbers}" if numbers else name
+
+
+def _title(dataset: xarray.Dataset) -> str:
+    return f"{dataset.attrs['branch'].capitalize()} branch, {_setting(dataset)}"
+
+
+__all__ = [
+    "plot_dataset",
+    "plot_loss_difference",
+    "plot_overlaps",
+    "plot_phase_diagram",
+    "plot_test_error",
+    "save_figure",
+]

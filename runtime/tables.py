@@ -1,0 +1,223 @@
+"""Curves as tables: xarray along the parameter, pandas with flat columns, netCDF files written whole."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas
+import xarray
+
+from ._version import __version__
+from .contract import clean, parameters_json
+from .errors import InputError
+from .files import check_writable, write_whole
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from .branches import Curve
+    from .overlaps import Overlaps
+    from .solution import Solution
+    from .stability import Stability
+
+BLOCKS: dict[str, tuple[str, ...]] = {
+    "q": ("token", "cluster", "column", "column2"),
+    "V": ("token", "cluster", "column", "column2"),
+    "m": ("token", "cluster", "column"),
+    "theta": ("token", "cluster", "column", "teacher"),
+}
+"""Overlaps and their axes behind the parameter; `column` and `column2` run over W, `teacher` over W*."""
+
+_LONG_NAMES = {
+    "q": "overlap q of the student's weights with themselves",
+    "V": "variance (susceptibility) V",
+    "m": "positional overlap m, with means and encodings",
+    "theta": "semantic overlap theta, with the teacher",
+    "training_loss": "training loss per d",
+    "test_error": "test error",
+    "baseline_error": "test error of the best linear positional layer",
+    "residual": "undamped residual max |G(u) - u| / (block scale)",
+    "status": "how the iteration ended",
+    "branch": "branch reached",
+    "replicon": "Perron root of the replicon map from derivatives; RS needs < 1",
+    "bistable_share": "probability that the Moreau objective has a second minimum",
+    "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
+    "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
+    "verdict": "stability of the replica-symmetric solution, in words",
+}
+# Scalars of a solution's stability; not a number where there is none or it was not asked for.
+_STABILITY: dict[str, Callable[[Stability], float]] = {
+    "replicon": lambda s: s.replicon,
+    "replicon_error": lambda s: s.replicon_error,
+    "jump_weight": lambda s: s.jump_weight,
+    "jump_weight_error": lambda s: s.jump_weight_error,
+    "longitudinal_eigenvalue": lambda s: float(np.max(s.eigenvalues.real)),
+}
+_RESERVED = {*_LONG_NAMES, *BLOCKS["q"], "teacher", *_STABILITY, *(f"{name}_error" for name in _LONG_NAMES)}
+
+
+def dimension_of(parameter: str) -> str:
+    """Name of the axis along a parameter: its own, unless a variable or another axis has it."""
+    name = parameter.rstrip("_")
+    return f"parameter_{name}" if name in _RESERVED else name
+
+
+def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
+    """A branch as a Dataset along the parameter.
+
+    Axes: the parameter under its own name, then token, cluster, column, column2, teacher (of length 1 where there is
+    one), counted from 1. Variables: q, V, m, theta, training_loss and test_error with half widths in `*_error`;
+    baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
+    errors), longitudinal_eigenvalue and verdict. The attributes name model, digest, version, parameters (JSON), branch
+    and where it ends.
+
+    Args:
+        stability: also judge the stability of every solution, which takes about as long as solving.
+    """
+    problem = curve.solutions[0].problem if curve.solutions else None
+    axis = dimension_of(curve.parameter)
+    variables: dict[str, Any] = {}
+
+    def blocks(pick: Callable[[Solution], Overlaps], suffix: str) -> None:
+        for name, axes in BLOCKS.items():
+            shape = _block_shape(problem, name)
+            rows = [np.asarray(getattr(pick(s), name), float).reshape(shape) for s in curve.solutions]
+            variables[name + suffix] = ((axis, *axes), np.array(rows, float).reshape((len(rows), *shape)))
+
+    def scalars(name: str, pick: Callable[[Solution], float]) -> None:
+        variables[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
+
+    def words(name: str, pick: Callable[[Solution], str]) -> None:
+        variables[name] = (axis, np.array([pick(s) for s in curve.solutions], object))
+
+    blocks(lambda s: s.overlaps, "")
+    blocks(lambda s: s.half_widths, "_error")
+    for name in (
+        "training_loss",
+        "training_loss_error",
+        "test_error",
+        "test_error_error",
+        "baseline_error",
+        "residual",
+    ):
+        scalars(name, lambda s, name=name: getattr(s, name))
+    words("status", lambda s: s.status.value)
+    words("branch", lambda s: s.branch)
+    scalars("bistable_share", lambda s: s.averages.bistable if s.averages is not None else np.nan)
+    judged = {id(s): s.stability if stability else None for s in curve.solutions}
+    for name, pick in _STABILITY.items():
+        scalars(name, lambda s, pick=pick: _or_nan(judged[id(s)], pick))
+    words("verdict", lambda s: judged[id(s)].verdict if judged[id(s)] is not None else "")
+    dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
+    for name, text in _LONG_NAMES.items():
+        dataset[name].attrs["long_name"] = text
+    dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
+    for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
+        # (where found, where not found); empty where the branch reaches the edge of the grid.
+        dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
+    return dataset
+
+
+def _block_shape(problem: Problem | None, name: str) -> tuple[int, ...]:
+    if problem is None:
+        return (0,) * len(BLOCKS[name])
+    s, t = problem.student_rank, problem.teacher_rank
+    behind = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}[name]
+    return (problem.tokens, problem.clusters, *behind)
+
+
+def _or_nan(stability: Stability | None, pick: Callable[[Stability], float]) -> float:
+    return np.nan if stability is None else pick(stability)
+
+
+def _coordinates(problem: Problem | None, axis: str, values: np.ndarray) -> dict[str, Any]:
+    counts = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
+    counts["teacher"] = "teacher_rank"
+    sizes = {name: getattr(problem, count) if problem is not None else 0 for name, count in counts.items()}
+    return {axis: np.asarray(values, float), **{name: np.arange(1, size + 1) for name, size in sizes.items()}}
+
+
+def _attributes(problem: Problem | None, parameter: str) -> dict[str, Any]:
+    if problem is None:
+        return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
+    others = {name: value for name, value in parameters_json(problem).items() if name != parameter.rstrip("_")}
+    return {
+        "model": problem.solver.name,
+        "digest": problem.solver.digest,
+        "version": __version__,
+        "parameter": parameter,
+        "parameters": json.dumps(clean(others), ensure_ascii=False),
+    }
+
+
+def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
+    """One row a solution; the entries of an overlap in columns of their own.
+
+    Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2.
+    The errors follow as q_1_error and so on.
+    """
+    axis = dimension_of(dataset.attrs["parameter"])
+    columns: dict[str, Any] = {axis: dataset[axis].values}
+    for name, values in dataset.data_vars.items():
+        stem, suffix = str(name), ""
+        if stem.endswith("_error") and stem.removesuffix("_error") in BLOCKS:
+            stem, suffix = stem.removesuffix("_error"), "_error"
+        if stem not in BLOCKS:
+            columns[str(name)] = values.values
+            continue
+        for index in np.ndindex(values.shape[1:]):
+            columns[stem + _index_text(index, values.shape[1:]) + suffix] = values.values[(slice(None), *index)]
+    return pandas.DataFrame(columns)
+
+
+def _index_text(index: Sequence[int], shape: Sequence[int]) -> str:
+    """_1 for a token, then the cluster and the entry where there are several."""
+    text = f"_{index[0] + 1}"
+    if shape[1] > 1:
+        text += f"_k{index[1] + 1}"
+    if any(size > 1 for size in shape[2:]):
+        text += "_" + "".join(str(i + 1) for i in index[2:])
+    return text
+
+
+def curve_frame(curve: Curve, stability: bool = True) -> pandas.DataFrame:
+    """`curve_dataset` with flat columns, see `dataset_frame`."""
+    return dataset_frame(curve_dataset(curve, stability))
+
+
+def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
+    """Write netCDF 4, whole or not at all.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    path = check_writable(Path(path))
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "whole.nc"
+        dataset.to_netcdf(whole, engine="h5netcdf")
+        write_whole(path, whole.read_bytes())
+
+
+def load_dataset(path: str | Path) -> xarray.Dataset:
+    """Read a file written by `save_dataset` into memory.
+
+    Raises:
+        InputError: no such file, not netCDF, or not a table of this package.
+    """
+    path = Path(path)
+    try:
+        dataset = xarray.load_dataset(path, engine="h5netcdf")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'it is not a netCDF 4 file'}") from error
+    except ValueError as error:
+        raise InputError(f"cannot read {path}: it is not a netCDF 4 file") from error
+    if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
+        raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
+    return dataset
+
+
+__all__ = ["curve_dataset", "curve_frame", "dataset_frame", "dimension_of", "load_dataset", "save_dataset"]

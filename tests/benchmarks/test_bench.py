@@ -1,0 +1,200 @@
+"""Timings, for `make bench`; the other suites run each once, untimed. Nothing is asserted about times.
+
+For scale: a hand-written Numba loop with 7 Newton starts a point does 0.52 million global proximal solves a second on
+2 cores (issue 2). The same loop is timed here in the same run, and the ratio reported.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import Problem
+from saddleforge.fixed_point import FixedPoint, StateMap, Status, jacobian, newton
+from saddleforge.integration import GaussHermite, ProxSpace
+from saddleforge.integration.fields import Fields, fields_of
+from saddleforge.integration.nodes import gauss_hermite, tensor
+from saddleforge.overlaps import Overlaps
+
+pytestmark = pytest.mark.bench
+
+TRUTH = {"q": 0.114817306, "V": 12.668402, "theta": 0.15815852}
+CORES = [n for n in (1, 2) if n <= numba.config.NUMBA_NUM_THREADS]
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return sf.problem("dot_product_attention", alpha=2.0)
+
+
+@pytest.fixture(scope="module")
+def semantic() -> Overlaps:
+    return Overlaps(
+        np.full((2, 1, 1), TRUTH["q"]),
+        np.full((2, 1, 1), TRUTH["V"]),
+        np.zeros((2, 1)),
+        np.full((2, 1, 1), TRUTH["theta"]),
+    )
+
+
+@pytest.fixture
+def points(request: pytest.FixtureRequest) -> int:
+    """Nodes an axis: 16 when timed, 6 otherwise."""
+    return 16 if _timed(request) else 6
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = numba.get_num_threads()
+    yield numba.set_num_threads
+    numba.set_num_threads(before)
+
+
+def _timed(request: pytest.FixtureRequest) -> bool:
+    """Whether pytest-benchmark measures, rather than runs once."""
+    return not request.config.getoption("benchmark_disable") and not getattr(request.config, "workerinput", None)
+
+
+def _generated(problem: Problem, fields: Fields, points: int) -> Callable[[], np.ndarray]:
+    nodes, weights = tensor([gauss_hermite(points)] * 4)
+    channel = problem.solver.channel
+    arguments = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1)
+    return lambda: channel.sample(64, nodes, weights, *arguments).sum(axis=0)
+
+
+def _by_hand(handwritten: Any, problem: Problem, fields: Fields, points: int, starts: int) -> Callable[[], np.ndarray]:
+    nodes, weights = tensor([gauss_hermite(points)] * 4)
+    offsets = np.random.default_rng(0).uniform(-1.5, 1.5, (starts, 2))
+    arguments = (
+        float(fields.teacher_factor[0, 0, 0]),
+        fields.field_mean[:, 0],
+        fields.field_from_teacher[:, 0, 0].copy(),
+        fields.field_factor[:, 0, 0].copy(),
+        *fields.precision[:, 0, 0],
+        float(problem.law.rho[0]),
+        problem.parameters["omega"],
+        np.asarray(problem.parameters["A"]),
+    )
+    return lambda: handwritten.hats(64, offsets, nodes, weights, *arguments)
+
+
+def _seconds(action: Callable[[], object], rounds: int = 3) -> float:
+    action()
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+@pytest.mark.parametrize("cores", CORES)
+def test_global_proximal_solves(benchmark, request, threads, handwritten, problem, semantic, points, cores):
+    """Million global solves a second, beside the hand-written loop with 7 starts and with 1."""
+    threads(cores)
+    fields = fields_of(problem, semantic, (0, 0))
+    ours = _generated(problem, fields, points)
+    by_hand = _by_hand(handwritten, problem, fields, points, 7)
+    cut = problem.solver.channel.ROW
+    # The comparison is of the same quantity, or it is none.
+    assert ours()[: 2 * cut] == pytest.approx(by_hand()[: 2 * cut], rel=1e-9, abs=1e-12)
+    benchmark(ours)
+    if _timed(request):
+        solves = points**4 / 1e6
+        single = _seconds(_by_hand(handwritten, problem, fields, points, 1))
+        seven = _seconds(by_hand)
+        mine = benchmark.stats.stats.median
+        benchmark.extra_info |= {
+            "cores": cores,
+            "million_solves_per_second": solves / mine,
+            "handwritten_7_starts": solves / seven,
+            "handwritten_1_start": solves / single,
+            "ratio_to_handwritten_7_starts": seven / mine,
+        }
+
+
+def test_update_of_all_conjugates(benchmark, problem, semantic, points):
+    """One map G(u) with Gauss-Hermite, 16^4 nodes."""
+    state_map = StateMap(problem, GaussHermite(points))
+    u = semantic.pack()
+    image = benchmark(lambda: state_map(u, semantic.sizes))
+    assert image == pytest.approx(u, rel=0.05, abs=1e-9)
+
+
+@pytest.mark.parametrize("accuracy", [1e-4, 1e-6, 1e-8])
+def test_time_to_true_accuracy(benchmark, request, problem, accuracy):
+    """Semantic branch at alpha = 2, from the named start; the deviation from the truth is reported, and held."""
+    if accuracy < 1e-4 and not _timed(request):
+        pytest.skip("seconds long: run by make bench")
+    # The known digits end at 1.6e-7 (V), so that 1e-8 is asked of the rule and judged by what is known.
+    solution = benchmark.pedantic(
+        lambda: sf.solve(problem, "semantic", accuracy=accuracy), rounds=3 if _timed(request) else 1
+    )
+    deviation = max(np.abs(getattr(solution.overlaps, name) / value - 1).max() for name, value in TRUTH.items())
+    benchmark.extra_info |= {
+        "status": str(solution.status),
+        "rule": str(solution.rule.describe()),
+        "relative_deviation_from_truth": float(deviation),
+    }
+    assert deviation <= max(accuracy, 2e-7)
+
+
+def test_newton_from_a_near_point(benchmark, problem, semantic):
+    """Newton alone with the prox-space rule, from 1 % away (theory.md section 11: 3 steps, 1.4 s)."""
+    state_map = StateMap(problem, ProxSpace(48, 20))
+    u = 1.01 * semantic.pack()
+    start = FixedPoint(u, semantic.sizes, np.inf, Status.MAX_ITERATIONS, 0, None)
+    point = benchmark.pedantic(
+        lambda: newton(state_map, start, 1e-10, lambda at: jacobian(state_map, at, semantic.sizes)), rounds=1
+    )
+    assert point.status is Status.CONVERGED
+
+
+def _python(code: str, cache: Path | None = None) -> str:
+    environment = dict(os.environ)
+    if cache is not None:
+        environment |= {"SADDLEFORGE_CACHE": str(cache)}
+        environment.pop("NUMBA_CACHE_DIR", None)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_import(benchmark):
+    """A new interpreter and `import saddleforge`."""
+    benchmark.pedantic(lambda: _python("import saddleforge"), rounds=3)
+
+
+@pytest.mark.parametrize("name", ["ridge_regression", "logistic_regression", "dot_product_attention"])
+def test_generation(benchmark, name):
+    """From SymPy to source at the default structure (bound of the issue: 20 s an entry)."""
+    from saddleforge.derive.catalogue import catalogue_model
+    from saddleforge.derive.emit.writer import generate
+
+    model = catalogue_model(name)
+    generated = benchmark.pedantic(lambda: generate(model, model.default_structure()), rounds=1)
+    assert generated.files
+
+
+FIRST = "import saddleforge as sf; print(sf.solve(sf.problem({model!r}, alpha=2.0), accuracy=1e-3).status)"
+
+
+@pytest.mark.parametrize("name", ["ridge_regression", "dot_product_attention"])
+def test_first_compile_and_second_process(benchmark, request, tmp_path, name):
+    """An empty cache, then the same command in a second process (bounds: 30 s and 2 s to the first iteration)."""
+    if name == "dot_product_attention" and not _timed(request):
+        pytest.skip("half a minute long: run by make bench")
+    begin = time.perf_counter()
+    first = _python(FIRST.format(model=name), tmp_path)
+    benchmark.extra_info["first_process_seconds"] = time.perf_counter() - begin
+    second = benchmark.pedantic(lambda: _python(FIRST.format(model=name), tmp_path), rounds=1)
+    assert first == second == "converged\n"

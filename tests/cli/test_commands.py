@@ -1,0 +1,81 @@
+"""derive, generate, curve and plot from the outside."""
+
+import json
+
+import pytest
+
+
+def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
+    text = call("derive", "ridge_regression")
+    assert text.status == 0
+    for title in ("Free entropy", "Saddle point", "Stability"):
+        assert title.lower() in text.stdout.lower()
+    file = tmp_path / "appendix.tex"
+    assert call("derive", "ridge_regression", "--format", "latex", "-o", file).status == 0
+    assert file.read_text().rstrip().endswith(r"\end{document}")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_derive_takes_structural_sizes(call):
+    data = json.loads(call("derive", "dot_product_attention", "--set", "tokens=3", "--json").stdout)
+    assert data["structure"] == {"tokens": 3, "student_rank": 1, "teacher_rank": 1, "clusters": 1}
+    assert "L = 3" in data["text"]
+
+
+def test_a_stale_solver_is_named_with_the_command_that_renews_it(call, tmp_path):
+    assert call("generate", "ridge_regression", "--out", tmp_path).status == 0
+    prior = tmp_path / "ridge_regression" / "l1_s1_t1_k1" / "prior.py"
+    fresh = prior.read_text()
+    prior.write_text(fresh + "# edited\n")
+    orphan = prior.with_name("old.py")
+    orphan.write_text("")
+    stale = call("generate", "ridge_regression", "--out", tmp_path, "--check")
+    assert stale.status == 2
+    assert "prior.py is stale" in stale.stdout and "old.py is an orphan" in stale.stdout
+    command = stale.sentence.split("`")[1].split()
+    assert command[0] == "saddleforge"
+    assert call(*command[1:]).status == 0
+    assert prior.read_text() == fresh and not orphan.exists()
+    assert call("generate", "ridge_regression", "--out", tmp_path, "--check").status == 0
+
+
+def test_generate_does_not_delete_the_files_of_somebody_else(call, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    done = call("generate", "ridge_regression", "--out", tmp_path)
+    assert done.status == 2
+    assert (tmp_path / "thesis.tex").read_text() == "years"
+
+
+def test_a_curve_is_followed_written_and_drawn(call, tmp_path):
+    file = tmp_path / "curve.nc"
+    done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
+    assert done.status == 0
+    assert "semantic branch found on [1, 2]" in done.stdout and f"wrote {file}" in done.stdout
+
+    from saddleforge.tables import load_dataset
+
+    with load_dataset(file) as dataset:
+        assert dataset["alpha"].values == pytest.approx([1, 1.5, 2])
+    assert call("plot", file).status == 0
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_curve_in_a_parameter_named_lambda(call):
+    data = json.loads(call("curve", "ridge_regression", "--over", "lambda=0.1:0.3:2", "--json").stdout)
+    assert data["status"] == "done"
+    assert [point["parameters"]["lambda"] for point in data["points"]] == [[0.1], [0.3]]
+    assert "lambda" not in data["parameters"]
+
+
+def test_a_file_that_is_no_curve_is_refused(call, tmp_path):
+    file = tmp_path / "curve.nc"
+    file.write_text("no netCDF")
+    done = call("plot", file)
+    assert done.status == 2
+    assert str(file) in done.sentence
+
+
+def test_a_branch_that_is_not_there_is_not_converged(call):
+    done = call("curve", "ridge_regression", "--start", "uninformed", "--over", "alpha=1:2:2")
+    assert done.status == 3
+    assert "uninformed branch was found neither" in done.sentence

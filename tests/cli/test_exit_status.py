@@ -1,0 +1,241 @@
+"""The exit statuses of the contract (design.md), each with what it promises to print."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from saddleforge import __version__
+
+SCRIPT = Path(sys.executable).with_name("saddleforge")
+
+
+def test_version_and_help_are_instant(run):
+    for option in ("--version", "--help"):
+        begin = time.perf_counter()
+        done = run(option)
+        assert done.status == 0
+        assert time.perf_counter() - begin < 3  # a third of a second on a quiet machine
+    assert run("--version").stdout == f"saddleforge {__version__}\n"
+    assert "threshold" in run().stdout
+
+
+def test_help_tells_how_values_are_written(call):
+    assert "NAME=VALUE" in call("solve", "--help").stdout
+    assert "NAME=LO:HI:N" in call("curve", "--help").stdout
+
+
+def test_a_solved_problem_is_0(run):
+    done = run("solve", "ridge_regression", "--set", "alpha=2", "--set", "lambda=0.1", "--quiet")
+    assert (done.status, done.stderr) == (0, "")
+    assert "reached semantic; converged" in done.stdout
+    assert "RS stable" in done.stdout
+
+
+def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, monkeypatch, tmp_path):
+    def broken(*_arguments, **_named):
+        raise RuntimeError("planted")
+
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", broken)
+    done = call("solve", "ridge_regression")
+    (log,) = (tmp_path / "logs").iterdir()
+    assert done.status == 1
+    assert str(log) in done.sentence and "planted" in done.sentence and "report" in done.sentence
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in log.read_text() and __version__ in log.read_text()
+
+
+WRONG = {
+    "no arguments": (["solve"], ["MODEL"]),
+    "unknown command": (["slove"], ["slove"]),
+    "unknown option": (["solve", "ridge_regression", "--ste", "alpha=1"], ["--ste", "--set"]),
+    "unknown model": (["solve", "rigde"], ["rigde", "ridge_regression", "dot_product_attention"]),
+    "unknown parameter": (
+        ["solve", "ridge_regression", "--set", "apha=1"],
+        ["apha", "alpha in (0, inf)", "Delta in [0, inf)", "lambda"],
+    ),
+    "out of range": (["solve", "ridge_regression", "--set", "lambda=-1"], ["lambda", "-1", "(0, inf)"]),
+    "alpha out of range": (["solve", "ridge_regression", "--set", "alpha=0"], ["alpha", "(0, inf)"]),
+    "no number": (["solve", "ridge_regression", "--set", "alpha=two"], ["alpha=two", "number"]),
+    "no value": (["solve", "ridge_regression", "--set", "alpha"], ["NAME=VALUE"]),
+    "given twice": (["solve", "ridge_regression", "--set", "alpha=1", "--set", "alpha=2"], ["alpha", "twice"]),
+    "wrong shape": (["solve", "dot_product_attention", "--set", "A=[.6,.4]"], ["A", "(2,)", "(2, 2)"]),
+    "fixed size": (["solve", "ridge_regression", "--set", "tokens=2"], ["tokens", "ridge_regression"]),
+    "no such encodings": (
+        ["solve", "dot_product_attention", "--set", "encodings=[[1,2],[2,1]]"],
+        ["positive semidefinite", "-1"],
+    ),
+    "unknown start": (["solve", "ridge_regression", "--start", "positional"], ["positional", "semantic, uninformed"]),
+    "unknown integrator": (
+        ["solve", "ridge_regression", "--integrator", "monte-carlo"],
+        ["monte-carlo", "sobol", "prox-space"],
+    ),
+    "too few points": (
+        ["solve", "ridge_regression", "--integrator", "sobol", "--points", "1"],
+        ["--points 1", "4 to"],
+    ),
+    "accuracy": (["solve", "ridge_regression", "--accuracy", "0"], ["accuracy", "(0, 1)"]),
+    "threads": (["solve", "ridge_regression", "--threads", "4096"], ["--threads 4096", "1 to"]),
+    "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
+    "kind of later": (
+        ["threshold", "dot_product_attention", "--kind", "spinodal"],
+        ["spinodal", "not available yet", "crossing and where"],
+    ),
+    "instability of later": (
+        ["threshold", "dot_product_attention", "--kind", "instability", "--on", "semantic"],
+        ["not available yet"],
+    ),
+    "one branch": (
+        ["threshold", "dot_product_attention", "--kind", "crossing", "--between", "semantic"],
+        ["--between A,B"],
+    ),
+    "unknown branch": (
+        ["threshold", "dot_product_attention", "--between", "semantic,frozen"],
+        ["frozen", "positional"],
+    ),
+    "unknown observable": (
+        ["threshold", "ridge_regression", "--on", "semantic", "--where", "heat = 1"],
+        ["heat", "test_error"],
+    ),
+    "interval": (["curve", "ridge_regression", "--over", "alpha=2:1:5"], ["alpha=2:1:5", "LO"]),
+    "no count": (["curve", "ridge_regression", "--over", "alpha=1:2"], ["NAME=LO:HI:N"]),
+    "set and varied": (
+        ["curve", "ridge_regression", "--over", "alpha=1:2:3", "--set", "alpha=1"],
+        ["alpha", "--over"],
+    ),
+    "varied out of range": (["curve", "ridge_regression", "--over", "lambda=-1:1:3"], ["lambda", "(0, inf)"]),
+    "not followed": (["curve", "ridge_regression", "--over", "beta=1:2:3"], ["beta", "alpha"]),
+    "no netCDF name": (
+        ["curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", "curve.csv"],
+        ["curve.csv", ".nc"],
+    ),
+    "no curve": (["plot", "nowhere.nc"], ["nowhere.nc", "No such file"]),
+    "derive a value": (["derive", "ridge_regression", "--set", "alpha=1"], ["alpha", "tokens"]),
+    "derive a format": (["derive", "ridge_regression", "--format", "pdf"], ["pdf", "latex"]),
+    "check the cache": (["generate", "model.py", "--check"], ["--check", "--out"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "fragments"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_2_with_one_sentence(call, arguments, fragments):
+    done = call(*arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    for fragment in fragments:
+        assert fragment in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["solve", "ridge_regression", "-o"],
+        ["curve", "ridge_regression", "--over", "alpha=1:2:3", "-o"],
+        ["derive", "ridge_regression", "-o"],
+        ["generate", "ridge_regression", "--out"],
+        ["reproduce", "--out"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatch, tmp_path, arguments):
+    def started(*_arguments, **_named):
+        raise AssertionError("the computation has started")
+
+    monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", started)
+    monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)
+    (tmp_path / "file").write_text("")
+    target = tmp_path / "file" / "result.nc"
+    done = call(*arguments, target)
+    assert done.status == 2
+    assert done.stderr == f"saddleforge: cannot write {target}: {tmp_path / 'file'} is a file, not a folder\n"
+
+
+def test_an_unwritable_cache_folder_is_2_and_names_the_variable(call, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "file"))
+    done = call("solve", "ridge_regression")
+    assert done.status == 2
+    assert "SADDLEFORGE_CACHE" in done.sentence
+
+
+def test_an_accuracy_that_is_not_reached_is_3_with_the_last_iterate(call):
+    arguments = ["solve", "logistic_regression", "--integrator", "gauss-hermite", "--points", "8", "--accuracy", "1e-9"]
+    done = call(*arguments)
+    assert done.status == 3
+    assert "accuracy not reached, residual" in done.stdout and "theta" in done.stdout
+    assert "more points" in done.sentence
+    data = json.loads(call(*arguments, "--json").stdout)
+    assert data["status"] == "accuracy_not_reached"
+    assert data["overlaps"]["theta"][0][0][0][0] == pytest.approx(1.056, abs=2e-3)
+    assert data["stability"] is None
+
+
+def test_a_threshold_that_is_not_there_is_3_and_says_what_was_seen(call):
+    done = call(
+        "threshold",
+        "ridge_regression",
+        "--on",
+        "semantic",
+        "--where",
+        "test_error = 9",
+        "--over",
+        "alpha=1:2",
+        "--json",
+    )
+    data = json.loads(done.stdout)
+    assert done.status == 3
+    assert (data["value"], data["error"], data["status"]) == (None, None, "not_found")
+    assert "another interval" in done.sentence
+
+
+def interrupted(arguments: list[str], sign: str) -> tuple[int, str, str]:
+    """Status, stdout and stderr of a process that is sent SIGINT once `sign` has appeared on its stderr."""
+    process = subprocess.Popen([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if sign in line:
+                process.send_signal(signal.SIGINT)
+                break
+        stdout, rest = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, stdout, "".join(seen) + rest
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
+def test_an_interrupted_curve_is_130_and_keeps_its_points(tmp_path, call):
+    file = tmp_path / "curve.nc"
+    status, stdout, stderr = interrupted(
+        ["curve", "ridge_regression", "--over", "alpha=0.5:2:4000", "-o", str(file), "--json"], "[6/4000]"
+    )
+    assert status == 130
+    assert "Traceback" not in stderr
+    data = json.loads(stdout)
+    assert data["status"] == "interrupted"
+    kept = len(data["points"])
+    assert 5 <= kept < 4000
+    assert f"the {kept} finished points of 4000 are kept in {file}" in stderr
+
+    from saddleforge.tables import load_dataset
+
+    with load_dataset(file) as dataset:
+        assert dataset.sizes["alpha"] == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.nc"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
+def test_an_interrupted_threshold_is_130_with_a_sentence():
+    status, stdout, stderr = interrupted(
+        ["threshold", "dot_product_attention", "--between", "semantic,positional", "--accuracy", "1e-5"], "bracketing"
+    )
+    assert (status, stdout) == (130, "")
+    assert stderr.endswith("saddleforge: interrupted before there was a result\n")

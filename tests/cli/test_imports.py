@@ -1,0 +1,78 @@
+"""What is imported, and when: each in a fresh process."""
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+import saddleforge as sf
+
+
+def fresh(code: str) -> set[str]:
+    """Top-level packages in sys.modules after running code in a fresh interpreter."""
+    report = "import sys; print('\\n' + ' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{dedent(code)}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert not fresh("import saddleforge") & {"numpy", "scipy", "sympy", "numba", "typer", "matplotlib", "xarray"}
+
+
+def test_solving_a_catalogue_model_leaves_sympy_alone():
+    code = """
+        import saddleforge as sf
+        solution = sf.solve(sf.problem("ridge_regression", alpha=2.0))
+        assert solution.success and solution.stability and solution.to_json()
+    """
+    loaded = fresh(code)
+    assert "numba" in loaded
+    assert "sympy" not in loaded
+
+
+def test_deriving_loads_neither_numpy_nor_numba():
+    code = """
+        import pkgutil
+        from importlib import import_module
+        import saddleforge.derive as derive
+        for found in pkgutil.walk_packages(derive.__path__, "saddleforge.derive."):
+            import_module(found.name)
+        from saddleforge.derive.catalogue import catalogue_model
+        from saddleforge.derive.emit.writer import generate
+        from saddleforge.derive.text import describe
+        model = catalogue_model("ridge_regression")
+        assert generate(model, model.structure()).files and describe(model)
+    """
+    loaded = fresh(code)
+    assert "sympy" in loaded
+    assert not loaded & {"numpy", "numba", "scipy"}
+
+
+def test_models_and_help_do_without_numba():
+    for arguments in (["models"], ["--help"], ["--version"]):
+        code = f"""
+            import saddleforge.cli
+            try:
+                saddleforge.cli.main({arguments!r})
+            except SystemExit as left:
+                assert left.code == 0
+        """
+        assert not fresh(code) & {"numpy", "numba", "sympy", "scipy"}
+
+
+@pytest.mark.parametrize("name", sf.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(sf, name) is not None
+
+
+@pytest.mark.parametrize("first", ["solve", "Problem", "curve", "where"])
+def test_problem_is_the_function_whatever_is_touched_first(first):
+    fresh(f"import saddleforge as sf; sf.{first}; assert callable(sf.problem) and sf.problem.__name__ == 'problem'")
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="sovle"):
+        _ = sf.sovle

@@ -1,0 +1,132 @@
+"""With --json: one object on stdout, the contract's keys, and the same bytes whatever the number of threads."""
+
+import json
+
+import pytest
+
+SOLVE_KEYS = {
+    "model", "version", "digest", "parameters", "start", "branch", "rank", "status", "residual", "iterations",
+    "overlaps", "conjugates", "free_entropy", "training_loss", "test_error", "baseline_error", "errors", "error_kind", "integrator",
+    "stability",
+}  # fmt: skip
+STABILITY_KEYS = {"longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "verdict"}
+THRESHOLD_KEYS = {
+    "model", "kind", "parameter", "value", "error", "error_kind", "status", "branches", "rs_verdict", "evidence",
+}  # fmt: skip
+
+
+def numbers_are_finite(text: str) -> bool:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} in JSON")
+
+    return isinstance(json.loads(text, parse_constant=refuse), dict)
+
+
+def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
+    done = call("solve", "ridge_regression", "--set", "alpha=2", "--json")
+    assert done.status == 0
+    assert numbers_are_finite(done.stdout)
+    data = json.loads(done.stdout)
+    assert set(data) >= SOLVE_KEYS
+    assert (
+        set(data["overlaps"]) == set(data["errors"]["overlaps"]) == set(data["conjugates"]) == {"q", "V", "m", "theta"}
+    )
+    assert set(data["stability"]) >= STABILITY_KEYS
+    assert set(data["stability"]["longitudinal"]) == {"spectral_radius", "eigenvalues"}
+    assert set(data["integrator"]) == {"rule", "points", "seed"}
+    assert data["parameters"] == {
+        "alpha": 2.0, "tokens": 1, "student_rank": 1, "teacher_rank": 1, "clusters": 1,
+        "sigma": 1.0, "Delta": 0.25, "lambda": [0.1],
+    }  # fmt: skip
+    # What is not built, not sought or does not exist is null, never absent.
+    assert data["rank"] is None and data["baseline_error"] is None and data["stability"]["self_overlap_loss"] is None
+
+
+def test_threshold_prints_the_keys_of_the_contract_whether_found_or_not(call):
+    arguments = ["threshold", "ridge_regression", "--on", "semantic", "--over", "alpha=1:2", "--json", "--where"]
+    found = call(*arguments, "test_error = 0.6")
+    missing = call(*arguments, "test_error = 6")
+    assert (found.status, missing.status) == (0, 3)
+    data = json.loads(found.stdout)
+    assert set(data) >= THRESHOLD_KEYS
+    assert set(json.loads(missing.stdout)) == set(data)
+    assert isinstance(data["value"], str) and isinstance(data["error"], str)
+    assert 1 < float(data["value"]) < 2
+    assert 0 < float(data["error"]) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["ridge_regression"], ["dot_product_attention", "--set", "alpha=2", "--start", "semantic"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_the_same_input_gives_the_same_bytes_with_one_and_two_threads(run, arguments):
+    import numba
+
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("one core")
+    one = run("solve", *arguments, "--json", "--threads", 1)
+    two = run("solve", *arguments, "--json", "--threads", 2)
+    assert one.status == two.status == 0
+    assert one.stdout == two.stdout
+
+
+def test_wrong_input_is_an_object_too(call):
+    for arguments in (["solve", "ridge_regression", "--set", "apha=1"], ["solve", "ridge_regression", "--frobnicate"]):
+        done = call(*arguments, "--json")
+        assert done.status == 2
+        data = json.loads(done.stdout)
+        assert data["status"] == "wrong_input"
+        assert f"saddleforge: {data['error']}\n" == done.stderr
+
+
+def test_all_branches_are_ranked_by_training_loss(call):
+    data = json.loads(call("solve", "logistic_regression", "--all-branches", "--json").stdout)
+    losses = [solution["training_loss"] for solution in data["solutions"]]
+    assert losses == sorted(losses)
+    assert [solution["rank"] for solution in data["solutions"]] == list(range(1, len(losses) + 1))
+
+
+def test_a_solution_written_to_a_file_can_be_started_from(call, tmp_path):
+    file = tmp_path / "new folder" / "solution.json"
+    first = call("solve", "ridge_regression", "--set", "alpha=1.5", "--json", "-o", file)
+    assert first.status == 0
+    assert file.read_text() == first.stdout
+    again = json.loads(call("solve", "ridge_regression", "--set", "alpha=1.5", "--from", file, "--json").stdout)
+    assert again["start"] == "given"
+    assert again["training_loss"] == pytest.approx(json.loads(first.stdout)["training_loss"], rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("{", "not a JSON file"),
+        ("[1]", "overlaps"),
+        ('{"overlaps": {"q": [[1]], "V": [[1]], "m": [[1]], "theta": [[1]]}}', "shape (1, 1)"),
+        ('{"overlaps": {"q": [[[[null]]]], "V": [[[[1]]]], "m": [[[1]]], "theta": [[[[1]]]]}}', "not finite"),
+    ],
+)
+def test_a_file_that_is_no_solution_is_refused(call, tmp_path, text, fragment):
+    file = tmp_path / "solution.json"
+    file.write_text(text)
+    done = call("solve", "ridge_regression", "--from", file)
+    assert done.status == 2
+    assert str(file) in done.sentence and fragment in done.sentence
+
+
+def test_models_lists_the_catalogue_for_people_and_programs(call):
+    data = json.loads(call("models", "--json").stdout)
+    names = [entry["name"] for entry in data["models"]]
+    assert names == ["dot_product_attention", "logistic_regression", "ridge_regression"]
+    assert data["models"][0]["sizes"]["tokens"] == {"default": 2, "low": 2, "high": None}
+    text = call("models").stdout
+    for entry in data["models"]:
+        assert entry["name"] in text and entry["summary"] in text and entry["source"] in text
+
+
+def test_stability_says_what_its_numbers_mean(call):
+    data = json.loads(call("stability", "ridge_regression", "--set", "alpha=2", "--json").stdout)
+    text = call("stability", "ridge_regression", "--set", "alpha=2").stdout
+    assert data["stability"]["verdict"] in text
+    assert f"{data['stability']['replicon']:.6f}" in text
+    assert "below 1: stable" in text

@@ -1,0 +1,83 @@
+"""A user's own model, given by the path of its file."""
+
+import json
+from textwrap import dedent
+
+import pytest
+
+MODEL = dedent(
+    """
+    import saddleforge as sf
+
+    print("a model file may print")
+
+    @sf.model(noise={"u": sf.GaussianNoise(variance="Delta")}, metric=lambda h, Y, u: (Y[0, 0] + u - h[0, 0]) ** 2)
+    def own_ridge(X, Y, u, *, Delta=sf.Parameter(0.25, 0)):
+        '''Square loss on a noisy label.'''
+        return sf.half_square(Y[0, 0] + u - X[0, 0])
+    """
+)
+
+
+def test_it_is_derived_generated_compiled_and_solved(run, call, tmp_path):
+    file = tmp_path / "own_ridge.py"
+    file.write_text(MODEL)
+    cache = tmp_path / "cache"
+    done = run("solve", file, "--set", "alpha=2", "--set", "lambda=0.1", "--json", SADDLEFORGE_CACHE=str(cache))
+    assert done.status == 0, done.stderr
+    own = json.loads(done.stdout)  # what the file prints has gone to stderr
+    assert "a model file may print" in done.stderr
+    assert "deriving and generating" in done.stderr and "compiling" in done.stderr
+    assert own["model"] == "own_ridge"
+    catalogue = json.loads(call("solve", "ridge_regression", "--set", "alpha=2", "--json").stdout)
+    for name in ("training_loss", "test_error"):
+        assert own[name] == pytest.approx(catalogue[name], rel=1e-6)
+    # The cache holds everything that was written; the second run derives nothing.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "own_ridge.py"]
+    again = run("solve", file, "--set", "alpha=2", "--set", "lambda=0.1", "--json", SADDLEFORGE_CACHE=str(cache))
+    assert again.stdout == done.stdout
+    assert again.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "fragments"),
+    [
+        ("1 / 0", ["ZeroDivisionError"]),
+        ("def (", ["SyntaxError"]),
+        ("import not_a_module_at_all", ["ModuleNotFoundError"]),
+        ("raise SystemExit(7)", ["ended the program"]),
+        ("x = 1", ["defines 0 models", "exactly one"]),
+        (
+            "import saddleforge as sf\n@sf.model()\ndef flat(X, Y):\n    return Y[0, 0]\n",
+            ["flat", "does not depend on X"],
+        ),
+        ("import saddleforge as sf\nsf.modle", ["AttributeError", "modle"]),
+    ],
+)
+def test_one_that_fails_is_wrong_input_not_a_bug(call, tmp_path, source, fragments):
+    file = tmp_path / "broken.py"
+    file.write_text(source)
+    for command in (["solve", file], ["derive", file], ["generate", file, "--out", tmp_path / "out"]):
+        done = call(*command)
+        assert done.status == 2
+        assert "Traceback" not in done.stderr
+        for fragment in fragments:
+            assert fragment in done.sentence
+
+
+@pytest.mark.parametrize("command", ["solve", "derive", "stability"])
+def test_a_folder_is_no_model_file(call, tmp_path, command):
+    (tmp_path / "model.py").mkdir()
+    done = call(command, tmp_path / "model.py")
+    assert done.status == 2
+    assert str(tmp_path / "model.py") in done.sentence and "directory" in done.sentence
+
+
+def test_its_generated_solver_can_be_kept_and_checked(call, tmp_path):
+    file = tmp_path / "own_ridge.py"
+    file.write_text(MODEL)
+    out = tmp_path / "solvers"
+    assert call("generate", file, "--out", out, "--check").status == 2
+    assert call("generate", file, "--out", out).status == 0
+    assert call("generate", file, "--out", out, "--check").status == 0
+    assert (out / "own_ridge" / "l1_s1_t1_k1" / "channel.py").is_file()

@@ -1,0 +1,34 @@
+"""Shared by the rooms of tests: solutions of the paper's case, solved once a session."""
+
+import importlib.util
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import saddleforge as sf
+from saddleforge import Solution
+
+
+@lru_cache(maxsize=None)
+def _attention(alpha: float, start: str, accuracy: float) -> Solution:
+    return sf.solve(sf.problem("dot_product_attention", alpha=alpha), start, accuracy=accuracy)
+
+
+@pytest.fixture(scope="session")
+def attention() -> Callable[[float, str, float], Solution]:
+    """attention(alpha, start, accuracy): the paper's base case, omega = 0.3."""
+    return _attention
+
+
+@pytest.fixture(scope="session")
+def handwritten() -> ModuleType:
+    """The hand-written Numba loop of tests/benchmarks, an implementation that shares no code with the generator."""
+    path = Path(__file__).parent / "benchmarks" / "handwritten.py"
+    spec = importlib.util.spec_from_file_location("saddleforge_tests_handwritten", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,221 @@
+"""The iteration on maps whose behaviour is known: statuses, damping against the mean mode, the Newton finish."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
+from saddleforge.integration import ProxSpace
+from saddleforge.integration.fields import DomainError
+from saddleforge.overlaps import Overlaps
+
+SIZES = (1, 1, 1)
+TRUTH = np.array([0.8, 1.5, 0.3, 0.5])  # q, V, m, theta
+
+
+class Map:
+    """A constructed map u -> G(u) in the place of a StateMap."""
+
+    def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.function, self.evaluations = function, 0
+
+    def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        assert sizes == SIZES
+        self.evaluations += 1
+        return self.function(u)
+
+
+def linear(*eigenvalues: float) -> Map:
+    """G(u) = TRUTH + J (u - TRUTH) with the given eigenvalues in a skew basis."""
+    basis = np.eye(4) + 0.2 * np.random.default_rng(0).standard_normal((4, 4))
+    J = basis @ np.diag(eigenvalues) @ np.linalg.inv(basis)
+    return Map(lambda u: TRUTH + J @ (u - TRUTH))
+
+
+def start(shift: float = 0.1) -> Overlaps:
+    return Overlaps.unpack(TRUTH + shift * np.array([1.0, -1.0, 0.5, -0.5]), SIZES)
+
+
+def at(u: np.ndarray) -> FixedPoint:
+    return FixedPoint(u, SIZES, np.inf, Status.MAX_ITERATIONS, 0, None)
+
+
+def by_differences(function: Map) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda u: jacobian(function, u, SIZES)  # type: ignore[arg-type]
+
+
+def test_damping_converges_on_a_contraction():
+    point = damped(linear(0.5, 0.3, -0.2, 0.1), start(), 1e-10)
+    assert point.status is Status.CONVERGED
+    assert point.u == pytest.approx(TRUTH, abs=1e-9)
+
+
+@pytest.mark.parametrize("eigenvalue", [-2.5, -5.5, -6.0, -20.0])
+def test_damping_adapts_to_the_mean_mode(eigenvalue):
+    """An eigenvalue x below -1 asks for a weight below 2 / (1 - x), and is no instability (theory.md section 8a)."""
+    point = damped(linear(0.6, 0.3, 0.0, eigenvalue), start(0.01), 1e-9, max_iterations=2000)
+    assert point.status is Status.CONVERGED
+    assert point.u == pytest.approx(TRUTH, abs=1e-7)
+
+
+def test_an_eigenvalue_above_one_is_not_damped_away():
+    point = damped(linear(1.3, 0.3, 0.0, 0.1), start(1e-3), 1e-9, max_iterations=60)
+    assert point.status is Status.MAX_ITERATIONS
+    assert point.residual > 1e-4
+    assert not point.status.success
+
+
+def test_iterations_are_counted_and_limited():
+    point = damped(linear(0.99, 0.99, 0.99, 0.99), start(), 1e-12, max_iterations=7)
+    assert (point.status, point.iterations) == (Status.MAX_ITERATIONS, 7)
+
+
+def test_a_start_outside_the_domain_is_said_so():
+    def outside(u: np.ndarray) -> np.ndarray:
+        raise DomainError("V is not positive definite")
+
+    for point in (damped(Map(outside), start(), 1e-9), newton(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4))):
+        assert point.status is Status.LEFT_DOMAIN
+        assert "domain" in point.status.advice
+
+
+def test_a_map_that_drives_the_state_out_of_the_domain_is_said_so():
+    """V shrinks at every step, and there is nothing below 1."""
+
+    def shrinking(u: np.ndarray) -> np.ndarray:
+        if u[1] < 1:
+            raise DomainError("V is not positive definite")
+        return np.array([u[0], -50.0, u[2], u[3]])
+
+    point = damped(Map(shrinking), start(), 1e-9)
+    assert point.status is Status.LEFT_DOMAIN
+    assert point.overlaps.V.item() >= 0.9  # the last iterate is kept, not thrown away
+
+
+def test_stepping_back_into_the_domain_saves_an_overshoot():
+    """The fixed point is inside; only large steps leave."""
+    inner = linear(-3.0, 0.3, 0.2, 0.1)
+
+    def fenced(u: np.ndarray) -> np.ndarray:
+        if u[0] < 0.72:
+            raise DomainError("q is not positive")
+        return inner.function(u)
+
+    point = damped(Map(fenced), start(0.05), 1e-9, max_iterations=1000)
+    assert point.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_have_a_status_of_their_own(bad):
+    function = Map(lambda u: np.array([bad, 1.0, 0.0, 0.0]))
+    for point in (damped(function, start(), 1e-9), newton(function, at(TRUTH), 1e-9, lambda u: np.eye(4))):
+        assert point.status is Status.NOT_FINITE
+        assert not point.status.success
+
+
+def test_newton_solves_a_linear_map_in_one_step():
+    function = linear(0.9, -6.0, 3.0, 0.2)
+    point = newton(function, at(TRUTH + 0.02), 1e-12, by_differences(function))
+    assert point.status is Status.CONVERGED
+    assert point.iterations <= 3
+    assert point.u == pytest.approx(TRUTH, abs=1e-12)
+
+
+def test_newton_solves_a_nonlinear_map_faster_than_linearly():
+    """u = 0.9 (cos u + u0) has slopes that change along the way; the last step gains more than the first."""
+    function = Map(lambda u: 0.9 * np.cos(u) + 0.2 * u[::-1] ** 2)
+    residuals = []
+    for iterations in (2, 3, 4, 5, 6, 7, 8):
+        point = newton(function, at(np.full(4, 0.6)), 1e-14, by_differences(function), max_iterations=iterations)
+        residuals.append(point.residual)
+    assert residuals[-1] < 1e-12
+    drops = np.diff(np.log10(np.maximum(residuals, 1e-17)))
+    assert drops[:5].min() < 2 * drops[0] < 0
+
+
+def test_newton_reaches_a_saddle_that_damping_leaves():
+    """An unstable branch (eigenvalue 1.3) is a solution too."""
+    function = linear(1.3, 0.3, 0.0, 0.1)
+    point = newton(function, at(TRUTH + 0.01), 1e-12, by_differences(function))
+    assert point.status is Status.CONVERGED
+    assert point.u == pytest.approx(TRUTH, abs=1e-11)
+
+
+def test_newton_reports_the_floor_of_a_map_that_jumps():
+    """Nodes that swap minima move the image by 1e-5 and there is no fixed point below that."""
+    smooth = linear(0.5, 0.3, -0.2, 0.1)
+    function = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
+    point = newton(function, at(TRUTH + 0.02), 1e-9, by_differences(smooth), max_iterations=30)
+    assert point.status is Status.FLOOR
+    assert 1e-9 < point.residual < 1e-4
+    assert "floor" in point.status.advice
+
+
+def test_the_reported_residual_is_that_of_the_reported_point():
+    function = linear(0.5, 0.3, -0.2, 0.1)
+    for point in (
+        damped(function, start(), 1e-3),
+        damped(function, start(), 1e-12, max_iterations=3),
+        newton(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
+        newton(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
+    ):
+        scales = Overlaps.unpack(point.u, SIZES).block_scales
+        expected = np.max(np.abs(function.function(point.u) - point.u) / scales)
+        assert point.residual == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+def test_residuals_are_measured_in_units_of_their_block():
+    """q = 0.01 and V = 100: an error of one per cent of either counts the same."""
+    u = np.array([0.01, 100.0, 0.0, 0.0])
+    for i in (0, 1):
+        image = u.copy()
+        image[i] *= 1.01
+        assert residual_of(image, u, SIZES) == pytest.approx(0.01)
+
+
+def test_jacobian_is_that_of_the_map():
+    function = linear(0.9, -6.0, 3.0, 0.2)
+    basis = np.array([function.function(TRUTH + e) - TRUTH for e in np.eye(4)]).T
+    assert jacobian(function, TRUTH, SIZES) == pytest.approx(basis, abs=1e-9)
+
+
+def test_frozen_components_stay_exactly_zero():
+    """Zeros by symmetry: m on a GLM without means, under a rule off centre that would not keep them."""
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    rule = ProxSpace(24, 10, shifts=2)
+    overlaps = Overlaps(
+        np.full((2, 1, 1), 0.11), np.full((2, 1, 1), 12.0), np.zeros((2, 1)), np.full((2, 1, 1), 0.15)
+    )
+    frozen = np.array([False] * 4 + [True] * 2 + [False] * 2)
+    free = StateMap(problem, rule)(overlaps.pack(), overlaps.sizes)
+    kept = StateMap(problem, rule, frozen)(overlaps.pack(), overlaps.sizes)
+    assert np.all(kept[frozen] == 0.0)
+    assert np.array_equal(kept[~frozen], free[~frozen])
+
+
+def test_overlaps_survive_packing():
+    rng = np.random.default_rng(2)
+    q, V = (a + a.transpose(0, 2, 1) for a in rng.standard_normal((2, 3, 2, 2)))
+    overlaps = Overlaps(q, V, rng.standard_normal((3, 2)), rng.standard_normal((3, 2, 1)))
+    back = Overlaps.unpack(overlaps.pack(), overlaps.sizes)
+    assert all(np.array_equal(getattr(back, name), getattr(overlaps, name)) for name in ("q", "V", "m", "theta"))
+    assert len(overlaps.pack()) == 3 * (3 + 3 + 2 + 2)
+
+
+@pytest.mark.parametrize(
+    ("m", "theta", "positive"),
+    [(0.2, 0.3, True), (0.2, -0.3, False), (-0.2, 0.3, True), (-0.2, 0.0, False), (0.2, 0.0, True), (0.0, 0.0, True)],
+)
+def test_free_sign_is_fixed_by_theta_and_else_by_m(m, theta, positive):
+    overlaps = Overlaps(np.ones((1, 1, 1)), np.ones((1, 1, 1)), np.full((1, 1), m), np.full((1, 1, 1), theta))
+    assert overlaps.free_sign_is_positive is positive
+    if m or theta:
+        assert overlaps.flipped().free_sign_is_positive is not positive
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s is not Status.CONVERGED])
+def test_every_failure_names_the_next_thing_to_try(status):
+    assert len(status.advice) > 20
+    assert status.success is (status is Status.FLOOR)

@@ -1,0 +1,227 @@
+"""The saddle point IS the gradient of Phi: against finite differences at random points that are not stationary.
+
+Phi = trace + entropic - alpha E[M] is a function of overlaps and conjugates alike. Its derivatives (theory.md sections
+4 and 5) are differences between the given and the computed ones:
+
+    dPhi/dq = 1/2 (V^ - V^[overlaps])    dPhi/dq^ = -1/2 (V - V[hats])
+    dPhi/dV = -1/2 (q^ - q^[overlaps])   dPhi/dV^ = 1/2 (q - q[hats])
+    dPhi/dm = -(m^ - m^[overlaps])       dPhi/dm^ = -(m - m[hats])
+    dPhi/dtheta = -(theta^ - ...)        dPhi/dtheta^ = -(theta - ...)
+"""
+
+import os
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import Problem
+from saddleforge.fixed_point import StateMap
+from saddleforge.integration import GaussHermite
+from saddleforge.overlaps import Conjugates, Overlaps
+
+BLOCKS = ("q", "V", "m", "theta")
+STEP = 1e-4
+AGREEMENT = 1e-6
+
+
+def two_clusters() -> Any:
+    """Attention between tokens whose clusters are correlated, differ in covariance and mean, and have two atoms."""
+
+    def law(structure: Any) -> sf.Tokens:
+        gram = [[0.0] * 5 for _ in range(5)]
+        means = [(0.5, -0.3, 0.2), (-0.4, 0.6, 0.1), (0.3, 0.2, -0.6), (-0.1, -0.5, 0.4), (0.2, 0.1, 0.9)]
+        for i, one in enumerate(means):
+            for j, other in enumerate(means):
+                gram[i][j] = round(sum(a * b for a, b in zip(one, other, strict=True)), 10)
+        return sf.Tokens(
+            weights=[0.3, 0.7],
+            covariance=[[0.1, 0.2, 0.15, 0.25], [0.3, 0.1, 0.2, 0.12]],
+            gram=[gram, [[2 * e for e in row] for row in gram]],
+            labels=[0.4, 0.1, 0.2, 0.3],
+            teacher_means=[[0.1], [-0.2], [0.3], [0.0]],
+        )
+
+    @sf.model(tokens=2, student=1, teacher=1, clusters=2, law=law, regulariser=sf.Ridge(0.1))
+    def two_cluster_attention(X, Y):
+        """Attention on correlated tokens of two clusters."""
+        return sf.half_square(sf.softmax(Y @ Y.T) - sf.softmax(X @ X.T), weight=sf.rho)
+
+    return two_cluster_attention
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, a rule that is exact for it to about 1e-8, and the scale of its overlaps."""
+
+    problem: Problem
+    rule: GaussHermite
+    q: float
+    V: float
+
+
+CASES = ("ridge 1,1,1", "logistic 1,1,1", "attention 2,1,1", "attention 2,2,1", "attention 3,1,1", "two clusters")
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """cases(name): each built when first asked for; the two-cluster solver is generated into a cache of its own."""
+
+    @lru_cache(maxsize=None)
+    def build(name: str) -> Case:
+        attention = {"alpha": 1.7, "sigma": 0.4, "lambda": 0.1}
+        if name == "ridge 1,1,1":
+            return Case(sf.problem("ridge_regression", alpha=1.3), GaussHermite(12), 0.7, 1.1)
+        if name == "logistic 1,1,1":
+            return Case(sf.problem("logistic_regression", alpha=1.7), GaussHermite(40), 0.7, 1.1)
+        if name == "attention 2,1,1":
+            return Case(sf.problem("dot_product_attention", **attention), GaussHermite(14, starts=0), 0.05, 0.8)
+        if name == "attention 2,2,1":
+            return Case(
+                sf.problem("dot_product_attention", student_rank=2, **attention), GaussHermite(7, starts=0), 0.01, 0.5
+            )
+        if name == "attention 3,1,1":
+            return Case(sf.problem("dot_product_attention", tokens=3, **attention), GaussHermite(7, starts=0), 0.01, 0.5)
+        previous = os.environ.get("SADDLEFORGE_CACHE")
+        os.environ["SADDLEFORGE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+        try:
+            problem = sf.problem(two_clusters(), alpha=1.7)
+            _ = problem.solver.channel, problem.solver.prior
+        finally:
+            if previous is None:
+                del os.environ["SADDLEFORGE_CACHE"]
+            else:
+                os.environ["SADDLEFORGE_CACHE"] = previous
+        return Case(problem, GaussHermite(12, starts=0), 0.04, 0.6)
+
+    return build
+
+
+def spd(rng: np.random.Generator, count: int, size: int, scale: float) -> np.ndarray:
+    """Random positive definite matrices of about the given scale."""
+    a = 0.3 * rng.standard_normal((count, size, size))
+    return scale * (np.eye(size) * rng.uniform(0.7, 1.3, (count, 1, 1)) + a @ a.transpose(0, 2, 1))
+
+
+def random_overlaps(case: Case, rng: np.random.Generator) -> Overlaps:
+    problem = case.problem
+    contexts, s, t = problem.contexts, problem.student_rank, problem.teacher_rank
+    q = spd(rng, contexts, s, case.q)
+    # theta = q^(1/2) K rho*^(1/2) with |K| < 1 keeps q - theta rho*^(-1) theta^T positive.
+    K = rng.uniform(-0.5, 0.5, (contexts, s, t)) / np.sqrt(s)
+    theta = np.linalg.cholesky(q) @ K @ np.linalg.cholesky(problem.law.rho_star).transpose(0, 2, 1)
+    m = 0.5 * np.sqrt(case.q) * rng.standard_normal((contexts, s))
+    return Overlaps(q, spd(rng, contexts, s, case.V), m, theta)
+
+
+def random_conjugates(case: Case, rng: np.random.Generator, scales: tuple[float, ...] = (0.2, 0.5, 0.2, 0.2)) -> Conjugates:
+    """Random conjugates of the given scales of q^, V^, m^, theta^."""
+    problem = case.problem
+    contexts, s, t = problem.contexts, problem.student_rank, problem.teacher_rank
+    return Conjugates(
+        spd(rng, contexts, s, scales[0]),
+        spd(rng, contexts, s, scales[1]),
+        scales[2] * rng.standard_normal((contexts, s)),
+        scales[3] * rng.standard_normal((contexts, s, t)),
+    )
+
+
+def channel_conjugates(case: Case, overlaps: Overlaps) -> Conjugates:
+    state_map = StateMap(case.problem, case.rule)
+    return state_map.conjugates(overlaps, state_map.averages(overlaps).moments.mean(axis=0))
+
+
+def random_point(case: Case, rng: np.random.Generator) -> tuple[Overlaps, Conjugates, Conjugates]:
+    """Random overlaps, random conjugates of the size of those the channel gives, and the latter."""
+    overlaps = random_overlaps(case, rng)
+    computed = channel_conjugates(case, overlaps)
+    sizes = tuple(float(np.abs(getattr(computed, name)).max()) for name in BLOCKS)
+    return overlaps, random_conjugates(case, rng, sizes), computed
+
+
+def energetic(case: Case, overlaps: Overlaps) -> float:
+    return case.problem.alpha * float(case.rule.averages(case.problem, overlaps).moreau.mean())
+
+
+def prior_part(case: Case, overlaps: Overlaps, hats: Conjugates) -> float:
+    problem, law = case.problem, case.problem.law
+    trace, entropic, _ = problem.solver.prior.free_entropy(
+        law.weights, law.gamma, law.gram, problem.ridge,
+        overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
+    )  # fmt: skip
+    return trace + entropic
+
+
+def entries(block: np.ndarray, symmetric: bool) -> list[tuple[tuple[int, ...], float]]:
+    """Independent entries of a block and how often each stands in it."""
+    found = []
+    for index in np.ndindex(block.shape):
+        if symmetric and index[1] > index[2]:
+            continue
+        found.append((index, 2.0 if symmetric and index[1] != index[2] else 1.0))
+    return found
+
+
+def shifted(blocks: Any, name: str, index: tuple[int, ...], by: float) -> Any:
+    block = getattr(blocks, name).copy()
+    block[index] += by
+    if name in ("q", "V") and index[1] != index[2]:
+        block[index[0], index[2], index[1]] += by
+    return replace(blocks, **{name: block})
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("which", CASES)
+def test_gradient_in_the_overlaps(cases, which, name):
+    case = cases(which)
+    overlaps, hats, computed = random_point(case, np.random.default_rng(60 + CASES.index(which)))
+    partner, factor = {"q": ("V", 0.5), "V": ("q", -0.5), "m": ("m", -1.0), "theta": ("theta", -1.0)}[name]
+    gradient = factor * (getattr(hats, partner) - getattr(computed, partner))
+    scale = np.abs(gradient).max()
+    step = STEP * np.abs(getattr(overlaps, name)).max()
+    for index, multiplicity in entries(gradient, name in ("q", "V")):
+        there, back = shifted(overlaps, name, index, step), shifted(overlaps, name, index, -step)
+        difference = prior_part(case, there, hats) - prior_part(case, back, hats)
+        difference -= energetic(case, there) - energetic(case, back)
+        assert difference / (2 * step) == pytest.approx(
+            multiplicity * gradient[index], rel=0, abs=AGREEMENT * scale
+        ), index
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("which", CASES)
+def test_gradient_in_the_conjugates(cases, which, name):
+    case = cases(which)
+    rng = np.random.default_rng(40 + CASES.index(which))
+    overlaps, hats = random_overlaps(case, rng), random_conjugates(case, rng)
+    computed = StateMap(case.problem, case.rule).overlaps(hats)
+    partner, factor = {"q": ("V", -0.5), "V": ("q", 0.5), "m": ("m", -1.0), "theta": ("theta", -1.0)}[name]
+    gradient = factor * (getattr(overlaps, partner) - getattr(computed, partner))
+    scale = np.abs(gradient).max()
+    for index, multiplicity in entries(gradient, name in ("q", "V")):
+        there, back = shifted(hats, name, index, STEP), shifted(hats, name, index, -STEP)
+        difference = prior_part(case, overlaps, there) - prior_part(case, overlaps, back)
+        assert difference / (2 * STEP) == pytest.approx(
+            multiplicity * gradient[index], rel=0, abs=AGREEMENT * scale
+        ), index
+
+
+@pytest.mark.parametrize("which", CASES)
+def test_the_points_are_not_stationary(cases, which):
+    """Otherwise the tests above would compare zeros: both sides are off by per cents and more."""
+    case = cases(which)
+    overlaps, hats, computed = random_point(case, np.random.default_rng(60 + CASES.index(which)))
+    images = StateMap(case.problem, case.rule).overlaps(random_conjugates(case, np.random.default_rng(1)))
+    for name in BLOCKS:
+        assert np.abs(getattr(hats, name) / getattr(computed, name) - 1).max() > 0.02
+        assert np.abs(getattr(overlaps, name) - getattr(images, name)).max() > 0.02 * np.abs(getattr(overlaps, name)).max()
+
+
+def test_the_clusters_of_the_test_differ_and_are_correlated(cases):
+    law = cases("two clusters").problem.law
+    assert len(np.unique(law.rho.round(12))) == 4
+    assert abs(law.labels[0, 0] - law.labels[0].sum() * law.labels[:, 0].sum()) > 0.05
+    assert np.linalg.eigvalsh(law.gram[0])[0] > -1e-12

@@ -1,0 +1,284 @@
+"""The main job on made-up results: the report, what is kept between runs, and the full run (slow)."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import plots, report, reproduce
+from saddleforge.errors import InputError
+from saddleforge.overlaps import Overlaps
+
+
+def made_threshold(value, error=2e-4, status="converged"):
+    return {
+        "value": value,
+        "error": error,
+        "error_kind": "estimated",
+        "status": status,
+        "verdicts": {"semantic": "RS stable (replicon 0.3)", "positional": "RS unstable in the strict sense | jumps"},
+        "bistable_shares": {"semantic": 0.0, "positional": 0.01},
+        "evidence": {},
+        "overlaps": {"semantic": [0.1, 0.1, 10.0, 10.0, 0.0, 0.0, 0.05, 0.05]},
+        "sentence": "",
+    }
+
+
+def made_absence():
+    return {
+        **made_threshold(None, None, "absent"),
+        "verdicts": {},
+        "evidence": {
+            "compared": [{"alpha": 0.7, "difference": -4e-5, "error": 1e-6}],
+            "lowest_alpha_found": {"semantic": 0.65, "positional": 0.1},
+            "highest_alpha_not_found": {"semantic": 0.6, "positional": None},
+        },
+        "sentence": "crossing: no sign change for alpha in [0.1, 0.9]",
+    }
+
+
+@pytest.fixture
+def results():
+    """What a run might have found, with a missing crossing at omega = 0."""
+    return {
+        "model": "dot_product_attention",
+        "digest": "0123456789abcdef",
+        "version": "0.0",
+        "numerics": "feed",
+        "omega": 0.3,
+        "derivation": {"equations": ["q_hat", "V_hat"]},
+        "generated": {"differences": []},
+        "curves": {
+            "semantic": {"ends": "semantic branch found on [0.7, 2.5]; ends between alpha = 0.6 and 0.7", "points": 19},
+            "positional": {"ends": "positional branch found on [0.1, 2.5]", "points": 25},
+        },
+        "thresholds": {
+            "alpha_c": {"0.3": made_threshold(1.2515), "0.1": made_threshold(0.7523, 2e-3), "0": made_absence()},
+            "alpha_l": {"0.3": made_threshold(1.49, 3e-3)},
+        },
+        "coarse": {
+            "crossings": [
+                {"rule": "rule, one proximal start", "value": 1.28, "residual": 1e-9, "sentence": ""},
+                {"rule": "rule, global proximal map", "value": 1.28, "residual": 1e-9, "sentence": ""},
+                {"rule": "another", "value": None, "residual": 1e-9, "sentence": "the semantic branch was lost"},
+            ],
+            "baseline": 0.00199,
+        },
+        "baseline": {"0": 0.004023, "0.3": 0.00197138433467},
+    }
+
+
+PICTURE = b"\x89PNG made up"
+
+
+def test_the_report_sets_each_number_beside_the_published_one(results):
+    text = report.markdown(results, {})
+    (row,) = re.findall(r"^\| 0\.3 \| 1\.2515.*$", text, flags=re.MULTILINE)
+    cells = [cell.strip() for cell in row.split(" | ")]
+    assert cells[1:5] == ["1.2515(2)", "1.2410", "-0.84 %", "converged, estimated"]
+    assert "semantic: RS stable (replicon 0.3)" in row
+    assert "strict sense \\| jumps" in row
+    assert "0.00197138433467" in text
+    assert "0.00199046" in text
+    assert "Positional branch found on [0.1, 2.5]: it reaches both edges" in text
+    assert "A coarse rule is enough to explain" in text
+    assert "matters not at all" in text
+    assert "byte for byte" in text
+
+
+def test_a_missing_crossing_is_reported_in_words_with_its_evidence(results):
+    text = report.markdown(results, {})
+    assert "| 0 | none found | - | - | see below | - |" in text
+    assert "No alpha_c at omega = 0: crossing: no sign change" in text
+    assert "The semantic branch was found down to alpha = 0.65; it was not found at 0.6." in text
+    assert "| 0.7 | -0.000040(1) |" in text
+    assert report.is_complete(results)
+
+
+def test_a_stale_solver_or_a_missed_accuracy_is_not_complete(results):
+    results["generated"]["differences"] = ["channel.py is stale"]
+    assert not report.is_complete(results)
+    assert "NOT what the generator writes: channel.py is stale" in report.markdown(results, {})
+    results["generated"]["differences"] = []
+    results["thresholds"]["alpha_c"]["0.3"]["status"] = "accuracy_not_reached"
+    assert not report.is_complete(results)
+
+
+def test_the_page_holds_its_figures(results):
+    page = report.html(results, {"phase_diagram": PICTURE})
+    assert page.count("<img") == 1
+    assert base64.b64encode(PICTURE).decode() in page
+    assert 'src="http' not in page
+    assert "figures/phase_diagram.png" in report.markdown(results, {"phase_diagram": PICTURE})
+
+
+def test_thresholds_become_a_table_and_lines_of_the_phase_diagram(results, tmp_path):
+    dataset, frame = reproduce.threshold_tables(results)
+    assert frame["omega"].tolist() == [0.0, 0.1, 0.3]
+    assert np.isnan(frame["alpha_c"][0])
+    assert dataset["alpha_c_published"].sel(omega=0.3).item() == 1.2410
+    assert dataset["alpha_c_status"].sel(omega=0.0).item() == "absent"
+    lines = reproduce.phase_lines(results)
+    assert [line["alpha"][-1] for line in lines] == [1.2515, 1.49]
+    plots.plot_phase_diagram(lines, tmp_path / "phase.png")
+
+
+def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
+    counted = []
+
+    def work():
+        counted.append(1)
+        (tmp_path / "made.txt").write_text("made")
+        return {"number": 0.1 + 0.2, "list": np.array([1.0, np.nan])}
+
+    def step(settings, common="a", after=()):
+        steps = reproduce.Steps(tmp_path, {"version": common})
+        steps.keys["earlier"] = "some key"
+        return steps.run("name", settings, work, files=("made.txt",), after=after)
+
+    first = step({"omega": 0.3})
+    assert first == {"number": 0.1 + 0.2, "list": [1.0, None]}
+    assert step({"omega": 0.3}) == first
+    assert len(counted) == 1
+    step({"omega": 0.2})
+    step({"omega": 0.2}, common="b")
+    step({"omega": 0.2}, common="b", after=("earlier",))
+    assert len(counted) == 4
+    (tmp_path / "made.txt").write_text("changed")
+    step({"omega": 0.2}, common="b", after=("earlier",))
+    assert len(counted) == 5
+    (tmp_path / "steps" / "name.json").write_text("{ half a file")
+    step({"omega": 0.2}, common="b", after=("earlier",))
+    assert len(counted) == 6
+
+
+def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
+    steps = reproduce.Steps(tmp_path, {})
+    steps.run("first", {}, lambda: {"done": True})
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        steps.run("second", {}, interrupted)
+    assert [path.name for path in (tmp_path / "steps").iterdir()] == ["first.json"]
+    again = reproduce.Steps(tmp_path, {})
+    assert again.run("first", {}, interrupted) == {"done": True}
+
+
+@pytest.fixture
+def without_solving(monkeypatch, results):
+    """Replace every computation of the main job by made-up results."""
+    from saddleforge.branches import Curve
+    from saddleforge.fixed_point import Status
+    from saddleforge.integration import Sobol
+    from saddleforge.solution import Solution
+
+    def made(at, name):
+        m, theta = (0.2, 0.0) if name == "positional" else (0.0, 0.1)
+        q, V = np.full((2, 1, 1), 0.1), np.full((2, 1, 1), 12.0)
+        overlaps = Overlaps(q, V, np.array([[m], [-m]]), np.full((2, 1, 1), theta))
+        return Solution(
+            at,
+            name,
+            overlaps,
+            None,
+            Status.CONVERGED,
+            1e-10,
+            5,
+            Sobol(),
+            np.full(8, 1e-4),
+            None,
+            1e-6,
+            0.003 / at.alpha,
+            1e-6,
+        )
+
+    def curve(base, *, start, **_):
+        found = tuple(made(base.with_(alpha=alpha), start) for alpha in (0.5, 1.0, 1.5, 2.0))
+        return Curve("alpha", start, found, (None, None))
+
+    def located(kind, at, guess, step, seeds, accuracy):
+        assert set(seeds) >= {"semantic"}
+        value = 1.2515 + 2.5 * (at.value_of("omega") - 0.3)
+        return made_threshold(value) if at.value_of("omega") > 0 else made_absence()
+
+    monkeypatch.setattr(reproduce, "curve", curve)
+    monkeypatch.setattr(reproduce, "located", located)
+    monkeypatch.setattr(
+        reproduce, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
+    )
+    monkeypatch.setattr("saddleforge.derive.emit.tree.differences", lambda root, names: [])
+
+
+def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, monkeypatch, tmp_path):
+    out = tmp_path / "results"
+    first = reproduce.reproduce(out)
+    assert first.complete
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert {f"figures/{name}.png" for name in reproduce.FIGURES} <= names
+    assert {f"tables/{t}.{e}" for t in ("semantic", "positional", "thresholds") for e in ("csv", "nc")} <= names
+    assert {"report.md", "report.html", "derivation.txt", "derivation.tex", "results.json"} <= names
+    bytes_before = {name: (out / name).read_bytes() for name in names}
+
+    def never(*_, **__):
+        raise AssertionError("a second run computes again")
+
+    for name in ("solve", "curve", "located", "coarse_crossing", "crossing", "where"):
+        monkeypatch.setattr(reproduce, name, never)
+    second = reproduce.reproduce(out)
+    assert second.results == first.results
+    assert {name: (out / name).read_bytes() for name in names} == bytes_before
+    assert json.loads((out / "results.json").read_text())["omega"] == 0.3
+
+
+def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduce, "located", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce.reproduce(tmp_path)
+    kept = {path.stem for path in (tmp_path / "steps").iterdir()}
+    assert kept == {"derivation", "generated", "curve_semantic", "curve_positional"}
+    assert reproduce.reproduce(tmp_path).complete
+
+
+def test_wrong_requests_are_refused_before_the_work(tmp_path):
+    with pytest.raises(InputError, match="no figure 'fig9'; known are overlaps"):
+        reproduce.reproduce(tmp_path / "out", figures=["fig9"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        reproduce.reproduce(tmp_path / "file")
+
+
+def test_guesses_run_through_the_thresholds_that_are_known():
+    assert reproduce.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.0)
+    assert reproduce.extrapolated({0.3: 1.25, 0.2: 0.98}, 0.1) == pytest.approx(0.71)
+    assert reproduce.extrapolated({0.1: 1.0, 0.2: 1.1, 0.3: 1.4}, 0.4) == pytest.approx(1.9)
+    assert reproduce.extrapolated({0.3: 0.5}, 0.0) == 0.3
+
+
+def test_twelve_points_integrate_degree_seven_in_the_plane():
+    nodes, weights = reproduce.plane_rule()
+    moments = {(0, 0): 1, (2, 0): 1, (2, 2): 1, (4, 0): 3, (4, 2): 3, (6, 0): 15, (0, 6): 15, (3, 3): 0, (5, 2): 0}
+    for (a, b), value in moments.items():
+        assert weights @ (nodes[:, 0] ** a * nodes[:, 1] ** b) == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_the_main_job_finds_the_transition_and_keeps_its_work(tmp_path):
+    found = reproduce.reproduce(tmp_path)
+    assert found.complete
+    crossing = found.results["thresholds"]["alpha_c"]["0.3"]
+    assert abs(crossing["value"] - 1.2515) < crossing["error"] + 5e-5
+    assert crossing["error"] <= 3e-4
+    for kind, accuracy in (("alpha_c", 2e-3), ("alpha_l", 3e-3)):
+        for result in found.results["thresholds"][kind].values():
+            assert result["status"] == "absent" or result["error"] <= accuracy
+    assert found.results["baseline"]["0.3"] == pytest.approx(0.00197138433467, abs=1e-12)
+    assert sf.__version__ in found.report.read_text(encoding="utf-8")

@@ -1,0 +1,263 @@
+"""Solutions: branches ranked by training loss, symmetries the physics demands, and impossible laws refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import saddleforge as sf
+from saddleforge import InputError, Solution
+from saddleforge.fixed_point import StateMap
+from saddleforge.integration import Sobol
+from saddleforge.law import TokenLaw
+from saddleforge.overlaps import Overlaps
+from saddleforge.solution import branch_of, sign_is_free, start_overlaps
+
+BLOCKS = ("q", "V", "m", "theta")
+
+
+@pytest.fixture(scope="session")
+def ranked() -> list[Solution]:
+    return sf.solutions(sf.problem("dot_product_attention", alpha=2.0), accuracy=1e-2)
+
+
+def ridge(alpha: float, accuracy: float = 1e-10, **values: float) -> Solution:
+    return sf.solve(sf.problem("ridge_regression", alpha=alpha, **values), accuracy=accuracy)
+
+
+# Branches
+
+
+def test_branches_are_ranked_by_training_loss(ranked):
+    """At alpha = 2 semantic learning wins; the mixed start flows to one of the other branches."""
+    assert [s.branch for s in ranked] == ["semantic", "positional", "uninformed"]
+    assert [s.rank for s in ranked] == [1, 2, 3]
+    losses = [s.training_loss for s in ranked]
+    assert losses == sorted(losses)
+    assert losses == pytest.approx([0.003590618, 0.004513, 0.004706], rel=1e-2)
+
+
+def test_training_loss_from_phi_is_loss_plus_penalty(ranked):
+    """Two computations that agree at a saddle point only, and Phi's error is of second order in the residual."""
+    for solution in ranked:
+        assert solution.losses is not None
+        scale = solution.training_loss
+        assert abs(solution.losses.identity_gap) <= 2 * solution.training_loss_error + solution.residual * scale
+        assert abs(solution.losses.identity_gap) < 1e-3 * scale
+
+
+def test_training_loss_identity_is_exact_on_smooth_problems():
+    for solution in (ridge(1.3), sf.solve(sf.problem("logistic_regression", alpha=2.0), accuracy=1e-8)):
+        assert solution.losses is not None
+        assert abs(solution.losses.identity_gap) < 1e-10
+        assert solution.losses.penalty > 0
+        assert solution.losses.data > 0
+
+
+def test_overlaps_and_conjugates_are_a_fixed_point(ranked):
+    for solution in ranked:
+        state_map = StateMap(solution.problem, solution.rule)
+        image = state_map.overlaps(solution.conjugates)
+        deviation = np.abs(image.pack() - solution.overlaps.pack()) / solution.overlaps.block_scales
+        assert deviation.max() == pytest.approx(solution.residual, rel=1e-6, abs=1e-12)
+
+
+def test_tokens_are_exchangeable(ranked):
+    """Exchange of the two tokens with p -> -p is a symmetry of the base case: q, V, theta coincide and m is odd."""
+    for solution in ranked:
+        overlaps = solution.overlaps
+        tolerance = 2 * solution.residual + 1e-9
+        for name in ("q", "V", "theta"):
+            one, other = getattr(overlaps, name).ravel()
+            assert one == pytest.approx(other, rel=tolerance, abs=1e-12)
+        assert overlaps.m[0, 0] == pytest.approx(-overlaps.m[1, 0], rel=tolerance, abs=1e-12)
+
+
+def test_variances_are_positive_and_fields_possible(ranked):
+    for solution in ranked:
+        q, V, theta = (getattr(solution.overlaps, name).ravel() for name in ("q", "V", "theta"))
+        assert np.all(q > 0)
+        assert np.all(V > 0)
+        assert np.all(theta**2 < q * solution.problem.law.rho_star.ravel())
+
+
+def test_the_map_commutes_with_the_sign_of_the_weights():
+    """S(X) is even in X: flipping m and theta flips the image."""
+    problem = sf.problem("dot_product_attention", alpha=1.5)
+    overlaps = Overlaps(
+        np.full((2, 1, 1), 0.09), np.full((2, 1, 1), 15.0), np.array([[0.1], [-0.05]]), np.full((2, 1, 1), 0.1)
+    )
+    state_map = StateMap(problem, Sobol(8))
+    there = state_map(overlaps.pack(), overlaps.sizes)
+    back = state_map(overlaps.flipped().pack(), overlaps.sizes)
+    assert Overlaps.unpack(back, overlaps.sizes).flipped().pack() == pytest.approx(there, rel=1e-10, abs=1e-12)
+
+
+def test_the_sign_is_free_for_attention_only():
+    assert sign_is_free(sf.problem("dot_product_attention", alpha=1.0))
+    assert not sign_is_free(sf.problem("ridge_regression", alpha=1.0))
+    assert not sign_is_free(sf.problem("logistic_regression", alpha=1.0))
+
+
+def test_reversed_start_reaches_the_reported_sign():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    solution = sf.solve(problem, start_overlaps(problem, "semantic").flipped(), accuracy=1e-2)
+    assert solution.branch == "semantic"
+    assert solution.overlaps.theta.min() > 0
+
+
+def test_a_solution_is_its_own_start(ranked):
+    again = sf.solve(ranked[0].problem, ranked[0], accuracy=1e-2)
+    assert again.branch == ranked[0].branch
+    deviation = np.abs(again.overlaps.pack() - ranked[0].overlaps.pack())
+    assert np.all(deviation <= again.errors + ranked[0].errors + 1e-9 * again.overlaps.block_scales)
+
+
+def test_a_target_without_teacher_is_learned_by_position_alone():
+    """omega = 1: the target is the matrix A, so theta = 0 whatever the start, and the loss can be driven to lambda."""
+    problem = sf.problem("dot_product_attention", alpha=2.0, omega=1.0)
+    for start in ("semantic", "positional"):
+        solution = sf.solve(problem, start, accuracy=1e-2)
+        assert solution.success
+        assert np.abs(solution.overlaps.theta).max() < 1e-4 * solution.overlaps.q.max()
+    assert solution.branch == "positional"
+
+
+def test_without_data_the_student_stays_at_the_origin():
+    """alpha -> 0: q and theta vanish linearly or faster, and V -> rho / lambda, the prior's own."""
+    alpha = 1e-4
+    solution = ridge(alpha)
+    assert solution.overlaps.V.item() == pytest.approx(10.0, rel=10 * alpha)
+    assert solution.overlaps.q.item() == pytest.approx(alpha * 1.25 * (10 / 11) ** 2 * 100 / 100, rel=0.25)
+    assert solution.training_loss == pytest.approx(alpha * 1.25 / 2 / 11, rel=1e-3)
+    assert solution.test_error == pytest.approx(1.25, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("m", "theta", "name"),
+    [(0.0, 0.1, "semantic"), (0.3, 0.0, "positional"), (0.3, 0.1, "mixed"), (1e-9, 1e-9, "uninformed")],
+)
+def test_a_branch_is_named_by_its_mechanism(m, theta, name):
+    state = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.full((2, 1), m), np.full((2, 1, 1), theta))
+    assert branch_of(state) == name
+
+
+def test_an_overlap_within_its_error_is_no_mechanism():
+    state = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.full((2, 1), 0.01), np.full((2, 1, 1), 0.05))
+    errors = Overlaps(state.q * 0, state.V * 0, np.full((2, 1), 0.1), state.theta * 0.01).pack()
+    assert branch_of(state, errors) == "semantic"
+
+
+# Scale covariance
+
+
+@settings(max_examples=8, deadline=None)
+@given(scale=st.floats(0.3, 3.0), alpha=st.floats(0.4, 3.0))
+def test_ridge_depends_on_sigma_through_lambda_over_sigma_squared(scale, alpha):
+    """x -> s x, lambda -> s^2 lambda, Delta -> s^2 Delta: fields scale by s, weights stay, losses scale by s^2.
+
+    (y = Y + u scales with the inputs, hence with its noise.)"""
+    one = ridge(alpha, **{"lambda": 0.1, "Delta": 0.25})
+    other = ridge(alpha, sigma=scale, **{"lambda": 0.1 * scale**2, "Delta": 0.25 * scale**2})
+    s2 = scale**2
+    assert other.overlaps.q.item() == pytest.approx(s2 * one.overlaps.q.item(), rel=1e-8)
+    assert other.overlaps.theta.item() == pytest.approx(s2 * one.overlaps.theta.item(), rel=1e-8)
+    assert other.overlaps.V.item() == pytest.approx(one.overlaps.V.item(), rel=1e-8)
+    assert other.training_loss == pytest.approx(s2 * one.training_loss, rel=1e-8)
+    assert other.test_error == pytest.approx(s2 * one.test_error, rel=1e-8)
+
+
+@settings(max_examples=4, deadline=None)
+@given(scale=st.floats(0.5, 2.0))
+def test_logistic_loss_sees_the_inputs_through_sigma_w(scale):
+    """x -> s x with lambda -> s^2 lambda leaves the student's fields, and so all fields' overlaps, unchanged:
+    the label is a sign."""
+    one = sf.solve(sf.problem("logistic_regression", alpha=1.5), accuracy=1e-6)
+    other = sf.solve(sf.problem("logistic_regression", alpha=1.5, sigma=scale, **{"lambda": 0.1 * scale**2}), accuracy=1e-6)
+    assert other.overlaps.q.item() == pytest.approx(one.overlaps.q.item(), rel=1e-5)
+    assert other.overlaps.V.item() == pytest.approx(one.overlaps.V.item(), rel=1e-5)
+    assert other.overlaps.theta.item() == pytest.approx(scale * one.overlaps.theta.item(), rel=1e-5)
+    assert other.training_loss == pytest.approx(one.training_loss, rel=1e-5)
+
+
+@settings(max_examples=8, deadline=None)
+@given(alpha=st.floats(0.3, 4.0), penalty=st.floats(0.02, 2.0), noise=st.floats(0.0, 2.0))
+def test_ridge_has_possible_overlaps_everywhere(alpha, penalty, noise):
+    """V and q positive, Cauchy-Schwarz for theta, and a training loss below that of doing nothing."""
+    solution = ridge(alpha, 1e-8, **{"lambda": penalty, "Delta": noise})
+    assert solution.status == "converged"
+    q, V, theta = (getattr(solution.overlaps, name).item() for name in ("q", "V", "theta"))
+    assert V > 0
+    assert 0 < theta**2 <= q
+    assert 0 <= solution.training_loss <= alpha * (1 + noise) / 2
+
+
+# Input
+
+
+@pytest.mark.parametrize("accuracy", [0.0, -1e-3, 1.0, 2.0])
+def test_an_accuracy_out_of_range_is_refused(accuracy):
+    with pytest.raises(InputError, match=r"accuracy = .* out of range; allowed is \(0, 1\)"):
+        sf.solve(sf.problem("ridge_regression"), accuracy=accuracy)
+
+
+def test_an_unknown_start_lists_the_known_ones():
+    with pytest.raises(InputError, match="no start 'lazy' for ridge_regression; known are semantic, uninformed"):
+        sf.solve(sf.problem("ridge_regression"), "lazy")
+
+
+def test_a_start_of_another_structure_is_refused(ranked):
+    with pytest.raises(InputError, match="another structure"):
+        sf.solve(sf.problem("ridge_regression"), ranked[0])
+
+
+def test_a_gram_matrix_that_no_vectors_have_is_refused():
+    with pytest.raises(InputError, match=r"not positive semidefinite \(lowest eigenvalue -1"):
+        sf.problem("dot_product_attention", encodings=((1, 2), (2, 1)))
+
+
+def test_a_gram_matrix_that_is_not_symmetric_is_refused():
+    with pytest.raises(InputError, match="not symmetric"):
+        sf.problem("dot_product_attention", encodings=((1, 0.5), (-0.5, 1)))
+
+
+def law_arrays(**changes: object) -> dict[str, object]:
+    """A possible law of one token with two clusters, and a teacher."""
+    return {
+        "labels": (0.4, 0.6),
+        "weights": (1.0,),
+        "covariance": ((1.0, 2.0),),
+        "gram": (np.eye(3),),
+        "teacher_means": ((0.0,), (0.0,)),
+        **changes,
+    }
+
+
+def test_overlaps_of_the_teacher_follow_from_the_law():
+    law = TokenLaw.from_arrays(law_arrays(), 1, 2)
+    assert law.rho.tolist() == [1.0, 2.0]
+    assert law.rho_star.ravel().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"labels": (0.4, 0.7)}, "label probabilities must be non-negative and add up to 1; they add up to 1.1"),
+        ({"labels": (-0.4, 1.4)}, "label probabilities must be non-negative"),
+        ({"weights": (0.5,)}, "spectral weights must be non-negative and add up to 1; they add up to 0.5"),
+        ({"covariance": ((1.0, 0.0),)}, "eigenvalues gamma of the token covariances must be positive"),
+        ({"covariance": ((1.0, np.nan),)}, "eigenvalues gamma of the token covariances must be positive"),
+        ({"gram": (np.diag([1.0, -0.1, 1.0]),)}, "not positive semidefinite"),
+        ({"gram": (np.diag([1.0, 1.0, 0.0]),)}, r"teacher overlap rho\* of context 0 is not positive definite"),
+    ],
+)
+def test_impossible_laws_are_refused(changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        TokenLaw.from_arrays(law_arrays(**changes), 1, 2)
+
+
+def test_an_atom_at_fault_is_named():
+    with pytest.raises(InputError, match="of spectral atom 1 is not positive semidefinite"):
+        TokenLaw.from_arrays(
+            law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2
+        )

@@ -1,0 +1,188 @@
+"""Stability (theory.md section 8): replicon and longitudinal spectrum against closed forms and known numbers."""
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.fixed_point import StateMap
+from saddleforge.integration import ProxSpace, Sobol
+from saddleforge.overlaps import Overlaps
+from saddleforge.stability import NEGLIGIBLE_JUMPS, Stability, replicon_matrix
+
+
+@pytest.fixture(scope="session")
+def semantic(attention):
+    return attention(2.0, "semantic", 1e-5)
+
+
+@pytest.fixture(scope="session")
+def positional(attention):
+    return attention(2.0, "positional", 1e-2)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0])
+def test_replicon_of_ridge(alpha):
+    """alpha (dg/domega)^2 R^2 with dg/domega = -1 / (1 + V) and R = V: alpha V^2 / (1 + V)^2 < 1, since the loss is
+    convex; marginal only for lambda -> 0 at alpha = 1."""
+    solution = sf.solve(sf.problem("ridge_regression", alpha=alpha), accuracy=1e-10)
+    V = solution.overlaps.V.item()
+    assert solution.stability.replicon == pytest.approx(alpha * V**2 / (1 + V) ** 2, abs=1e-10)
+    assert solution.stability.replicon < 1
+
+
+def test_ridge_interpolation_is_marginal_without_penalty():
+    replicons = [
+        sf.solve(sf.problem("ridge_regression", alpha=1.0, **{"lambda": penalty}), accuracy=1e-6).stability.replicon
+        for penalty in (1e-1, 1e-2, 1e-3)
+    ]
+    assert replicons == sorted(replicons)
+    assert 0.9 < replicons[-1] < 1
+
+
+def test_longitudinal_spectrum_of_ridge():
+    """q and V decouple: both eigenvalues are the replicon, theta's is that of 1 / (1 + lambda (1 + V) / alpha)."""
+    solution = sf.solve(sf.problem("ridge_regression", alpha=2.0), accuracy=1e-8)
+    V = solution.overlaps.V.item()
+    values = solution.stability.eigenvalues
+    assert np.sort(values.real)[-2:] == pytest.approx([2 * V**2 / (1 + V) ** 2] * 2, abs=1e-5)
+    assert np.abs(values.imag).max() < 1e-5
+    assert solution.stability.longitudinally_stable
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
+def test_convex_losses_are_replica_symmetric(alpha):
+    stability = sf.solve(sf.problem("logistic_regression", alpha=alpha), accuracy=1e-4).stability
+    assert 0 < stability.replicon < 1
+    assert not stability.has_jumps
+    assert stability.longitudinally_stable
+    assert stability.verdict.startswith("RS stable")
+
+
+def test_semantic_replicon(semantic):
+    assert semantic.stability.replicon == pytest.approx(0.2435, abs=2e-4)
+    assert semantic.stability.replicon_error < 2e-4
+
+
+def test_semantic_mean_mode(semantic):
+    """The mean mode of theory.md section 8a: a matter of damping, not of physics."""
+    assert semantic.stability.eigenvalues.real.min() == pytest.approx(-2.51, abs=0.01)
+    assert semantic.stability.longitudinally_stable
+
+
+def test_positional_mean_mode(positional):
+    assert positional.stability.eigenvalues.real.min() == pytest.approx(-5.54, abs=0.1)
+
+
+def test_semantic_branch_is_free_of_jumps_at_two(semantic):
+    assert semantic.stability.bistable_share < 5e-8
+    assert abs(semantic.stability.jump_weight) <= 1e-4
+    assert semantic.stability.verdict.startswith("RS stable (replicon 0.243")
+
+
+def test_positional_branch_jumps_at_two(positional):
+    """0.3 % of the measure is bistable and 7 % of V^ comes from jumps: unstable in the strict sense."""
+    stability = positional.stability
+    assert stability.bistable_share == pytest.approx(0.003, abs=5e-4)
+    assert stability.jump_weight == pytest.approx(0.07, abs=0.005 + stability.jump_weight_error)
+    assert stability.has_jumps
+    assert "unstable in the strict sense" in stability.verdict
+    assert stability.replicon < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "mode"), [(1.0, -0.61), (1.5, -1.63)])
+def test_semantic_mean_mode_along_the_branch(attention, alpha, mode):
+    assert attention(alpha, "semantic", 1e-3).stability.eigenvalues.real.min() == pytest.approx(mode, abs=0.03)
+
+
+def glm(q: float, V: float, theta: float) -> Overlaps:
+    return Overlaps(np.full((1, 1, 1), q), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), theta))
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("ridge_regression", glm(0.6, 1.3, 0.5)), ("logistic_regression", glm(2.0, 3.0, 1.0))],
+)
+def test_stein_form_of_V_hat_is_the_derivative_form_without_jumps(name, state):
+    """V^ = theta^ theta / q - alpha E[g xi] q^(-1/2) against -alpha E[dg/domega], at a point that is not stationary."""
+    problem = sf.problem(name, alpha=1.4)
+    rule = ProxSpace(200, 72)
+    state_map = StateMap(problem, rule)
+    hats = state_map.conjugates(state, state_map.averages(state).moments[0])
+    slope = rule.jacobians(problem, state).slope[0]
+    assert hats.V.item() == pytest.approx(-1.4 * slope.item(), rel=1e-8)
+
+
+def test_stein_form_is_the_derivative_form_on_the_semantic_branch(semantic):
+    slope = semantic.rule.jacobians(semantic.problem, semantic.overlaps).slope.mean(axis=0)[0]
+    assert semantic.conjugates.V.ravel() == pytest.approx(-2.0 * slope.ravel(), rel=1e-4)
+
+
+def test_stein_form_exceeds_the_derivative_form_where_the_prox_jumps(positional):
+    """V^_jump <= 0: jumps lower V^."""
+    slope = Sobol(13).jacobians(positional.problem, positional.overlaps).slope.mean(axis=0)[0]
+    smooth = -2.0 * slope.ravel()
+    assert np.all(positional.conjugates.V.ravel() < 0.97 * smooth)
+
+
+def test_replicon_matrix_of_one_field_is_the_scalar_formula():
+    """alpha E[(dg/domega)^2] E[gamma^2 J^2] (theory.md section 8b)."""
+    problem = sf.problem("ridge_regression", alpha=1.7, sigma=0.8)
+    square = np.full((1, 1, 1, 1, 1, 1, 1), 0.31)
+    resolvents = np.full((1, 1, 1), 1.9)
+    matrix = replicon_matrix(problem, square, resolvents)
+    assert matrix.shape == (1, 1)
+    assert matrix.item() == pytest.approx(1.7 * 0.31 * 0.8**4 * 1.9**2, rel=1e-14)
+
+
+def test_replicon_matrix_applies_the_map_to_blocks():
+    """D -> D' written out with loops, at L = 2, s = 2."""
+    problem = sf.problem("dot_product_attention", student_rank=2, alpha=1.3)
+    rng = np.random.default_rng(4)
+    G = rng.standard_normal((2, 2, 2, 2))  # l, l', a, b
+    R = rng.standard_normal((2, 2))
+    R = R @ R.T
+    square = np.einsum("lrab,lref->lraebf", G, G)[None]
+    D = rng.standard_normal((2, 2, 2))
+    D = D @ D.transpose(0, 2, 1)
+    gamma = problem.law.gamma[0]
+    hats = [1.3 * sum(G[l, r] @ D[r] @ G[l, r].T for r in range(2)) for l in range(2)]
+    total = gamma[0] * hats[0] + gamma[1] * hats[1]
+    expected = np.stack([g * R @ total @ R.T for g in gamma])
+    found = replicon_matrix(problem, square, R[None]) @ D.ravel()
+    assert found == pytest.approx(expected.ravel(), rel=1e-12)
+
+
+def stability(**changes: object) -> Stability:
+    values = {
+        "eigenvalues": np.array([0.5, -2.0], complex),
+        "replicon": 0.5,
+        "replicon_error": 0.0,
+        "bistable_share": 0.0,
+        "jump_weight": 0.0,
+        "jump_weight_error": 0.0,
+    }
+    return Stability(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ["RS stable (replicon 0.5)"]),
+        ({"replicon": 1.2}, ["RS unstable (replicon 1.2)"]),
+        ({"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.1}, ["unstable in the strict sense", "jump weight 0.1"]),
+        ({"eigenvalues": np.array([1.4, 0.2], complex)}, ["RS stable", "longitudinally unstable (eigenvalue 1.4)"]),
+    ],
+)
+def test_verdicts_say_what_is_unstable(changes, words):
+    for word in words:
+        assert word in stability(**changes).verdict
+
+
+def test_a_failed_solution_has_no_stability():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    impossible = Overlaps(np.full((2, 1, 1), 0.1), np.full((2, 1, 1), -1.0), np.zeros((2, 1)), np.zeros((2, 1, 1)))
+    solution = sf.solve(problem, impossible)
+    assert solution.status == "left_domain"
+    assert solution.stability is None
+    assert np.isnan(solution.training_loss)

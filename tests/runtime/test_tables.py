@@ -1,0 +1,113 @@
+"""Tables of curves: what they hold, their flat columns, and their way through a file."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray
+
+from saddleforge.branches import Curve
+from saddleforge.errors import InputError
+from saddleforge.fixed_point import Status
+from saddleforge.integration import Sobol
+from saddleforge.overlaps import Overlaps
+from saddleforge.problem import problem
+from saddleforge.solution import Solution
+from saddleforge.tables import curve_dataset, curve_frame, dimension_of, load_dataset, save_dataset
+
+
+def made_solution(at, scale):
+    """A solution with recognisable numbers, of which nothing was computed."""
+    contexts, s, t = at.contexts, at.student_rank, at.teacher_rank
+    count = np.arange(1.0, contexts + 1)
+    q = scale * count[:, None, None] * (np.eye(s) + 0.1)
+    overlaps = Overlaps(q, 100 * q, np.zeros((contexts, s)), scale * count[:, None, None] * np.ones((contexts, s, t)))
+    return Solution(
+        problem=at,
+        start="semantic",
+        overlaps=overlaps,
+        conjugates=None,
+        status=Status.CONVERGED,
+        residual=1e-10,
+        iterations=5,
+        rule=Sobol(),
+        errors=np.full(len(overlaps.pack()), 1e-4 * scale),
+        losses=None,
+        training_loss_error=1e-6,
+        test_error=0.002 / scale,
+        test_error_error=1e-5,
+    )
+
+
+def made_curve(ends=(None, None), **sizes):
+    base = problem("dot_product_attention", alpha=1.0, **sizes)
+    found = tuple(made_solution(base.with_(alpha=alpha), alpha) for alpha in (0.5, 1.0, 1.5))
+    return Curve("alpha", "semantic", found, ends)
+
+
+def test_the_dataset_is_labelled_by_the_parameter_and_the_axes_of_the_overlaps():
+    dataset = curve_dataset(made_curve(student_rank=2), stability=False)
+    assert dict(dataset.sizes) == {"alpha": 3, "token": 2, "cluster": 1, "column": 2, "column2": 2, "teacher": 1}
+    assert dataset["q"].dims == ("alpha", "token", "cluster", "column", "column2")
+    assert dataset["theta"].dims == ("alpha", "token", "cluster", "column", "teacher")
+    at = dataset.sel(alpha=1.5, token=2, cluster=1)
+    assert at["q"].sel(column=1, column2=1).item() == pytest.approx(1.5 * 2 * 1.1)
+    assert at["V_error"].sel(column=2, column2=2).item() == pytest.approx(1.5e-4)
+    assert at["status"].item() == "converged"
+    assert at["branch"].item() == "semantic"
+    assert np.isnan(dataset["replicon"]).all()
+
+
+def test_the_attributes_say_what_was_computed_and_where_the_branch_ends():
+    attributes = curve_dataset(made_curve(ends=((0.5, 0.4), None)), stability=False).attrs
+    assert attributes["model"] == "dot_product_attention"
+    assert attributes["branch"] == "semantic"
+    parameters = json.loads(attributes["parameters"])
+    assert parameters["omega"] == 0.3
+    assert "alpha" not in parameters
+    assert "ends between alpha = 0.4 and 0.5" in attributes["ends"]
+    assert json.loads(attributes["end_below"]) == [0.5, 0.4]
+    assert json.loads(attributes["end_above"]) == []
+
+
+def test_a_dataset_comes_back_from_its_file_unchanged(tmp_path):
+    dataset = curve_dataset(made_curve(), stability=False)
+    path = tmp_path / "folder" / "curve.nc"
+    save_dataset(dataset, path)
+    back = load_dataset(path)
+    xarray.testing.assert_identical(back, dataset)
+    assert [p.name for p in path.parent.iterdir()] == ["curve.nc"]
+    first = path.read_bytes()
+    save_dataset(back, path)
+    assert path.read_bytes() == first
+
+
+def test_an_empty_curve_is_a_table_without_rows(tmp_path):
+    save_dataset(curve_dataset(Curve("alpha", "semantic", (), (None, None))), tmp_path / "empty.nc")
+    assert load_dataset(tmp_path / "empty.nc").sizes["alpha"] == 0
+
+
+def test_the_frame_has_one_column_for_every_entry_of_an_overlap():
+    frame = curve_frame(made_curve(), stability=False)
+    assert list(frame.columns[:5]) == ["alpha", "q_1", "q_2", "V_1", "V_2"]
+    assert {"m_1", "theta_2", "q_1_error", "test_error", "test_error_error", "status", "verdict"} <= set(frame.columns)
+    assert frame["theta_2"].tolist() == [1.0, 2.0, 3.0]
+    several = curve_frame(made_curve(student_rank=2), stability=False)
+    assert {"q_1_11", "q_1_12", "q_2_22", "m_2_2", "theta_1_21", "V_1_12_error"} <= set(several.columns)
+
+
+def test_a_parameter_named_like_a_variable_gets_an_axis_of_another_name():
+    assert dimension_of("lambda_") == "lambda"
+    assert dimension_of("theta") == "parameter_theta"
+    assert dimension_of("replicon_error") == "parameter_replicon_error"
+
+
+def test_what_is_no_table_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*missing\.nc"):
+        load_dataset(tmp_path / "missing.nc")
+    (tmp_path / "words.nc").write_text("these are words")
+    with pytest.raises(InputError, match=r"cannot read .*words\.nc.*netCDF"):
+        load_dataset(tmp_path / "words.nc")
+    xarray.Dataset({"x": ("y", [1.0])}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(InputError, match="no table of saddleforge"):
+        load_dataset(tmp_path / "other.nc")

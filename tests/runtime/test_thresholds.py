@@ -1,0 +1,152 @@
+"""Thresholds: conditions are read safely, and the half width contains the truth where a closed form gives it."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+import saddleforge as sf
+from saddleforge import InputError, NotConvergedError
+from saddleforge.branches import Branch
+from saddleforge.thresholds import observable_names, parse_condition
+
+
+def ridge_test_error(alpha: float, penalty: float = 0.1, noise: float = 0.25) -> float:
+    """Closed form, see tests/literature/test_ridge.py."""
+    b = penalty + alpha - 1
+    V = 2 / (b + math.sqrt(b * b + 4 * penalty))
+    R2 = (V * V + V) / (2 * penalty * V + b)
+    return noise + penalty**2 * R2 + noise * (V - penalty * R2)  # noise, bias, variance
+
+
+@pytest.fixture(scope="module")
+def ridge() -> sf.Problem:
+    return sf.problem("ridge_regression", alpha=1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("test_error", "two expressions joined by one '='"),
+        ("q = V = 1", "two expressions joined by one '='"),
+        ("test_error = baseline", "unknown 'baseline'; known are training_loss, free_entropy, test_error"),
+        ("1 = 2", "holds no observable"),
+        ("q = ", "cannot read"),
+        ("q = 1 +", "cannot read"),
+        ("q = __import__('os')", "only names, numbers"),
+        ("q.real = 1", "only names, numbers"),
+        ("q = [1]", "only names, numbers"),
+        ("q = 'a'", "only names, numbers"),
+        ("q = 1 if V else 2", "only names, numbers"),
+    ],
+)
+def test_conditions_that_cannot_be_read(text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize("operator", ["//", "%", "@", "<<", "|", "* ~"])
+def test_operators_beyond_arithmetic_are_refused_before_anything_is_solved(operator):
+    with pytest.raises(InputError, match=r"only .*\+ - \* /"):
+        parse_condition(f"q {operator} 2 = 1")
+
+
+def test_a_condition_is_the_difference_of_its_sides(ridge):
+    solution = sf.solve(ridge, accuracy=1e-8)
+    q, theta = solution.overlaps.q.item(), solution.overlaps.theta.item()
+    value, error = parse_condition("2 * theta / (q ** 0.5) = -0.25 + alpha")(solution)
+    assert value == pytest.approx(2 * theta / math.sqrt(q) + 0.25 - 1.0, abs=1e-14)
+    assert 0 <= error < 1e-6
+
+
+def test_a_condition_without_uncertainty_has_no_error(ridge):
+    assert parse_condition("alpha = 0.25")(sf.solve(ridge, accuracy=1e-2)) == (0.75, 0.0)
+
+
+def test_observables_are_all_readable(ridge):
+    solution = sf.solve(ridge, accuracy=1e-4)
+    for name in observable_names():
+        value, error = parse_condition(f"{name} = 0")(solution)
+        assert math.isnan(value) == (name == "baseline_error"), name
+        if name != "baseline_error":
+            assert error >= 0
+
+
+def test_the_replicon_counts_with_its_own_error(ridge):
+    value, _ = parse_condition("replicon = 0.5")(sf.solve(ridge, accuracy=1e-6))
+    V = 2 / (0.1 + math.sqrt(0.01 + 0.4))
+    assert value == pytest.approx(V**2 / (1 + V) ** 2 - 0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("accuracy", [1e-2, 1e-4])
+@pytest.mark.parametrize("level", [0.5, 0.6, 0.8])
+def test_threshold_in_alpha_holds_the_closed_form(ridge, level, accuracy):
+    found = sf.where(ridge, f"test_error = {level}", on="semantic", bracket=(0.3, 3.0), accuracy=accuracy)
+    truth = brentq(lambda alpha: ridge_test_error(alpha) - level, 0.3, 3.0, xtol=1e-14)
+    assert found.status == "converged"
+    assert found.error <= accuracy
+    assert abs(found.value - truth) <= found.error
+
+
+def test_threshold_in_another_parameter_holds_the_closed_form(ridge):
+    problem = ridge.with_(alpha=2.0)
+    found = sf.where(problem, "test_error = 0.6", "Delta", on="semantic", bracket=(0.1, 1.0), accuracy=1e-4)
+    truth = brentq(lambda noise: ridge_test_error(2.0, noise=noise) - 0.6, 0.1, 1.0, xtol=1e-14)
+    assert abs(found.value - truth) <= found.error + 1e-12  # rounding
+    assert found.error <= 1e-4
+
+
+def test_a_threshold_says_how_it_was_found(ridge):
+    found = sf.where(ridge, "test_error = 0.6", on="semantic", bracket=(0.3, 3.0), accuracy=1e-3)
+    shown = found.to_json()
+    assert shown["parameter"] == "alpha"
+    assert "alpha" not in shown["parameters"]
+    assert float(shown["value"]) == pytest.approx(found.value, abs=found.error)
+    assert shown["branches"] == ["semantic"]
+    assert "RS stable" in shown["rs_verdict"]
+    evidence = shown["evidence"]
+    assert evidence["half_width_integration"] + evidence["half_width_root"] == pytest.approx(found.error)
+    step = 1e-5
+    slope = (ridge_test_error(found.value + step) - ridge_test_error(found.value - step)) / (2 * step)
+    assert evidence["slope"] == pytest.approx(slope, rel=0.05)
+
+
+def test_no_sign_change_is_said_with_the_values_met(ridge):
+    with pytest.raises(NotConvergedError, match=r"no sign change for alpha in \[0.5, 0.7\].*try another interval"):
+        sf.where(ridge, "test_error = 5", on="semantic", bracket=(0.5, 0.7))
+
+
+def test_branches_that_do_not_exist_are_said_so(ridge, monkeypatch):
+    monkeypatch.setattr(Branch, "at", lambda *_: None)
+    with pytest.raises(NotConvergedError, match=r"no value of alpha in \[0.5, 0.7\] was found at which the branches"):
+        sf.where(ridge, "test_error = 5", on="semantic", bracket=(0.5, 0.7))
+
+
+def test_unknown_branches_and_parameters_are_refused(ridge):
+    with pytest.raises(InputError, match="no branch 'positional'; known are semantic, uninformed"):
+        sf.crossing(ridge, between=("semantic", "positional"))
+    with pytest.raises(InputError, match="'beta' is not a scalar parameter"):
+        sf.where(ridge, "q = 1", "beta", on="semantic", bracket=(0, 1))
+    with pytest.raises(InputError, match="give an interval to search for Delta"):
+        sf.where(ridge, "q = 1", "Delta", on="semantic")
+    with pytest.raises(InputError, match="accuracy"):
+        sf.where(ridge, "q = 1", on="semantic", accuracy=0.0)
+
+
+def test_a_branch_remembers_what_it_solved(ridge):
+    branch = Branch(ridge, "alpha", "semantic")
+    assert branch.at(0.7) is branch.at(0.7)
+    assert list(branch.known) == [0.7]
+
+
+@pytest.mark.slow
+def test_positional_to_semantic_transition():
+    """alpha_c(omega = 0.3) = 1.25146(6): equal training loss of the semantic and the positional branch."""
+    problem = sf.problem("dot_product_attention", alpha=1.25)
+    found = sf.crossing(problem, between=("semantic", "positional"), bracket=(1.1, 1.4), accuracy=3e-4)
+    assert found.status == "converged"
+    assert found.error <= 3e-4
+    assert abs(found.value - 1.25146) <= np.hypot(found.error, 6e-5)
+    assert [s.branch for s in found.solutions] == ["semantic", "positional"]
+    assert found.evidence["slope"] == pytest.approx(-8e-4, rel=0.1)
