@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from .averages import CHANNEL, CONTEXTS, COORDINATE, Average, MatrixAverage, Symbols, symmetrised
+from .averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
 from .parameters import Structure
 from .regulariser import Regulariser, Ridge
 
@@ -34,7 +34,7 @@ class FreeEntropy:
         contexts = [(l, k) for l in range(structure.tokens) for k in range(structure.clusters)]
         total: sp.Expr = sp.Integer(0)
         for term in sp.Add.make_args(self.expression):
-            coefficient, average = _split_average(term)
+            coefficient, average = split_average(term)
             if average.kind == CONTEXTS:
                 total += coefficient * sp.Add(*[_explicit(_in_context(average.summand, generic, c)) for c in contexts])
             elif average.kind == COORDINATE:
@@ -51,7 +51,8 @@ class FreeEntropy:
         return total
 
 
-def _split_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
+def split_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
+    """(coefficient, average) of a term of Phi."""
     (average,) = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
     return sp.Mul(*[a for a in sp.Mul.make_args(term) if a is not average]), average
 
@@ -85,7 +86,9 @@ def _explicit(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | No
     return total
 
 
-def free_entropy(s: sp.Expr | int | None = None, t: sp.Expr | int | None = None, regulariser: Regulariser | None = None) -> FreeEntropy:
+def free_entropy(
+    s: sp.Expr | int | None = None, t: sp.Expr | int | None = None, regulariser: Regulariser | None = None
+) -> FreeEntropy:
     """Phi at zero temperature, replica symmetric, for any loss and a regulariser (default ridge).
 
     Args:
@@ -103,6 +106,3 @@ def free_entropy(s: sp.Expr | int | None = None, t: sp.Expr | int | None = None,
     entropic = (regulariser or Ridge()).potential(p)
     expression = Average(CONTEXTS, trace) + Average(COORDINATE, entropic) - p.alpha * Average(CHANNEL, p.moreau)
     return FreeEntropy(expression, p)
-
-
-__all__ = ["FreeEntropy", "MatrixAverage", "free_entropy", "symmetrised"]

@@ -119,9 +119,7 @@ def softmax(scores: Any) -> sp.Matrix:
     """softmax of each row of a matrix of scores, shape kept."""
     scores = Matrix(scores)
     rows, columns = scores.shape
-    return sp.Matrix(
-        rows, columns, lambda i, j: SoftmaxEntry(sp.Integer(j), *[scores[i, b] for b in range(columns)])
-    )
+    return sp.Matrix(rows, columns, lambda i, j: SoftmaxEntry(sp.Integer(j), *[scores[i, b] for b in range(columns)]))
 
 
 def sigmoid(z: Any) -> sp.Expr:

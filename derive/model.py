@@ -248,8 +248,7 @@ class _Builder:
             raise
         except Exception as error:
             raise ModelError(
-                f"model {self.model.name}: {field_name} failed at {self.structure.key}: "
-                f"{type(error).__name__}: {error}"
+                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {type(error).__name__}: {error}"
             ) from error
 
     def _law(self) -> dict[str, Any]:
@@ -279,7 +278,8 @@ class _Builder:
     def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
         if isinstance(law, GaussianNoise):
             variance = exact(law.variance)
-            names = {str(s): s for s in (leaf for p in self.parameters.values() for leaf in _flatten(p.symbols(self.structure)))}
+            leaves = [leaf for p in self.parameters.values() for leaf in _flatten(p.symbols(self.structure))]
+            names = {str(s): s for s in leaves}
             variance = variance.xreplace({s: names[str(s)] for s in variance.free_symbols if str(s) in names})
             self._known(variance.free_symbols, f"noise {name}: variance", fields=set())
             return GaussianNoise(variance)
@@ -318,7 +318,9 @@ class _Builder:
         try:
             value = exact(value)
         except (TypeError, sp.SympifyError) as error:
-            raise ModelError(f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression") from error
+            raise ModelError(
+                f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
+            ) from error
         self._known(value.free_symbols - extra, field_name, fields={*self.X, *self.Y, *self.k, *self.u.values()})
         return value
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,7 +79,7 @@ class Parameter:
 
     def value(self, structure: Structure) -> Any:
         """The default as exact SymPy number or nested tuple."""
-        default = self.default(structure) if isinstance(self.default, Callable) else self.default
+        default = self.default(structure) if callable(self.default) else self.default
         return exact(default)
 
     def shape(self, structure: Structure) -> tuple[int, ...]:

@@ -29,16 +29,14 @@ class Regulariser(ABC):
 
 @dataclass(frozen=True)
 class Ridge(Regulariser):
-    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s): potential 1/2 Tr[(Lambda+G)^{-1} (B B^T + Q)]."""
+    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s)."""
 
     default: float | str = 0.01
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
         values = (self.default,) * structure.student_rank
         return {
-            "lambda_": Parameter(
-                values, low=0, open_low=True, doc="ridge strength, one a column of W", name="lambda_"
-            )
+            "lambda_": Parameter(values, low=0, open_low=True, doc="ridge strength, one a column of W", name="lambda_")
         }
 
     def potential(self, symbols: Symbols) -> sp.Expr:

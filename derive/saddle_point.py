@@ -45,7 +45,8 @@ def saddle_point(phi: FreeEntropy) -> SaddlePoint:
         ValueError: a condition does not determine exactly one order parameter linearly.
     """
     p = phi.symbols
-    partners = dict(zip(p.overlaps + p.conjugates, (p.V_hat, p.q_hat, p.m_hat, p.theta_hat, p.V, p.q, p.m, p.theta), strict=True))
+    partners = {p.q: p.V_hat, p.V: p.q_hat, p.m: p.m_hat, p.theta: p.theta_hat}
+    partners |= {conjugate: overlap for overlap, conjugate in partners.items()}
     equations = []
     for source in (p.V, p.q, p.m, p.theta, p.V_hat, p.q_hat, p.m_hat, p.theta_hat):
         gradient = differentiate(phi.expression, source, p)

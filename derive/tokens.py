@@ -38,8 +38,7 @@ class Tokens:
     def arrays(self) -> dict[str, Any]:
         """All fields as nested tuples of exact expressions."""
         return {
-            name: _tuples(getattr(self, name))
-            for name in ("weights", "covariance", "gram", "labels", "teacher_means")
+            name: _tuples(getattr(self, name)) for name in ("weights", "covariance", "gram", "labels", "teacher_means")
         }
 
 

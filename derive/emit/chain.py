@@ -58,10 +58,10 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
         definitions[symbol.name] = atom
     value = loss.xreplace(symbols)
 
-    arguments = sorted(
-        {z for atom in atoms for z in _arguments(atom)}, key=sp.default_sort_key
-    )
-    first_of = {z: {a: _first(atom, z, symbols) for atom, a in symbols.items() if z in _arguments(atom)} for z in arguments}
+    arguments = sorted({z for atom in atoms for z in _arguments(atom)}, key=sp.default_sort_key)
+    first_of = {
+        z: {a: _first(atom, z, symbols) for atom, a in symbols.items() if z in _arguments(atom)} for z in arguments
+    }
     gradient_atom = {a: name(f"l{i}", sp.factor_terms(sp.diff(value, a))) for i, a in enumerate(symbols.values())}
     hessian_atom = {
         (a, b): e

@@ -114,7 +114,7 @@ def build_channel(model: ModelAt) -> Channel:
 
     saddle = saddle_for(model)
     moments, rows = _moment_rows(model, saddle)
-    probabilities, values = _discrete_noise(model)
+    probabilities, values = joint_discrete_noise(model)
 
     columns = critical = determinant = None
     column_names: tuple[str, ...] = ()
@@ -146,10 +146,9 @@ def build_channel(model: ModelAt) -> Channel:
 
 def _determinant(model: ModelAt) -> sp.Expr:
     """det(I + V H) with V block diagonal over tokens and H the Hessian of the loss."""
-    size, s = len(model.X), model.structure.student_rank
+    size = len(model.X)
     H = sp.Matrix(size, size, lambda i, j: sp.Symbol(f"h_{min(i, j)}_{max(i, j)}", real=True))
     V = sp.diag(*[precision(model, token, "v") for token in range(model.structure.tokens)])
-    del s
     return (sp.eye(size) + V * H).det(method="berkowitz")
 
 
@@ -174,7 +173,7 @@ def _moment_rows(model: ModelAt, saddle: SaddlePoint) -> tuple[tuple[Moment, ...
     return tuple(moments), freeze(results, prefix="z")
 
 
-def _discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
+def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
     """Joint values of the discrete coordinates of u and a kernel for their probabilities given Y."""
     discrete = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     if not discrete:

@@ -196,7 +196,9 @@ def lower(expression: sp.Expr) -> Node:
     if isinstance(expression, sp.Piecewise):
         node: Node = ("number", 0, 1)
         for value, condition in reversed(expression.args):
-            node = lower(value) if condition is sp.true else ("call", "where", _condition(condition), lower(value), node)
+            node = (
+                lower(value) if condition is sp.true else ("call", "where", _condition(condition), lower(value), node)
+            )
         return node
     for function, name in _CALLS.items():
         if isinstance(expression, function):
@@ -206,6 +208,9 @@ def lower(expression: sp.Expr) -> Node:
 
 
 def _condition(condition: sp.Basic) -> Node:
+    for connective, name in ((sp.And, "and"), (sp.Or, "or")):
+        if isinstance(condition, connective):
+            return ("call", name, *[_condition(a) for a in sorted(condition.args, key=sp.default_sort_key)])
     operators = {sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge", sp.StrictLessThan: "lt", sp.LessThan: "le"}
     for relation, name in operators.items():
         if isinstance(condition, relation):

@@ -16,8 +16,9 @@ def _softmax(*logits: Any) -> list[Any]:
     return [w / mp.fsum(weights) for w in weights]
 
 
+_SAME_NAME = ("exp", "log", "tanh", "cosh", "sinh", "sin", "cos", "atan", "erf", "erfc", "sqrt")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(mp, name) for name in ("exp", "log", "tanh", "cosh", "sinh", "sin", "cos", "atan", "erf", "erfc", "sqrt")},
+    **{name: getattr(mp, name) for name in _SAME_NAME},
     "pi": lambda: +mp.pi,
     "abs": abs,
     "max": max,
@@ -31,6 +32,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ge": lambda a, b: a >= b,
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
+    "and": lambda *a: all(a),
+    "or": lambda *a: any(a),
     "sigmoid": lambda z: 1 / (1 + mp.exp(-z)),
     "softplus": lambda z: mp.log1p(mp.exp(z)),
     "softmax": _softmax,

@@ -70,6 +70,8 @@ def _call(node: Node) -> str:
         "ge": lambda: f"{arguments[0]} >= {arguments[1]}",
         "lt": lambda: f"{arguments[0]} < {arguments[1]}",
         "le": lambda: f"{arguments[0]} <= {arguments[1]}",
+        "and": lambda: f"({' and '.join(arguments)})",
+        "or": lambda: f"({' or '.join(arguments)})",
         "sigmoid": lambda: f"_sigmoid({arguments[0]})",
         "softplus": lambda: f"_softplus({arguments[0]})",
         "softmax": lambda: f"_softmax{len(arguments)}({', '.join(arguments)})",

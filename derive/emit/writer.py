@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import sympy as sp
-from sympy.matrices.expressions.matexpr import MatrixElement
 
-from ..averages import COORDINATE, MatrixAverage, Symbols
 from ..digest import generator_digest
-from ..free_entropy import free_entropy
 from ..model import Model, ModelAt
-from ..parameters import Parameter, Start, Structure
-from .channel import (
-    Channel,
-    build_channel,
-    constants_of,
-    discrete_noise,
-    gaussian_noise,
-    precision,
-    saddle_for,
-)
+from ..parameters import Structure
+from .chain import rows_of_two_as_sigmoids
+from .channel import build_channel, constants_of, gaussian_noise, joint_discrete_noise
+from .channel_source import channel_context, names_of, noise_branch
 from .kernel import Kernel, freeze
+from .metadata_source import metadata_file
 from .numba_printer import body, helpers
+from .prior_source import prior_context
 
-PARTS = ("model", "channel", "prior", "metric")
 _HERE = Path(__file__).parent
 
 
@@ -56,9 +47,11 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
     environment = _environment()
     common = {"model": at.name, "structure": structure.key, "header": _header(at)}
     files = {
-        "model.py": _model_file(model, at),
-        "channel.py": environment.get_template("channel.py.jinja").render(**common, **_channel_context(channel)),
-        "prior.py": environment.get_template("prior.py.jinja").render(**common, **_prior_context(at)),
+        "model.py": metadata_file(model, at, _header(at)),
+        "channel.py": environment.get_template("channel.py.jinja").render(
+            **common, **channel_context(channel, _unpacker(at))
+        ),
+        "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
         "metric.py": environment.get_template("metric.py.jinja").render(**common, **_metric_context(at)),
     }
     return Generated(at.name, structure, at.digest(), {name: _tidy(text) for name, text in files.items()})
@@ -82,7 +75,8 @@ def _tidy(text: str) -> str:
     kept = [
         line
         for i, line in enumerate(lines)
-        if line or not (i + 1 < len(lines) and next((n for n in lines[i + 1 :] if n), "").startswith("    "))
+        if line
+        or not (i + 1 < len(lines) and next((n for n in lines[i + 1 :] if n), "").startswith("    "))
         or (i and lines[i - 1] == "")
     ]
     return "\n".join(kept).strip() + "\n"
@@ -111,372 +105,10 @@ def _unpacker(model: ModelAt) -> Callable[[Kernel], str]:
     return unpack
 
 
-def _names(matrix: sp.Matrix) -> list[str]:
-    return [symbol.name for symbol in matrix]
-
-
-def _channel_context(channel: Channel) -> dict[str, Any]:
-    model = channel.model
-    structure = model.structure
-    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    D = L * s
-    upper = [(i, j) for i in range(D) for j in range(i, D)]
-    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
-
-    def blocks(name: str) -> list[str]:
-        return [f"{name}_{l}_{a}_{b}" for l in range(L) for a in range(s) for b in range(a, s)]
-
-    kernels: dict[str, Kernel | None] = {
-        "features": channel.features,
-        "objective": channel.objective,
-        "derivatives": channel.derivatives,
-        "loss": channel.loss,
-        "loss_hessian": channel.loss_hessian,
-        "moment_rows": channel.moment_rows,
-        "noise_probabilities": channel.noise_probabilities,
-        "columns": channel.columns,
-        "critical": channel.critical,
-        "determinant": channel.determinant,
-        "exponent": _exponent(model) if channel.critical else None,
-    }
-    context = {
-        "D": D,
-        "L": L,
-        "s": s,
-        "t": t,
-        "row": row,
-        "constants": channel.constants,
-        "operations": {n: k.operations for n, k in kernels.items() if k is not None},
-        "kernels": kernels,
-        "unpack": _unpacker(model),
-        "moments": tuple((m.text, m.shape, m.offset) for m in channel.moments),
-        "features": list(channel.feature_names),
-        "noise_values": channel.noise_values,
-        "columns": list(channel.column_names),
-        "has_prox_space": channel.critical is not None,
-        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
-        "x_names": _names(model.X),
-        "y_names": _names(model.Y),
-        "w_names": [f"w_{l}_{a}" for l in range(L) for a in range(s)],
-        "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
-        "discrete_noise": discrete_noise(model),
-        "p_names": blocks("p"),
-        "v_names": blocks("v"),
-        "r_names": blocks("r"),
-        "d_names": [f"d_{i}" for i in range(D)],
-        "h_names": [f"h_{i}_{j}" for i, j in upper],
-        "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
-        "mirrors": _mirrors(structure),
-        "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
-        "diagonal_sum": " + ".join(f"h_{i}_{i}" for i in range(D)),
-        "factor_lines": _factor_lines(D, modified=True),
-        "factor_lines_unmodified": _factor_lines(D, modified=False),
-        "solve_lines": _solve_lines(D),
-    }
-    context["keep"] = lambda: _keep(context["x_names"], context["h_names"])
-    return context
-
-
-def _exponent(model: ModelAt) -> Kernel:
-    """1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
-    total = sp.Integer(0)
-    s = model.structure.student_rank
-    for token in range(model.structure.tokens):
-        step = sp.Matrix(s, 1, lambda a, _, token=token: sp.Symbol(f"w_{token}_{a}") - sp.Symbol(f"mu_{token}_{a}"))
-        total += (step.T * precision(model, token, "r") * step)[0, 0] / 2
-    return freeze({"exponent": total}, prefix="o")
-
-
-def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
-    """Sign patterns of further starts: all fields, then for more than one column each column, and each token beyond two."""
-    L, s = structure.tokens, structure.student_rank
-    patterns = [(-1,) * (L * s)]
-    if s > 1:
-        patterns += [tuple(-1 if a == column else 1 for _ in range(L) for a in range(s)) for column in range(s)]
-    if L > 2:
-        patterns += [tuple(-1 if l == token else 1 for l in range(L) for _ in range(s)) for token in range(L)]
-    return patterns
-
-
-def _factor_lines(D: int, modified: bool) -> list[str]:
-    """Unrolled H = L diag(e) L^T; non-positive pivots are replaced where `modified`."""
-    lines: list[str] = []
-    for j in range(D):
-        terms = "".join(f" - l_{j}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
-        lines.append(f"e_{j} = h_{j}_{j}{terms}")
-        if modified:
-            lines += [f"if e_{j} < tiny:", f"    e_{j} = max(floor, -e_{j})", "    modified = True"]
-        for i in range(j + 1, D):
-            terms = "".join(f" - l_{i}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
-            lines.append(f"l_{i}_{j} = (h_{j}_{i}{terms}) / e_{j}")
-    return lines
-
-
-def _solve_lines(D: int) -> list[str]:
-    """Unrolled step = -(L diag(e) L^T)^{-1} d."""
-    lines = []
-    for i in range(D):
-        lines.append(f"b_{i} = -d_{i}" + "".join(f" - l_{i}_{k} * b_{k}" for k in range(i)))
-    for i in reversed(range(D)):
-        lines.append(f"step_{i} = b_{i} / e_{i}" + "".join(f" - l_{k}_{i} * step_{k}" for k in range(i + 1, D)))
-    return lines
-
-
-def _keep(x_names: list[str], h_names: list[str]) -> str:
-    """Compare a new minimum with the best one: count it if distinct, keep the lower, remember the gap."""
-    distance = " + ".join(f"(new_{x} - {x}) * (new_{x} - {x})" for x in x_names)
-    moves = [f"            {n} = new_{n}" for n in [*x_names, *h_names]]
-    lines = [
-        f"    if new_size >= 0.0 and {distance} > merge:",
-        "        minima = 2",
-        "        difference = abs(new_value - value)",
-        "        if not difference >= gap:",
-        "            gap = difference",
-        "        if new_value < value or size < 0.0:",
-        *moves,
-        "            value = new_value",
-        "            size = new_size",
-        "            lowest = new_lowest",
-    ]
-    return "\n".join(lines)
-
-
-def _scalar_names(structure: Structure, p: Symbols) -> dict[str, str]:
-    """Array name in the generated code of each matrix symbol."""
-    return {a.name: a.name for a in (*p.overlaps, *p.conjugates, p.rho_star)}
-
-
-def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
-    return sp.Matrix(matrix.doit().as_explicit())
-
-
-def _named(expression: sp.Expr) -> sp.Expr:
-    """Matrix elements A[i, j] as plain symbols A_i_j."""
-    return expression.xreplace(
-        {e: sp.Symbol(f"{e.parent.name}_{int(e.i)}_{int(e.j)}", real=True) for e in expression.atoms(MatrixElement)}
-    )
-
-
-def _loads(names: Iterable[str], arrays: dict[str, str], vectors: set[str]) -> list[str]:
-    """Lines that read A_i_j from the array A of context n."""
-    lines = []
-    for name in sorted(set(names)):
-        stem, *indices = name.rsplit("_", 2)
-        if stem in arrays and len(indices) == 2:
-            i, j = indices
-            index = f"n, {i}" if stem in vectors else f"n, {i}, {j}"
-            lines.append(f"{name} = {arrays[stem]}[{index}]")
-    return lines
-
-
-def _prior_context(model: ModelAt) -> dict[str, Any]:
-    structure = model.structure
-    s, t = structure.student_rank, structure.teacher_rank
-    saddle = saddle_for(model)
-    p = saddle.symbols
-    vectors = {p.m.name, p.m_hat.name}
-    arrays = _scalar_names(structure, p)
-
-    # Channel to conjugates: name averages and inverses, innermost first.
-    from .channel import channel_averages
-
-    averages = channel_averages(saddle)
-    offset, named_averages, average_loads = 0, {}, []
-    for position, average in enumerate(averages):
-        rows, columns = (int(n) for n in average.shape)
-        symbol = sp.MatrixSymbol(f"average{position}", rows, columns)
-        named_averages[average] = symbol
-        for i, j in product(range(rows), range(columns)):
-            average_loads.append((f"average{position}_{i}_{j}", f"moments[n, {offset + i * columns + j}]"))
-        offset += rows * columns
-    inverses: list[tuple[str, int, list[str]]] = []
-    equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
-    names: set[str] = set()
-    while True:
-        found = sorted({i for e in equations.values() for i in e.atoms(sp.Inverse)}, key=str)
-        found = [i for i in found if not i.arg.has(sp.Inverse)]
-        if not found:
-            break
-        for inverse in found:
-            name = f"inverse{len(inverses)}"
-            size = int(inverse.shape[0])
-            kernel = freeze(
-                {f"{name}_of[{i}, {j}]": _named(_entries(inverse.arg)[i, j]) for i in range(size) for j in range(size)},
-                prefix=f"{name}_t",
-            )
-            names |= kernel.names
-            inverses.append((name, size, body(kernel)))
-            symbol = sp.MatrixSymbol(name, size, size)
-            equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
-    outputs: dict[str, sp.Expr] = {}
-    for target, value in equations.items():
-        matrix = _entries(value)
-        if target == p.V_hat.name:
-            matrix = (matrix + matrix.T) / 2
-        for i, j in product(*map(range, matrix.shape)):
-            index = f"n, {i}" if target in vectors else f"n, {i}, {j}"
-            outputs[f"{arrays[target]}[{index}]"] = _named(matrix[i, j])
-    conjugate_kernel = freeze(outputs)
-    names |= conjugate_kernel.names
-    loads = _loads(names, arrays, vectors) + [f"{n} = {e}" for n, e in average_loads if n in names]
-
-    return {
-        "s": s,
-        "t": t,
-        "channel_inverses": inverses,
-        "conjugate_loads": loads,
-        "conjugate_lines": body(conjugate_kernel),
-        **_prior_lines(model, saddle, arrays, vectors),
-    }
-
-
-def _prior_lines(model: ModelAt, saddle: Any, arrays: dict[str, str], vectors: set[str]) -> dict[str, list[str]]:
-    """Conjugates to overlaps through second moments of (tau, pi), and the three parts of Phi."""
-    p: Symbols = saddle.symbols
-    s, t = model.structure.student_rank, model.structure.teacher_rank
-    gamma_n = sp.Symbol("gamma_n", real=True)
-
-    composite_lines: list[str] = []
-    composite_names: set[str] = set()
-    entries: dict[str, sp.Expr] = {}
-    for composite, summand in p.composites.items():
-        matrix = _entries(summand)
-        if composite == p.B:
-            for a in range(s):
-                coefficients = {"n": sp.diff(matrix[a, 0], p.tau)}
-                coefficients |= {f"contexts + {b}": sp.diff(matrix[a, 0], p.pi[b, 0]) for b in range(t)}
-                for column, e in coefficients.items():
-                    entries[f"field[{a}, {column}]"] = _named(e.subs(p.gamma, gamma_n))
-        else:
-            for i, j in product(range(s), range(s)):
-                entries[f"{composite.name}[{i}, {j}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
-    for target, e in entries.items():
-        kernel = freeze({"value": e})
-        composite_names |= kernel.names
-        (line,) = body(kernel)
-        composite_lines.append(f"{target} += {line.removeprefix('value = ')}")
-    composite_lines = _loads(composite_names, arrays, vectors) + composite_lines
-
-    resolvent = sp.MatrixSymbol("R", s, s)
-    product_BB, product_tau = sp.MatrixSymbol("BB", s, s), sp.MatrixSymbol("Btau", s, 1)
-    product_pi = sp.MatrixSymbol("Bpi", s, t)
-    second_moment_lines: list[str] = []
-    for a, b in product(range(s), range(s)):
-        second_moment_lines.append(f"R_{a}_{b} = R[{a}, {b}]")
-        second_moment_lines.append(f"Q_{a}_{b} = Q[{a}, {b}]")
-        second_moment_lines.append(f"BB_{a}_{b} = 0.0")
-    second_moment_lines.append("for i in range(contexts + TEACHER):")
-    for a, b in product(range(s), range(s)):
-        second_moment_lines.append(f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]")
-
-    outputs: dict[str, sp.Expr] = {}
-    for equation in saddle.equations:
-        if equation.target not in p.overlaps:
-            continue
-        matrix = sp.zeros(*(int(n) for n in equation.target.shape))
-        for term in sp.MatAdd.make_args(equation.value):
-            scalar, average = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
-            if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
-                raise TypeError(f"{equation.target}: no second-moment rule for {term}")
-            summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
-            matrix += scalar * _second_moments(summand, p, product_BB, product_tau, product_pi)
-        for i, j in product(*map(range, matrix.shape)):
-            index = f"n, {i}" if equation.target.name in vectors else f"n, {i}, {j}"
-            outputs[f"{arrays[equation.target.name]}[{index}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
-    kernel = freeze(outputs)
-    overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
-    overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
-    for line in body(kernel):
-        target, expression = line.split(" = ", 1)
-        overlap_lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
-
-    phi = free_entropy(s, t, model.regulariser)
-    trace = sp.Integer(0)
-    entropic = sp.Integer(0)
-    for term in sp.Add.make_args(phi.expression):
-        coefficient, average = _split(term)
-        if average.kind == "contexts":
-            trace += coefficient * _trace_entries(average.summand)
-        elif average.kind == COORDINATE:
-            summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
-            entropic += coefficient * _second_moment_trace(summand, p, product_BB)
-    trace_kernel = freeze({"trace_n": _named(trace)})
-    trace_lines = [*_loads(trace_kernel.names, arrays, vectors), *body(trace_kernel), "trace += trace_n"]
-    second = _second_moments(resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi)
-    ridge = [sp.Symbol(f"ridge_{a}", positive=True) for a in range(s)]
-    penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
-    entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
-    entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
-    entropic_lines += [*body(entropic_kernel), "entropic += weights[atom] * entropic_n", "penalty += weights[atom] * penalty_n"]
-    return {
-        "composite_lines": composite_lines,
-        "second_moment_lines": second_moment_lines,
-        "overlap_lines": overlap_lines,
-        "trace_lines": trace_lines,
-        "entropic_lines": entropic_lines,
-    }
-
-
-def _split(term: sp.Expr) -> tuple[sp.Expr, Any]:
-    from ..averages import Average
-
-    (average,) = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
-    return sp.Mul(*[a for a in sp.Mul.make_args(term) if a is not average]), average
-
-
-def _second_moments(
-    expression: sp.MatrixExpr, p: Symbols, BB: sp.MatrixSymbol, Btau: sp.MatrixSymbol, Bpi: sp.MatrixSymbol
-) -> sp.Matrix:
-    """Components of a product that is quadratic in (tau, pi), with B B^T, tau B and B pi^T named (B is linear in them).
-
-    Raises:
-        TypeError: a factor B is left over.
-    """
-    total = sp.zeros(*(int(n) for n in expression.shape))
-    expanded = expression.expand() if hasattr(expression, "expand") else expression
-    for term in sp.MatAdd.make_args(expanded.doit()):
-        scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
-        named: list[Any] = []
-        for factor in factors:
-            if named and named[-1] == p.B and factor == p.B.T:
-                named[-1] = BB
-            elif named and named[-1] == p.B and factor == p.pi.T:
-                named[-1] = Bpi
-            else:
-                named.append(factor)
-        if p.B in named and scalar.has(p.tau):
-            scalar, named[named.index(p.B)] = scalar / p.tau, Btau
-        if p.B in named or scalar.has(p.tau):
-            raise TypeError(f"{term} is not quadratic in (tau, pi)")
-        total += scalar * _entries(sp.MatMul(*named).doit())
-    return total
-
-
-def _second_moment_trace(scalar: sp.Expr, p: Symbols, BB: sp.MatrixSymbol) -> sp.Expr:
-    total = sp.Integer(0)
-    for term in sp.Add.make_args(scalar):
-        coefficient, traced = term.as_independent(sp.Trace)
-        empty = sp.MatrixSymbol("unused", *p.B.shape)
-        total += coefficient * sp.trace(_second_moments(traced.arg, p, BB, empty, empty))
-    return total
-
-
-def _trace_entries(scalar: sp.Expr) -> sp.Expr:
-    total = sp.Integer(0)
-    for term in sp.Add.make_args(scalar):
-        coefficient, traced = term.as_independent(sp.Trace)
-        total += coefficient * sp.trace(_entries(traced.arg))
-    return total
-
-
 def _metric_context(model: ModelAt) -> dict[str, Any]:
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    from .chain import rows_of_two_as_sigmoids
-    from .channel import _discrete_noise
-
-    probabilities, values = _discrete_noise(model)
+    probabilities, values = joint_discrete_noise(model)
     kernels: dict[str, Kernel | None] = {"noise_probabilities": probabilities, "metric": None, "baseline": None}
     if model.metric is not None:
         kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
@@ -511,153 +143,9 @@ def _metric_context(model: ModelAt) -> dict[str, Any]:
         "baseline_size": size,
         "baseline_lines": baseline_lines,
         "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
-        "x_names": _names(model.X),
-        "y_names": _names(model.Y),
+        "x_names": names_of(model.X),
+        "y_names": names_of(model.Y),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": [name for name, _ in gaussian_noise(model)],
-        "branch": _branch_lines(model, probabilities, values, unpack),
+        "branch": noise_branch(model, probabilities, values, unpack),
     }
-
-
-def _branch_lines(
-    model: ModelAt,
-    probabilities: Kernel | None,
-    values: tuple[tuple[float, ...], ...],
-    unpack: Callable[[Kernel], str],
-) -> str:
-    """The loop over values of labelled noise, or a loop of one."""
-    if probabilities is None:
-        return "        for _ in range(1):\n            weight = weights[n]"
-    lines = ["    " + line for line in unpack(probabilities).splitlines()]
-    lines += ["        " + line for line in body(probabilities)]
-    lines.append(f"        for choice in range({len(values)}):")
-    for n, row in enumerate(values):
-        lines.append(f"            {'if' if n == 0 else 'elif'} choice == {n}:")
-        lines.append(f"                weight = weights[n] * probability_{n}")
-        lines += [f"                {u} = {v}" for u, v in zip(discrete_noise(model), row, strict=True)]
-    lines += ["            if weight == 0.0:", "                continue"]
-    return "\n".join(lines)
-
-
-def _plain(value: Any) -> Any:
-    """Exact numbers as floats and ints for a literal in generated code."""
-    if isinstance(value, tuple | list):
-        return tuple(_plain(v) for v in value)
-    value = sp.sympify(value)
-    return int(value) if value.is_Integer else float(value)
-
-
-def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
-    value = _plain(parameter.value(structure))
-    return (
-        f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.shape(structure)!r}, "
-        f"low={_bound(parameter.low)}, high={_bound(parameter.high)}, open_low={parameter.open_low!r}, "
-        f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, doc={parameter.doc!r})"
-    )
-
-
-def _bound(value: float | None) -> str:
-    return "None" if value is None else repr(float(value))
-
-
-def _start_literal(start: Start) -> str:
-    from ..language import exact
-
-    parts = {n: _plain(exact(getattr(start, n))) for n in ("teacher", "encodings", "noise", "susceptibility")}
-    return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
-
-
-def _model_file(model: Model, at: ModelAt) -> str:
-    """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector."""
-    structure = at.structure
-    symbols = [s.name for s in at.parameter_symbols()]
-
-    def expression(e: sp.Expr) -> str:
-        kernel = freeze({"value": e})
-        lines = body(kernel)
-        if len(lines) != 1:
-            raise TypeError(f"law entries must be simple expressions, not {e}")
-        return lines[0].removeprefix("value = ")
-
-    def nested(value: Any) -> str:
-        if isinstance(value, tuple):
-            inner = ", ".join(nested(v) for v in value)
-            return f"({inner},)" if value else "()"
-        return expression(value)
-
-    def unpack(values: Any) -> list[str]:
-        used: set[str] = set()
-
-        def collect(value: Any) -> None:
-            if isinstance(value, tuple | list):
-                for v in value:
-                    collect(v)
-            else:
-                used.update(s.name for s in value.free_symbols)
-
-        collect(values)
-        return [f"    {name} = p[{i}]" for i, name in enumerate(symbols) if name in used]
-
-    noise = [variance for _, variance in gaussian_noise(at)]
-    kinks = {"loss": at.loss_kinks, "metric": at.metric_kinks}
-    lines = [
-        _header(at),
-        f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels; do not edit."""',
-        "",
-        "import math",
-        "",
-        f"NAME = {at.name!r}",
-        f"SUMMARY = {model.summary!r}",
-        f"SOURCE = {model.source!r}",
-        f"DIGEST = {at.digest()!r}",
-        f"STRUCTURE = dict(tokens={structure.tokens}, student_rank={structure.student_rank}, "
-        f"teacher_rank={structure.teacher_rank}, clusters={structure.clusters})",
-        "PARAMETERS = (",
-        *[f"    {_parameter_literal(p, structure)}," for p in at.parameters.values()],
-        ")",
-        f"SYMBOLS = {tuple(symbols)!r}",
-        "STARTS = {",
-        *[f"    {name!r}: {_start_literal(start)}," for name, start in model.starts.items()],
-        "}",
-        f"REGULARISER = {at.regulariser.identity()!r}",
-        "",
-        "",
-        "def law(p):",
-        '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
-        *unpack(tuple(at.law.values())),
-        "    return dict(",
-        *[f"        {name}={nested(value)}," for name, value in at.law.items()],
-        "    )",
-        "",
-        "",
-        "def noise_variances(p):",
-        '    """Variances of the Gaussian coordinates of u."""',
-        *unpack(noise),
-        f"    return {nested(tuple(noise))}",
-        "",
-        "",
-        "def kinks(p):",
-        '    """(variable, row, column, value): where the loss and the metric are not smooth; x is the student field."""',
-        *unpack([e for group in kinks.values() for e in group]),
-        "    return dict(",
-        *[f"        {name}={_kink_literal(at, group, expression)}," for name, group in kinks.items()],
-        "    )",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _kink_literal(at: ModelAt, kinks: tuple[sp.Expr, ...], expression: Callable[[sp.Expr], str]) -> str:
-    where: dict[sp.Symbol, tuple[str, int, int]] = {}
-    for name, matrix in (("x", at.X), ("y", at.Y)):
-        for i, j in product(*map(range, matrix.shape)):
-            where[matrix[i, j]] = (name, i, j)
-    for n, (symbol, _) in enumerate(at.noise.values()):
-        where[symbol] = ("u", n, 0)
-    parts = []
-    for kink in kinks:
-        (variable,) = kink.free_symbols & set(where)
-        slope = sp.diff(kink, variable)
-        value = -kink.subs(variable, 0) / slope
-        name, i, j = where[variable]
-        parts.append(f"({name!r}, {i}, {j}, {expression(value)})")
-    return f"({', '.join(parts)},)" if parts else "()"

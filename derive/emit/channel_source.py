@@ -1,0 +1,165 @@
+"""What the channel template needs: kernels, names and unrolled linear algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy as sp
+
+from ..model import ModelAt
+from ..parameters import Structure
+from .channel import Channel, discrete_noise, gaussian_noise, precision
+from .kernel import Kernel, freeze
+from .numba_printer import body, helpers
+
+
+def names_of(matrix: sp.Matrix) -> list[str]:
+    return [symbol.name for symbol in matrix]
+
+
+def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    model = channel.model
+    structure = model.structure
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
+    D = L * s
+    upper = [(i, j) for i in range(D) for j in range(i, D)]
+    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
+
+    def blocks(name: str) -> list[str]:
+        return [f"{name}_{l}_{a}_{b}" for l in range(L) for a in range(s) for b in range(a, s)]
+
+    kernels: dict[str, Kernel | None] = {
+        "features": channel.features,
+        "objective": channel.objective,
+        "derivatives": channel.derivatives,
+        "loss": channel.loss,
+        "loss_hessian": channel.loss_hessian,
+        "moment_rows": channel.moment_rows,
+        "columns": channel.columns,
+        "critical": channel.critical,
+        "determinant": channel.determinant,
+        "exponent": _exponent(model) if channel.critical else None,
+    }
+    context = {
+        "D": D,
+        "L": L,
+        "s": s,
+        "t": t,
+        "row": row,
+        "constants": channel.constants,
+        "unpack": unpack,
+        "branch": noise_branch(model, channel.noise_probabilities, channel.noise_values, unpack),
+        "operations": {n: k.operations for n, k in kernels.items() if k is not None},
+        "kernels": kernels,
+        "moments": tuple((m.text, m.shape, m.offset) for m in channel.moments),
+        "features": list(channel.feature_names),
+        "noise_values": channel.noise_values,
+        "columns": list(channel.column_names),
+        "has_prox_space": channel.critical is not None,
+        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
+        "x_names": names_of(model.X),
+        "y_names": names_of(model.Y),
+        "w_names": [f"w_{l}_{a}" for l in range(L) for a in range(s)],
+        "u_names": [symbol.name for symbol, _ in model.noise.values()],
+        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
+        "discrete_noise": discrete_noise(model),
+        "p_names": blocks("p"),
+        "v_names": blocks("v"),
+        "r_names": blocks("r"),
+        "d_names": [f"d_{i}" for i in range(D)],
+        "h_names": [f"h_{i}_{j}" for i, j in upper],
+        "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
+        "mirrors": _mirrors(structure),
+        "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
+        "diagonal_sum": " + ".join(f"h_{i}_{i}" for i in range(D)),
+        "factor_lines": _factor_lines(D, modified=True),
+        "factor_lines_unmodified": _factor_lines(D, modified=False),
+        "solve_lines": _solve_lines(D),
+    }
+    context["keep"] = lambda: _keep(context["x_names"], context["h_names"])
+    return context
+
+
+def _exponent(model: ModelAt) -> Kernel:
+    """1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
+    total = sp.Integer(0)
+    s = model.structure.student_rank
+    for token in range(model.structure.tokens):
+        step = sp.Matrix(s, 1, lambda a, _, token=token: sp.Symbol(f"w_{token}_{a}") - sp.Symbol(f"mu_{token}_{a}"))
+        total += (step.T * precision(model, token, "r") * step)[0, 0] / 2
+    return freeze({"exponent": total}, prefix="o")
+
+
+def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
+    """Sign patterns of further starts: all fields; each column if there are several; each token if more than two."""
+    L, s = structure.tokens, structure.student_rank
+    patterns = [(-1,) * (L * s)]
+    if s > 1:
+        patterns += [tuple(-1 if a == column else 1 for _ in range(L) for a in range(s)) for column in range(s)]
+    if L > 2:
+        patterns += [tuple(-1 if l == token else 1 for l in range(L) for _ in range(s)) for token in range(L)]
+    return patterns
+
+
+def _factor_lines(D: int, modified: bool) -> list[str]:
+    """Unrolled H = L diag(e) L^T; non-positive pivots are replaced where `modified`."""
+    lines: list[str] = []
+    for j in range(D):
+        terms = "".join(f" - l_{j}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
+        lines.append(f"e_{j} = h_{j}_{j}{terms}")
+        if modified:
+            lines += [f"if e_{j} < tiny:", f"    e_{j} = max(floor, -e_{j})", "    modified = True"]
+        for i in range(j + 1, D):
+            terms = "".join(f" - l_{i}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
+            lines.append(f"l_{i}_{j} = (h_{j}_{i}{terms}) / e_{j}")
+    return lines
+
+
+def _solve_lines(D: int) -> list[str]:
+    """Unrolled step = -(L diag(e) L^T)^{-1} d."""
+    lines = []
+    for i in range(D):
+        lines.append(f"b_{i} = -d_{i}" + "".join(f" - l_{i}_{k} * b_{k}" for k in range(i)))
+    for i in reversed(range(D)):
+        lines.append(f"step_{i} = b_{i} / e_{i}" + "".join(f" - l_{k}_{i} * step_{k}" for k in range(i + 1, D)))
+    return lines
+
+
+def _keep(x_names: list[str], h_names: list[str]) -> str:
+    """Compare a new minimum with the best one: count it if distinct, keep the lower, remember the gap."""
+    distance = " + ".join(f"(new_{x} - {x}) * (new_{x} - {x})" for x in x_names)
+    moves = [f"            {n} = new_{n}" for n in [*x_names, *h_names]]
+    lines = [
+        f"    if new_size >= 0.0 and {distance} > merge:",
+        "        minima = 2",
+        "        difference = abs(new_value - value)",
+        "        if not difference >= gap:",
+        "            gap = difference",
+        "        if new_value < value or size < 0.0:",
+        *moves,
+        "            value = new_value",
+        "            size = new_size",
+        "            lowest = new_lowest",
+    ]
+    return "\n".join(lines)
+
+
+def noise_branch(
+    model: ModelAt,
+    probabilities: Kernel | None,
+    values: tuple[tuple[float, ...], ...],
+    unpack: Callable[[Kernel], str],
+) -> str:
+    """The loop over values of labelled noise, or a loop of one."""
+    if probabilities is None:
+        return "        for _ in range(1):\n            weight = weights[n]"
+    lines = ["    " + line for line in unpack(probabilities).splitlines()]
+    lines += ["        " + line for line in body(probabilities)]
+    lines.append(f"        for choice in range({len(values)}):")
+    for n, row in enumerate(values):
+        lines.append(f"            {'if' if n == 0 else 'elif'} choice == {n}:")
+        lines.append(f"                weight = weights[n] * probability_{n}")
+        lines += [f"                {u} = {v}" for u, v in zip(discrete_noise(model), row, strict=True)]
+    lines += ["            if weight == 0.0:", "                continue"]
+    return "\n".join(lines)

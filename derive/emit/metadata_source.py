@@ -1,0 +1,141 @@
+"""The metadata file of a generated solver: parameters, starts, laws of tokens and noise, kinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import sympy as sp
+
+from ..language import exact
+from ..model import Model, ModelAt
+from ..parameters import Parameter, Start, Structure
+from .channel import gaussian_noise
+from .kernel import freeze
+from .numba_printer import body
+
+
+def _plain(value: Any) -> Any:
+    """Exact numbers as floats and ints for a literal in generated code."""
+    if isinstance(value, tuple | list):
+        return tuple(_plain(v) for v in value)
+    value = sp.sympify(value)
+    return int(value) if value.is_Integer else float(value)
+
+
+def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
+    value = _plain(parameter.value(structure))
+    return (
+        f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.shape(structure)!r}, "
+        f"low={_bound(parameter.low)}, high={_bound(parameter.high)}, open_low={parameter.open_low!r}, "
+        f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, doc={parameter.doc!r})"
+    )
+
+
+def _bound(value: float | None) -> str:
+    return "None" if value is None else repr(float(value))
+
+
+def _start_literal(start: Start) -> str:
+    parts = {n: _plain(exact(getattr(start, n))) for n in ("teacher", "encodings", "noise", "susceptibility")}
+    return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
+
+
+def metadata_file(model: Model, at: ModelAt, header: str) -> str:
+    """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector."""
+    structure = at.structure
+    symbols = [s.name for s in at.parameter_symbols()]
+
+    def expression(e: sp.Expr) -> str:
+        kernel = freeze({"value": e})
+        lines = body(kernel)
+        if len(lines) != 1:
+            raise TypeError(f"law entries must be simple expressions, not {e}")
+        return lines[0].removeprefix("value = ")
+
+    def nested(value: Any) -> str:
+        if isinstance(value, tuple):
+            inner = ", ".join(nested(v) for v in value)
+            return f"({inner},)" if value else "()"
+        return expression(value)
+
+    def unpack(values: Any) -> list[str]:
+        used: set[str] = set()
+
+        def collect(value: Any) -> None:
+            if isinstance(value, tuple | list):
+                for v in value:
+                    collect(v)
+            else:
+                used.update(s.name for s in value.free_symbols)
+
+        collect(values)
+        return [f"    {name} = p[{i}]" for i, name in enumerate(symbols) if name in used]
+
+    noise = [variance for _, variance in gaussian_noise(at)]
+    kinks = {"loss": at.loss_kinks, "metric": at.metric_kinks}
+    lines = [
+        header,
+        f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels.',
+        "",
+        "Written by saddleforge from the symbolic model; do not edit.",
+        '"""',
+        "",
+        "import math",
+        "",
+        f"NAME = {at.name!r}",
+        f"SUMMARY = {model.summary!r}",
+        f"SOURCE = {model.source!r}",
+        f"DIGEST = {at.digest()!r}",
+        f"STRUCTURE = dict(tokens={structure.tokens}, student_rank={structure.student_rank}, "
+        f"teacher_rank={structure.teacher_rank}, clusters={structure.clusters})",
+        "PARAMETERS = (",
+        *[f"    {_parameter_literal(p, structure)}," for p in at.parameters.values()],
+        ")",
+        f"SYMBOLS = {tuple(symbols)!r}",
+        "STARTS = {",
+        *[f"    {name!r}: {_start_literal(start)}," for name, start in model.starts.items()],
+        "}",
+        f"REGULARISER = {at.regulariser.identity()!r}",
+        "",
+        "",
+        "def law(p):",
+        '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
+        *unpack(tuple(at.law.values())),
+        "    return dict(",
+        *[f"        {name}={nested(value)}," for name, value in at.law.items()],
+        "    )",
+        "",
+        "",
+        "def noise_variances(p):",
+        '    """Variances of the Gaussian coordinates of u."""',
+        *unpack(noise),
+        f"    return {nested(tuple(noise))}",
+        "",
+        "",
+        "def kinks(p):",
+        '    """(variable, row, column, value) where loss and metric are not smooth; x is the student field."""',
+        *unpack([e for group in kinks.values() for e in group]),
+        "    return dict(",
+        *[f"        {name}={_kink_literal(at, group, expression)}," for name, group in kinks.items()],
+        "    )",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kink_literal(at: ModelAt, kinks: tuple[sp.Expr, ...], expression: Callable[[sp.Expr], str]) -> str:
+    where: dict[sp.Symbol, tuple[str, int, int]] = {}
+    for name, matrix in (("x", at.X), ("y", at.Y)):
+        for i, j in product(*map(range, matrix.shape)):
+            where[matrix[i, j]] = (name, i, j)
+    for n, (symbol, _) in enumerate(at.noise.values()):
+        where[symbol] = ("u", n, 0)
+    parts = []
+    for kink in kinks:
+        (variable,) = kink.free_symbols & set(where)
+        slope = sp.diff(kink, variable)
+        value = -kink.subs(variable, 0) / slope
+        name, i, j = where[variable]
+        parts.append(f"({name!r}, {i}, {j}, {expression(value)})")
+    return f"({', '.join(parts)},)" if parts else "()"

@@ -1,0 +1,240 @@
+"""What the prior template needs: the saddle point's equations as lines of scalar code.
+
+Averages over the channel become entries of the moment rows, inverses are named innermost first, and averages over a
+coordinate are reduced to second moments of (tau, pi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixElement
+
+from ..averages import CONTEXTS, COORDINATE, MatrixAverage, Symbols
+from ..free_entropy import free_entropy, split_average
+from ..model import ModelAt
+from ..saddle_point import SaddlePoint, channel_averages
+from .channel import saddle_for
+from .kernel import freeze
+from .numba_printer import body
+
+
+def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
+    return sp.Matrix(matrix.doit().as_explicit())
+
+
+def _named(expression: sp.Expr) -> sp.Expr:
+    """Matrix elements A[i, j] as plain symbols A_i_j."""
+    return expression.xreplace(
+        {e: sp.Symbol(f"{e.parent.name}_{int(e.i)}_{int(e.j)}", real=True) for e in expression.atoms(MatrixElement)}
+    )
+
+
+def _loads(names: Iterable[str], arrays: set[str], vectors: set[str]) -> list[str]:
+    """Lines that read A_i_j from the array A of context n."""
+    lines = []
+    for name in sorted(set(names)):
+        stem, *indices = name.rsplit("_", 2)
+        if stem in arrays and len(indices) == 2:
+            i, j = indices
+            index = f"n, {i}" if stem in vectors else f"n, {i}, {j}"
+            lines.append(f"{name} = {stem}[{index}]")
+    return lines
+
+
+def prior_context(model: ModelAt) -> dict[str, Any]:
+    structure = model.structure
+    s, t = structure.student_rank, structure.teacher_rank
+    saddle = saddle_for(model)
+    p = saddle.symbols
+    vectors = {p.m.name, p.m_hat.name}
+    arrays = {a.name for a in (*p.overlaps, *p.conjugates, p.rho_star)}
+
+    # Channel to conjugates: name averages and inverses, innermost first.
+    averages = channel_averages(saddle)
+    offset, named_averages, average_loads = 0, {}, []
+    for position, average in enumerate(averages):
+        rows, columns = (int(n) for n in average.shape)
+        symbol = sp.MatrixSymbol(f"average{position}", rows, columns)
+        named_averages[average] = symbol
+        for i, j in product(range(rows), range(columns)):
+            average_loads.append((f"average{position}_{i}_{j}", f"moments[n, {offset + i * columns + j}]"))
+        offset += rows * columns
+    inverses: list[tuple[str, int, list[str]]] = []
+    equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
+    names: set[str] = set()
+    while True:
+        found = sorted({i for e in equations.values() for i in e.atoms(sp.Inverse)}, key=str)
+        found = [i for i in found if not i.arg.has(sp.Inverse)]
+        if not found:
+            break
+        for inverse in found:
+            name = f"inverse{len(inverses)}"
+            size = int(inverse.shape[0])
+            kernel = freeze(
+                {f"{name}_of[{i}, {j}]": _named(_entries(inverse.arg)[i, j]) for i in range(size) for j in range(size)},
+                prefix=f"{name}_t",
+            )
+            names |= kernel.names
+            inverses.append((name, size, body(kernel)))
+            symbol = sp.MatrixSymbol(name, size, size)
+            equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
+    outputs: dict[str, sp.Expr] = {}
+    for target, value in equations.items():
+        matrix = _entries(value)
+        if target == p.V_hat.name:
+            matrix = (matrix + matrix.T) / 2
+        for i, j in product(*map(range, matrix.shape)):
+            index = f"n, {i}" if target in vectors else f"n, {i}, {j}"
+            outputs[f"{target}[{index}]"] = _named(matrix[i, j])
+    conjugate_kernel = freeze(outputs)
+    names |= conjugate_kernel.names
+    loads = _loads(names, arrays, vectors) + [f"{n} = {e}" for n, e in average_loads if n in names]
+
+    return {
+        "s": s,
+        "t": t,
+        "channel_inverses": inverses,
+        "conjugate_loads": loads,
+        "conjugate_lines": body(conjugate_kernel),
+        **_prior_lines(model, saddle, arrays, vectors),
+    }
+
+
+def _prior_lines(model: ModelAt, saddle: SaddlePoint, arrays: set[str], vectors: set[str]) -> dict[str, list[str]]:
+    """Conjugates to overlaps through second moments of (tau, pi), and the three parts of Phi."""
+    p: Symbols = saddle.symbols
+    s, t = model.structure.student_rank, model.structure.teacher_rank
+    gamma_n = sp.Symbol("gamma_n", real=True)
+
+    composite_lines: list[str] = []
+    composite_names: set[str] = set()
+    entries: dict[str, sp.Expr] = {}
+    for composite, summand in p.composites.items():
+        matrix = _entries(summand)
+        if composite == p.B:
+            for a in range(s):
+                coefficients = {"n": sp.diff(matrix[a, 0], p.tau)}
+                coefficients |= {f"contexts + {b}": sp.diff(matrix[a, 0], p.pi[b, 0]) for b in range(t)}
+                for column, e in coefficients.items():
+                    entries[f"field[{a}, {column}]"] = _named(e.subs(p.gamma, gamma_n))
+        else:
+            for i, j in product(range(s), range(s)):
+                entries[f"{composite.name}[{i}, {j}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
+    for target, e in entries.items():
+        kernel = freeze({"value": e})
+        composite_names |= kernel.names
+        (line,) = body(kernel)
+        composite_lines.append(f"{target} += {line.removeprefix('value = ')}")
+    composite_lines = _loads(composite_names, arrays, vectors) + composite_lines
+
+    resolvent = sp.MatrixSymbol("R", s, s)
+    product_BB, product_tau = sp.MatrixSymbol("BB", s, s), sp.MatrixSymbol("Btau", s, 1)
+    product_pi = sp.MatrixSymbol("Bpi", s, t)
+    second_moment_lines: list[str] = []
+    for a, b in product(range(s), range(s)):
+        second_moment_lines.append(f"R_{a}_{b} = R[{a}, {b}]")
+        second_moment_lines.append(f"Q_{a}_{b} = Q[{a}, {b}]")
+        second_moment_lines.append(f"BB_{a}_{b} = 0.0")
+    second_moment_lines.append("for i in range(contexts + TEACHER):")
+    for a, b in product(range(s), range(s)):
+        second_moment_lines.append(f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]")
+
+    outputs: dict[str, sp.Expr] = {}
+    for equation in saddle.equations:
+        if equation.target not in p.overlaps:
+            continue
+        matrix = sp.zeros(*(int(n) for n in equation.target.shape))
+        for term in sp.MatAdd.make_args(equation.value):
+            scalar, average = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
+            if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
+                raise TypeError(f"{equation.target}: no second-moment rule for {term}")
+            summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
+            matrix += scalar * _second_moments(summand, p, product_BB, product_tau, product_pi)
+        for i, j in product(*map(range, matrix.shape)):
+            index = f"n, {i}" if equation.target.name in vectors else f"n, {i}, {j}"
+            outputs[f"{equation.target.name}[{index}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
+    kernel = freeze(outputs)
+    overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
+    overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
+    for line in body(kernel):
+        target, expression = line.split(" = ", 1)
+        overlap_lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
+
+    phi = free_entropy(s, t, model.regulariser)
+    trace = sp.Integer(0)
+    entropic = sp.Integer(0)
+    for term in sp.Add.make_args(phi.expression):
+        coefficient, average = split_average(term)
+        if average.kind == CONTEXTS:
+            trace += coefficient * _trace_entries(average.summand)
+        elif average.kind == COORDINATE:
+            summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
+            entropic += coefficient * _second_moment_trace(summand, p, product_BB)
+    trace_kernel = freeze({"trace_n": _named(trace)})
+    trace_lines = [*_loads(trace_kernel.names, arrays, vectors), *body(trace_kernel), "trace += trace_n"]
+    second = _second_moments(resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi)
+    ridge = [sp.Symbol(f"ridge_{a}", positive=True) for a in range(s)]
+    penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
+    entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
+    entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
+    entropic_lines += [
+        *body(entropic_kernel),
+        "entropic += weights[atom] * entropic_n",
+        "penalty += weights[atom] * penalty_n",
+    ]
+    return {
+        "composite_lines": composite_lines,
+        "second_moment_lines": second_moment_lines,
+        "overlap_lines": overlap_lines,
+        "trace_lines": trace_lines,
+        "entropic_lines": entropic_lines,
+    }
+
+
+def _second_moments(
+    expression: sp.MatrixExpr, p: Symbols, BB: sp.MatrixSymbol, Btau: sp.MatrixSymbol, Bpi: sp.MatrixSymbol
+) -> sp.Matrix:
+    """Components of a product that is quadratic in (tau, pi), with B B^T, tau B and B pi^T named (B is linear in them).
+
+    Raises:
+        TypeError: a factor B is left over.
+    """
+    total = sp.zeros(*(int(n) for n in expression.shape))
+    expanded = expression.expand() if hasattr(expression, "expand") else expression
+    for term in sp.MatAdd.make_args(expanded.doit()):
+        scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
+        named: list[Any] = []
+        for factor in factors:
+            if named and named[-1] == p.B and factor == p.B.T:
+                named[-1] = BB
+            elif named and named[-1] == p.B and factor == p.pi.T:
+                named[-1] = Bpi
+            else:
+                named.append(factor)
+        if p.B in named and scalar.has(p.tau):
+            scalar, named[named.index(p.B)] = scalar / p.tau, Btau
+        if p.B in named or scalar.has(p.tau):
+            raise TypeError(f"{term} is not quadratic in (tau, pi)")
+        total += scalar * _entries(sp.MatMul(*named).doit())
+    return total
+
+
+def _second_moment_trace(scalar: sp.Expr, p: Symbols, BB: sp.MatrixSymbol) -> sp.Expr:
+    total = sp.Integer(0)
+    for term in sp.Add.make_args(scalar):
+        coefficient, traced = term.as_independent(sp.Trace)
+        empty = sp.MatrixSymbol("unused", *p.B.shape)
+        total += coefficient * sp.trace(_second_moments(traced.arg, p, BB, empty, empty))
+    return total
+
+
+def _trace_entries(scalar: sp.Expr) -> sp.Expr:
+    total = sp.Integer(0)
+    for term in sp.Add.make_args(scalar):
+        coefficient, traced = term.as_independent(sp.Trace)
+        total += coefficient * sp.trace(_entries(traced.arg))
+    return total
