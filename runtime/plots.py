@@ -2,7 +2,7 @@
 
 Figures are built without pyplot, so that nothing global is left behind. Colours are those of Okabe and Ito, which stay
 apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
-replicon below 1) and dashed where it is not; shading marks where the proximal map jumps, so that replica symmetry fails
+replicon below 1), dashed where it is not or was not judged; shading marks where the proximal map jumps, so that replica symmetry fails
 in the strict sense (theory.md section 8c).
 """
 
@@ -73,7 +73,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         path: where to write a PNG; default, nowhere.
     """
     with rc_context(_STYLE):
-        figure = Figure(figsize=(7.2, 6.4), layout="constrained")
+        figure = Figure(figsize=(9.2, 6.4), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         upper.set_title(_title(dataset), loc="left")
         for name in _OVERLAP_STYLES:
@@ -119,7 +119,7 @@ def plot_overlaps(
         marks: vertical lines, each with `value`, `error` and `label`.
     """
     with rc_context(_STYLE):
-        figure = Figure(figsize=(7.2, 8.0), layout="constrained")
+        figure = Figure(figsize=(9.2, 8.0), layout="constrained")
         panels = figure.subplots(3, 1, sharex=True)
         texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
         for axes, (name, label) in zip(panels, texts.items(), strict=True):
@@ -143,7 +143,7 @@ def plot_test_error(
 ) -> Figure:
     """Test error of several branches against the parameter, with the linear baseline."""
     with rc_context(_STYLE):
-        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        figure = Figure(figsize=(9.2, 4.6), layout="constrained")
         axes = figure.subplots()
         for branch, dataset in datasets.items():
             _draw_line(
@@ -178,7 +178,7 @@ def plot_loss_difference(
     values, difference, error = loss_difference(one, other)
     names = one.attrs["branch"], other.attrs["branch"]
     with rc_context(_STYLE):
-        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+        figure = Figure(figsize=(9.2, 4.4), layout="constrained")
         axes = figure.subplots()
         for name, side in ((names[1], difference > 0), (names[0], difference < 0)):
             axes.fill_between(
@@ -213,7 +213,7 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
             optionally `published`, pairs (omega, alpha).
     """
     with rc_context(_STYLE):
-        figure = Figure(figsize=(7.2, 5.0), layout="constrained")
+        figure = Figure(figsize=(9.2, 5.0), layout="constrained")
         axes = figure.subplots()
         for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
             omega, alpha, error = (np.asarray(line[name], float) for name in ("omega", "alpha", "error"))
@@ -250,9 +250,14 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
 
 
 def stable_points(dataset: xarray.Dataset) -> np.ndarray:
-    """Where nothing but jumps speaks against the solution: eigenvalues and replicon below 1, or not known."""
-    unstable = (dataset["replicon"].values >= 1) | (dataset["longitudinal_eigenvalue"].values >= 1)
-    return ~unstable
+    """Where nothing but jumps speaks against the solution: eigenvalues and replicon below 1.
+
+    Points that were not judged count as unstable, unless the table holds no judgement at all.
+    """
+    replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
+    if not np.isfinite(replicon).any():
+        return np.ones(replicon.shape, bool)
+    return (replicon < 1) & (eigenvalue < 1)
 
 
 def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
@@ -401,7 +406,7 @@ def _style_handles(stable: np.ndarray) -> list[Any]:
         return []
     return [
         Line2D([], [], color=GREY, linestyle="-", label="stable"),
-        Line2D([], [], color=GREY, linestyle="--", label="unstable"),
+        Line2D([], [], color=GREY, linestyle="--", label="unstable, or not judged"),
     ]
 
 
