@@ -2,8 +2,8 @@
 
 Figures are built without pyplot, so that nothing global is left behind. Colours are those of Okabe and Ito, which stay
 apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
-replicon below 1), dashed where it is not or was not judged; shading marks where the proximal map jumps, so that replica symmetry fails
-in the strict sense (theory.md section 8c).
+replicon below 1), dashed where it is not or was not judged; shading marks where the proximal map jumps, so that replica
+symmetry fails in the strict sense (theory.md section 8c).
 """
 
 from __future__ import annotations

@@ -221,7 +221,8 @@ def _branches(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]
         blocks.append(Paragraph(f"{text} ({found['points']} solutions)."))
     captions = {
         "overlaps": "Overlaps of both branches with error bars. Solid: stable; dashed: a longitudinal eigenvalue or "
-        "the replicon is at least 1, or the accuracy for a verdict was not reached. Strips at the foot: the proximal map jumps there.",
+        "the replicon is at least 1, or the accuracy for a verdict was not reached. Strips at the foot: the "
+        "proximal map jumps there.",
         "test_error": "Test error per token of both branches, and the best linear positional layer.",
         "loss_difference": "Difference of training losses; the transition is its zero.",
     }

@@ -96,7 +96,7 @@ class Solution:
         if not self.success or self.averages is None:
             return None
         rule = _capped(self.rule, self.averages.bistable)
-        matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes)
+        matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes, scramblings=16)
         return assess(self.problem, self.overlaps, rule, matrix, self.averages.bistable)
 
     def table(self) -> str:
@@ -181,11 +181,13 @@ def _capped(rule: Rule, bistable: float) -> Rule:
     return rule
 
 
-def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+def _jacobian(
+    problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int, int], scramblings: int = 4
+) -> np.ndarray:
     """dG/du by differences: narrow steps for smooth rules; for rules whose map jumps where a node's minimum swaps,
-    wide steps over a sampled set, so that many nodes swap within a step."""
+    wide steps over a sampled set of `scramblings` parts, so that many nodes swap within a step."""
     if is_replicated(rule):
-        return jacobian(StateMap(problem, Sobol(10, seed=getattr(rule, "seed", 0))), u, sizes, 1e-2)
+        return jacobian(StateMap(problem, Sobol(10, scramblings, getattr(rule, "seed", 0))), u, sizes, 1e-2)
     return jacobian(StateMap(problem, rule), u, sizes, 1e-4)
 
 

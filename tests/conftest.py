@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +12,7 @@ import saddleforge as sf
 from saddleforge import Solution
 
 
-@lru_cache(maxsize=None)
+@cache
 def _attention(alpha: float, start: str, accuracy: float) -> Solution:
     return sf.solve(sf.problem("dot_product_attention", alpha=alpha), start, accuracy=accuracy)
 

@@ -74,7 +74,7 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
     if threads is not None:
         import numba
 
-        available = numba.config.NUMBA_NUM_THREADS
+        available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         if not 1 <= threads <= available:
             raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {available}")
         numba.set_num_threads(threads)

@@ -53,7 +53,7 @@ def slopes(x0, x1, w0, w1, p0, p1, t0, t1, rho):
 
 @njit(**FLAGS)
 def descend(x0, x1, w0, w1, p0, p1, t0, t1, rho):
-    """Newton with its eigenvalues made positive and step halving: a local minimum, its value, and whether it converged."""
+    """Newton with positive curvatures and step halving: a local minimum, its value, and whether it converged."""
     value = moreau(x0, x1, w0, w1, p0, p1, t0, t1, rho)
     floor = 1e-3 * (p0 + p1)
     for _ in range(200):
@@ -86,9 +86,11 @@ def lowest(starts, w0, w1, p0, p1, t0, t1, rho):
     best0, best1, best = 0.0, 0.0, np.inf
     lowest0, lowest1, highest = 0.0, 0.0, 0
     for k in range(starts.shape[0]):
-        x0, x1, value, done = descend(
-            w0 + starts[k, 0], w1 + starts[k, 1], w0, w1, p0, p1, t0, t1, rho
-        ) if k > 0 else descend(w0, w1, w0, w1, p0, p1, t0, t1, rho)
+        x0, x1, value, done = (
+            descend(w0 + starts[k, 0], w1 + starts[k, 1], w0, w1, p0, p1, t0, t1, rho)
+            if k > 0
+            else descend(w0, w1, w0, w1, p0, p1, t0, t1, rho)
+        )
         if not done:
             continue
         if highest == 0:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from saddleforge.cli import main
@@ -49,7 +50,8 @@ def run() -> Callable[..., Finished]:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]]:
-    """call(*arguments): the same, inside this process."""
+    """call(*arguments): the same, inside this process, on one thread (tests share the cores)."""
+    numba.set_num_threads(1)
 
     def inside(*arguments: Any) -> Finished:
         capsys.readouterr()
@@ -61,3 +63,4 @@ def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]
 
     yield inside
     set_quiet(False)
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)

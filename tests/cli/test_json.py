@@ -6,8 +6,8 @@ import pytest
 
 SOLVE_KEYS = {
     "model", "version", "digest", "parameters", "start", "branch", "rank", "status", "residual", "iterations",
-    "overlaps", "conjugates", "free_entropy", "training_loss", "test_error", "baseline_error", "errors", "error_kind", "integrator",
-    "stability",
+    "overlaps", "conjugates", "free_entropy", "training_loss", "test_error", "baseline_error", "errors",
+    "error_kind", "integrator", "stability",
 }  # fmt: skip
 STABILITY_KEYS = {"longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "verdict"}
 THRESHOLD_KEYS = {

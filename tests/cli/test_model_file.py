@@ -23,7 +23,18 @@ def test_it_is_derived_generated_compiled_and_solved(run, call, tmp_path):
     file = tmp_path / "own_ridge.py"
     file.write_text(MODEL)
     cache = tmp_path / "cache"
-    done = run("solve", file, "--set", "alpha=2", "--set", "lambda=0.1", "--json", SADDLEFORGE_CACHE=str(cache))
+    done = run(
+        "solve",
+        file,
+        "--set",
+        "alpha=2",
+        "--set",
+        "lambda=0.1",
+        "--json",
+        "--threads",
+        "1",
+        SADDLEFORGE_CACHE=str(cache),
+    )
     assert done.status == 0, done.stderr
     own = json.loads(done.stdout)  # what the file prints has gone to stderr
     assert "a model file may print" in done.stderr
@@ -34,7 +45,18 @@ def test_it_is_derived_generated_compiled_and_solved(run, call, tmp_path):
         assert own[name] == pytest.approx(catalogue[name], rel=1e-6)
     # The cache holds everything that was written; the second run derives nothing.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "own_ridge.py"]
-    again = run("solve", file, "--set", "alpha=2", "--set", "lambda=0.1", "--json", SADDLEFORGE_CACHE=str(cache))
+    again = run(
+        "solve",
+        file,
+        "--set",
+        "alpha=2",
+        "--set",
+        "lambda=0.1",
+        "--json",
+        "--threads",
+        "1",
+        SADDLEFORGE_CACHE=str(cache),
+    )
     assert again.stdout == done.stdout
     assert again.stderr == ""
 

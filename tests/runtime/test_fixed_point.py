@@ -185,9 +185,7 @@ def test_frozen_components_stay_exactly_zero():
     """Zeros by symmetry: m on a GLM without means, under a rule off centre that would not keep them."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     rule = ProxSpace(24, 10, shifts=2)
-    overlaps = Overlaps(
-        np.full((2, 1, 1), 0.11), np.full((2, 1, 1), 12.0), np.zeros((2, 1)), np.full((2, 1, 1), 0.15)
-    )
+    overlaps = Overlaps(np.full((2, 1, 1), 0.11), np.full((2, 1, 1), 12.0), np.zeros((2, 1)), np.full((2, 1, 1), 0.15))
     frozen = np.array([False] * 4 + [True] * 2 + [False] * 2)
     free = StateMap(problem, rule)(overlaps.pack(), overlaps.sizes)
     kept = StateMap(problem, rule, frozen)(overlaps.pack(), overlaps.sizes)

@@ -11,7 +11,7 @@ Phi = trace + entropic - alpha E[M] is a function of overlaps and conjugates ali
 
 import os
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ CASES = ("ridge 1,1,1", "logistic 1,1,1", "attention 2,1,1", "attention 2,2,1", 
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """cases(name): each built when first asked for; the two-cluster solver is generated into a cache of its own."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def build(name: str) -> Case:
         attention = {"alpha": 1.7, "sigma": 0.4, "lambda": 0.1}
         if name == "ridge 1,1,1":
@@ -84,7 +84,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 sf.problem("dot_product_attention", student_rank=2, **attention), GaussHermite(7, starts=0), 0.01, 0.5
             )
         if name == "attention 3,1,1":
-            return Case(sf.problem("dot_product_attention", tokens=3, **attention), GaussHermite(7, starts=0), 0.01, 0.5)
+            return Case(
+                sf.problem("dot_product_attention", tokens=3, **attention), GaussHermite(7, starts=0), 0.01, 0.5
+            )
         previous = os.environ.get("SADDLEFORGE_CACHE")
         os.environ["SADDLEFORGE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
         try:
@@ -117,7 +119,9 @@ def random_overlaps(case: Case, rng: np.random.Generator) -> Overlaps:
     return Overlaps(q, spd(rng, contexts, s, case.V), m, theta)
 
 
-def random_conjugates(case: Case, rng: np.random.Generator, scales: tuple[float, ...] = (0.2, 0.5, 0.2, 0.2)) -> Conjugates:
+def random_conjugates(
+    case: Case, rng: np.random.Generator, scales: tuple[float, ...] = (0.2, 0.5, 0.2, 0.2)
+) -> Conjugates:
     """Random conjugates of the given scales of q^, V^, m^, theta^."""
     problem = case.problem
     contexts, s, t = problem.contexts, problem.student_rank, problem.teacher_rank
@@ -186,9 +190,9 @@ def test_gradient_in_the_overlaps(cases, which, name):
         there, back = shifted(overlaps, name, index, step), shifted(overlaps, name, index, -step)
         difference = prior_part(case, there, hats) - prior_part(case, back, hats)
         difference -= energetic(case, there) - energetic(case, back)
-        assert difference / (2 * step) == pytest.approx(
-            multiplicity * gradient[index], rel=0, abs=AGREEMENT * scale
-        ), index
+        assert difference / (2 * step) == pytest.approx(multiplicity * gradient[index], rel=0, abs=AGREEMENT * scale), (
+            index
+        )
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -204,9 +208,9 @@ def test_gradient_in_the_conjugates(cases, which, name):
     for index, multiplicity in entries(gradient, name in ("q", "V")):
         there, back = shifted(hats, name, index, STEP), shifted(hats, name, index, -STEP)
         difference = prior_part(case, overlaps, there) - prior_part(case, overlaps, back)
-        assert difference / (2 * STEP) == pytest.approx(
-            multiplicity * gradient[index], rel=0, abs=AGREEMENT * scale
-        ), index
+        assert difference / (2 * STEP) == pytest.approx(multiplicity * gradient[index], rel=0, abs=AGREEMENT * scale), (
+            index
+        )
 
 
 @pytest.mark.parametrize("which", CASES)
@@ -217,7 +221,9 @@ def test_the_points_are_not_stationary(cases, which):
     images = StateMap(case.problem, case.rule).overlaps(random_conjugates(case, np.random.default_rng(1)))
     for name in BLOCKS:
         assert np.abs(getattr(hats, name) / getattr(computed, name) - 1).max() > 0.02
-        assert np.abs(getattr(overlaps, name) - getattr(images, name)).max() > 0.02 * np.abs(getattr(overlaps, name)).max()
+        assert (
+            np.abs(getattr(overlaps, name) - getattr(images, name)).max() > 0.02 * np.abs(getattr(overlaps, name)).max()
+        )
 
 
 def test_the_clusters_of_the_test_differ_and_are_correlated(cases):

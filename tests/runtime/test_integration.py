@@ -1,4 +1,4 @@
-"""Nodes, rules and their error bars: every rule's bar is held against a truth, the jumps of the proximal map included."""
+"""Nodes, rules and their error bars, each held against a truth; the jumps of the proximal map included."""
 
 from collections.abc import Callable
 
@@ -24,9 +24,7 @@ def glm(q: float, V: float, theta: float) -> Overlaps:
 
 
 def attention_state(q: float, V: float, m: float, theta: float) -> Overlaps:
-    return Overlaps(
-        np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta)
-    )
+    return Overlaps(np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta))
 
 
 JUMP_FREE = attention_state(0.1148, 12.67, 0.0, 0.158)  # semantic, alpha = 2: bistable share below 1e-8
@@ -109,9 +107,9 @@ def test_fields_have_the_covariance_of_the_overlaps():
     fields = fields_of(problem, overlaps, (0, 0))
     for l in range(2):
         B, C, F = fields.field_from_teacher[l], fields.teacher_factor[l], fields.field_factor[l]
-        assert B @ B.T + F @ F.T == pytest.approx(q[l], abs=1e-14)
-        assert B @ C.T == pytest.approx(overlaps.theta[l], abs=1e-14)
-        assert C @ C.T == pytest.approx(problem.law.rho_star[l], abs=1e-14)
+        assert pytest.approx(q[l], abs=1e-14) == B @ B.T + F @ F.T
+        assert pytest.approx(overlaps.theta[l], abs=1e-14) == B @ C.T
+        assert pytest.approx(problem.law.rho_star[l], abs=1e-14) == C @ C.T
 
 
 @pytest.mark.parametrize(("q", "V", "theta"), [(0.5, 1.0, 0.8), (0.5, -1.0, 0.1), (-0.5, 1.0, 0.0), (np.nan, 1.0, 0.0)])
@@ -279,7 +277,7 @@ def test_rules_are_found_by_name_and_refine(name):
 
 
 def test_an_unknown_rule_lists_the_known_ones():
-    with pytest.raises(InputError, match="simpson.*auto, gauss-hermite, sobol, prox-space"):
+    with pytest.raises(InputError, match=r"simpson.*auto, gauss-hermite, sobol, prox-space"):
         rule_named("simpson")
 
 
@@ -289,7 +287,9 @@ def test_an_unknown_rule_lists_the_known_ones():
 def test_rules_too_large_to_run_say_what_to_use_instead(rule, sizes):
     problem = sf.problem("dot_product_attention", alpha=1.0, **sizes)
     s, L = problem.student_rank, problem.tokens
-    state = Overlaps(np.tile(0.1 * np.eye(s), (L, 1, 1)), np.tile(np.eye(s), (L, 1, 1)), np.zeros((L, s)), np.zeros((L, s, 1)))
+    state = Overlaps(
+        np.tile(0.1 * np.eye(s), (L, 1, 1)), np.tile(np.eye(s), (L, 1, 1)), np.zeros((L, s)), np.zeros((L, s, 1))
+    )
     with pytest.raises(InputError, match="use Sobol"):
         rule.averages(problem, state)
 

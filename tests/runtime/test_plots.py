@@ -144,3 +144,11 @@ def test_a_threshold_that_does_not_exist_is_left_out_of_the_phase_diagram(tmp_pa
 def test_an_unwritable_figure_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match="cannot write"):
         plots.plot_dataset(made_dataset(), tmp_path)
+
+
+def test_a_point_without_a_verdict_is_not_drawn_as_stable():
+    dataset = made_dataset()
+    dataset["replicon"].values[0] = np.nan
+    assert plots.stable_points(dataset).tolist() == [False] + [True] * 5
+    dataset["replicon"].values[:] = np.nan
+    assert plots.stable_points(dataset).all()

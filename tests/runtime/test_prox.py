@@ -5,7 +5,7 @@ hand-written Newton of tests/benchmarks from 150 random starts.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import mpmath as mp
@@ -33,7 +33,7 @@ STARTS = 150
 def state(attention) -> Callable[[float, str], tuple[Problem, Fields]]:
     """Problem and fields of a branch; one per cent of accuracy is enough to visit the measure."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def build(alpha: float, start: str) -> tuple[Problem, Fields]:
         solution = attention(alpha, start, 1e-2)
         assert solution.branch == start
@@ -171,7 +171,7 @@ def test_logistic_meets_its_first_order_condition():
     assert x - omega == pytest.approx(V * sign / (1 + np.exp(sign * x)), abs=1e-12)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _symbolic_channel(which: str) -> Any:
     from saddleforge.derive.catalogue import catalogue_model
     from saddleforge.derive.emit.channel import build_channel
@@ -240,7 +240,7 @@ def test_kernels_agree_with_high_precision(which, kernel):
 def test_averages_at_one_node_are_the_moment_kernel(which):
     """`sample` at a single node of weight 1 returns g, g dY^T, g domega^T, g g^T at its proximal point, and M."""
     rng = np.random.default_rng(3)
-    problem, symbolic, names, constants = _random_inputs(which, rng)
+    problem, symbolic, names, _ = _random_inputs(which, rng)
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     contexts = problem.contexts
     overlaps = Overlaps(
@@ -264,7 +264,9 @@ def test_averages_at_one_node_are_the_moment_kernel(which):
             names |= {f"g_{l}_{a}": g[l, a], f"dw_{l}_{a}": omega[l, a] - overlaps.m[l, a]}
         for b in range(t):
             names[f"dy_{l}_{b}"] = dy[l, b]
-    exact = dict(zip([name for name, _ in symbolic.moment_rows.results], _exact(symbolic.moment_rows, names), strict=True))
+    exact = dict(
+        zip([name for name, _ in symbolic.moment_rows.results], _exact(symbolic.moment_rows, names), strict=True)
+    )
     for l in range(L):
         for i in range(channel.ROW):
             assert out[l * channel.ROW + i] == pytest.approx(exact[f"r_{l}_{i}"], rel=1e-12, abs=1e-13)

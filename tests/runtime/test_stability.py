@@ -170,7 +170,10 @@ def stability(**changes: object) -> Stability:
     [
         ({}, ["RS stable (replicon 0.5)"]),
         ({"replicon": 1.2}, ["RS unstable (replicon 1.2)"]),
-        ({"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.1}, ["unstable in the strict sense", "jump weight 0.1"]),
+        (
+            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.1},
+            ["unstable in the strict sense", "jump weight 0.1"],
+        ),
         ({"eigenvalues": np.array([1.4, 0.2], complex)}, ["RS stable", "longitudinally unstable (eigenvalue 1.4)"]),
     ],
 )
