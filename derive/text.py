@@ -211,7 +211,8 @@ def _parameter_section(at: ModelAt) -> Section:
             value = value[0]
         shape = parameter.shape(at.structure)
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
-        rows.append((parameter.name, _entry_symbol(parameter.name), default, parameter.allowed, parameter.doc))
+        symbol = _entry_symbol(parameter.name)
+        rows.append((parameter.name.rstrip("_"), symbol, default, parameter.allowed, parameter.doc))
     return Section("Parameters", (Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows)),))
 
 

@@ -1,1 +1,1 @@
-"""Generated solvers, one folder a model and one below it a structure; written by `saddleforge generate`, never edited."""
+"""Generated solvers, one folder a model and one below it a structure; written by `saddleforge generate`."""

@@ -12,7 +12,7 @@ import numpy as np
 from .errors import InputError
 from .problem import Problem
 from .progress import bar
-from .solution import Solution, solve
+from .solution import BRANCH_NAMES, Solution, solve
 
 if TYPE_CHECKING:
     import pandas
@@ -24,16 +24,23 @@ class Branch:
     """A named branch that can be asked for at any value of a parameter, starting from the nearest known solution.
 
     Args:
-        name: branch to stay on (semantic, positional, mixed, uninformed), also the start used first.
-        accuracy: as for `solve`.
+        name: start used first, and the branch to stay on: the one of this name, or for a start with a name of its own
+            the one that it first reaches.
+        accuracy, seed: as for `solve`.
     """
 
     problem: Problem
     parameter: str
     name: str
     accuracy: float = 1e-3
+    seed: int = 0
     known: dict[float, Solution] = field(default_factory=dict)
     failed: dict[float, Solution] = field(default_factory=dict)
+    reached: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name in BRANCH_NAMES:
+            self.reached = self.name
 
     def at(self, value: float, accuracy: float | None = None) -> Solution | None:
         """The solution of this branch at a value, or None where it was not found (see `failed`).
@@ -52,8 +59,9 @@ class Branch:
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
-            solution = solve(problem, candidate, accuracy=wanted, effort=2 if accuracy is None else 100)
-            if solution.losses is not None and solution.branch == self.name:
+            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=2 if accuracy is None else 100)
+            if solution.losses is not None and solution.branch == (self.reached or solution.branch):
+                self.reached = solution.branch
                 self.known[value] = solution
                 return solution
             self.failed[value] = solution
@@ -123,6 +131,7 @@ def curve(
     over: str = "alpha",
     values: Iterable[float] | None = None,
     accuracy: float = 1e-3,
+    seed: int = 0,
     refine_end: int = 4,
     on_point: Callable[[Solution], None] | None = None,
     **ranges: Any,
@@ -130,7 +139,8 @@ def curve(
     """Follow a branch along a parameter from whichever end it is found at.
 
     Args:
-        start: named start, which is also the branch to stay on.
+        start: named start, see `Branch`.
+        accuracy, seed: as for `solve`.
         over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
         refine_end: bisections of the interval in which the branch ends.
         on_point: called with every solution found, as it is found.
@@ -155,7 +165,7 @@ def curve(
         raise InputError(
             f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
         )
-    branch = Branch(problem, over, start, accuracy)
+    branch = Branch(problem, over, start, accuracy, seed)
     ends: list[tuple[float, float] | None] = [None, None]
     with bar(f"{start} branch", len(grid)) as task:
         order, anchor = _order(branch, grid)

@@ -56,7 +56,7 @@ class _Lines:
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
-        self._last = ""
+        self._last = (-1, "")
 
     def advance(self, description: str | None = None) -> None:
         self._done += 1
@@ -64,9 +64,9 @@ class _Lines:
             self.describe(description)
 
     def describe(self, description: str) -> None:
-        if description != self._last:
+        if (self._done, description) != self._last:
             print(f"[{self._done}/{self._total}] {description}", file=sys.stderr, flush=True)
-            self._last = description
+            self._last = (self._done, description)
 
 
 @contextmanager

@@ -304,7 +304,7 @@ class _Run:
         nearest = min(earlier, key=lambda w: abs(w - omega))
         seeds = {n: _unpacked(self.base, u) for n, u in earlier[nearest]["overlaps"].items()}
         points = {w: float(r["value"]) for w, r in earlier.items() if r["value"] is not None}
-        return extrapolated(points, omega), (0.08 if len(points) > 1 else 0.15), seeds
+        return extrapolated(points, omega), 0.08, seeds
 
     def _coarse(self) -> None:
         def work() -> dict[str, Any]:
@@ -485,7 +485,7 @@ def _guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> flo
 
 
 def extrapolated(points: Mapping[float, float], omega: float) -> float:
-    """A threshold at omega from those at others: through the nearest three, two, or with a slope of 2.5 from one.
+    """A threshold at omega from those at others: its logarithm through the nearest three or two, or of slope 2.5.
 
     Kept in [0.3, 2.5].
     """
@@ -493,10 +493,10 @@ def extrapolated(points: Mapping[float, float], omega: float) -> float:
     if not near:
         return 1.0
     if len(near) == 1:
-        value = points[near[0]] + 2.5 * (omega - near[0])
+        logarithm = np.log(points[near[0]]) + 2.5 * (omega - near[0])
     else:
-        value = float(np.polyval(np.polyfit(near, [points[w] for w in near], len(near) - 1), omega))
-    return float(np.clip(value, 0.3, 2.5))
+        logarithm = np.polyval(np.polyfit(near, [np.log(points[w]) for w in near], len(near) - 1), omega)
+    return float(np.clip(np.exp(logarithm), 0.3, 2.5))
 
 
 # The coarse rules of the publication

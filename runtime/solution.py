@@ -16,10 +16,11 @@ from .integration import Averages, ProxSpace, Rule, Sobol, rule_named
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
-from .progress import say
+from .progress import bar, say
 from .stability import Stability, assess
 
 COARSE = Sobol(log2=8, scramblings=4)
+BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
 PROX_SPACE_BIAS = 10.0  # relative bias of the signed sum per unit of bistable weight (theory.md 11: 1.6e-4 -> 0.14 %)
 _PLANE = (ProxSpace(48, 20), ProxSpace(64, 26), ProxSpace(90, 36), ProxSpace(126, 50), ProxSpace(176, 70))
 _LINE = (ProxSpace(80, 32), ProxSpace(128, 48), ProxSpace(192, 72), ProxSpace(288, 108), ProxSpace(432, 162))
@@ -534,15 +535,19 @@ def sign_is_free(problem: Problem) -> bool:
 def solutions(problem: Problem, *, starts: Iterable[str] | None = None, **options: Any) -> list[Solution]:
     """All solutions found from the named starts (default: all of the model), ranked by training loss, [0] the best.
 
-    Solutions that agree within their errors are reported once. Failed starts are left out; see `solve` for those.
+    Solutions that agree within their errors are reported once. Starts that fail are named on stderr and left out.
     """
     found: list[Solution] = []
-    for name in starts or problem.solver.model.STARTS:
-        solution = solve(problem, name, **options)
-        if solution.losses is None:
-            continue
-        if not any(_same(solution, other) for other in found):
-            found.append(solution)
+    names = list(starts or problem.solver.model.STARTS)
+    with bar("solving", len(names)) as task:
+        for name in names:
+            task.describe(f"solving from the start {name}")
+            solution = solve(problem, name, **options)
+            task.advance()
+            if solution.losses is None:
+                say(f"start {name}: {solution.status.value.replace('_', ' ')}; {solution.status.advice}")
+            elif not any(_same(solution, other) for other in found):
+                found.append(solution)
     found.sort(key=lambda s: s.training_loss)
     return [replace(s, rank=i) for i, s in enumerate(found, start=1)]
 

@@ -102,6 +102,7 @@ def crossing(
     between: tuple[str, str],
     bracket: tuple[float, float] | None = None,
     accuracy: float = 1e-3,
+    seed: int = 0,
     branches: tuple[Branch, Branch] | None = None,
 ) -> Threshold:
     """Where two branches have equal training loss: a first-order transition.
@@ -109,14 +110,14 @@ def crossing(
     Args:
         between: names of the branches.
         bracket: interval to search; default [0.1, 2.5] for alpha.
-        accuracy: half width asked for.
+        accuracy: half width asked for; seed: of the scramblings and shifts.
         branches: followers to reuse, with the solutions they already know.
 
     Raises:
         InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
-    one, other = branches or tuple(Branch(problem, parameter, name) for name in between)
+    one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
         pair = (one.at(value), other.at(value))
@@ -147,6 +148,7 @@ def where(
     on: str,
     bracket: tuple[float, float] | None = None,
     accuracy: float = 1e-3,
+    seed: int = 0,
     branch: Branch | None = None,
 ) -> Threshold:
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
@@ -160,7 +162,7 @@ def where(
         NotConvergedError: no sign change on the branch.
     """
     difference = parse_condition(condition)
-    follower = branch or Branch(problem, parameter, on)
+    follower = branch or Branch(problem, parameter, on, seed=seed)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
         solution = follower.at(value)

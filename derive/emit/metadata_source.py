@@ -82,8 +82,6 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         "Written by saddleforge from the symbolic model; do not edit.",
         '"""',
         "",
-        "import math",
-        "",
         f"NAME = {at.name!r}",
         f"SUMMARY = {model.summary!r}",
         f"SOURCE = {model.source!r}",
@@ -121,6 +119,8 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         *[f"        {name}={_kink_literal(at, group, expression)}," for name, group in kinks.items()],
         "    )",
     ]
+    if any("math." in line for line in lines):
+        lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
     return "\n".join(lines) + "\n"
 
 

@@ -426,6 +426,7 @@ def curve(
     ] = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
+    seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
@@ -455,7 +456,7 @@ def curve(
 
     interrupted = False
     try:
-        found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, on_point=keep)
+        found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
     except KeyboardInterrupt:
         interrupted = True
         ordered = sorted(kept, key=lambda s: s.problem.value_of(name))
@@ -553,6 +554,7 @@ def threshold(
     accuracy: Annotated[float, typer.Option("--accuracy", help="Half width asked of the threshold.")] = 1e-3,
     json: JsonOption = False,
     threads: ThreadsOption = None,
+    seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
     """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
@@ -588,10 +590,11 @@ def threshold(
 
     try:
         if kind == "crossing":
-            found = thresholds.crossing(problem, name, between=names, bracket=bracket, accuracy=accuracy)  # type: ignore[arg-type]
+            pair = (names[0], names[1])
+            found = thresholds.crossing(problem, name, between=pair, bracket=bracket, accuracy=accuracy, seed=seed)
         else:
             assert where is not None
-            found = thresholds.where(problem, where, name, on=names[0], bracket=bracket, accuracy=accuracy)
+            found = thresholds.where(problem, where, name, on=names[0], bracket=bracket, accuracy=accuracy, seed=seed)
     except NotConvergedError as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
@@ -641,9 +644,13 @@ def reproduce(
     from ..reproduce import reproduce as run
 
     try:
-        run(out, figure)
+        found = run(out, figure)
     except KeyboardInterrupt:
         sentence = f"interrupted; what is finished is kept in {out}, and the same command continues from there"
         return Outcome("", {"status": "interrupted", "out": str(out)}, Exit.INTERRUPTED, sentence)
-    files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    return Outcome(f"results are in {out}", {"status": "done", "out": str(out), "files": files})
+    if not found.complete:
+        message = (
+            f"not every number was reached to its accuracy, or the generated solver is stale: {found.report} says which"
+        )
+        return Outcome(f"results are in {out}", found.to_json, Exit.NOT_CONVERGED, message)
+    return Outcome(f"results are in {out}; begin with {found.report}", found.to_json)

@@ -1,6 +1,8 @@
 """derive, generate, curve and plot from the outside."""
 
+import importlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,3 +81,28 @@ def test_a_branch_that_is_not_there_is_not_converged(call):
     done = call("curve", "ridge_regression", "--start", "uninformed", "--over", "alpha=1:2:2")
     assert done.status == 3
     assert "uninformed branch was found neither" in done.sentence
+
+
+@pytest.mark.parametrize(("complete", "status"), [(True, 0), (False, 3), (None, 130)])
+def test_reproduce_ends_as_its_results_do(call, monkeypatch, tmp_path, complete, status):
+    def run(out, figures):
+        if complete is None:
+            raise KeyboardInterrupt
+        results = {"figures": figures, "complete": complete}
+        return SimpleNamespace(complete=complete, report=out / "report.html", to_json=lambda: results)
+
+    monkeypatch.setattr(importlib.import_module("saddleforge.reproduce"), "reproduce", run)
+    done = call("reproduce", "--out", tmp_path, "--figure", "overlaps", "--json")
+    assert done.status == status
+    data = json.loads(done.stdout)
+    if complete is None:
+        assert data["status"] == "interrupted"
+        assert f"kept in {tmp_path}" in done.sentence
+    else:
+        assert data == {"figures": ["overlaps"], "complete": complete}
+
+
+def test_an_unknown_figure_is_refused_at_once(call, tmp_path):
+    done = call("reproduce", "--out", tmp_path, "--figure", "nonsense")
+    assert done.status == 2
+    assert "nonsense" in done.sentence and "known are" in done.sentence

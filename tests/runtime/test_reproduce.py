@@ -258,10 +258,12 @@ def test_wrong_requests_are_refused_before_the_work(tmp_path):
 
 
 def test_guesses_run_through_the_thresholds_that_are_known():
-    assert reproduce.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.0)
-    assert reproduce.extrapolated({0.3: 1.25, 0.2: 0.98}, 0.1) == pytest.approx(0.71)
-    assert reproduce.extrapolated({0.1: 1.0, 0.2: 1.1, 0.3: 1.4}, 0.4) == pytest.approx(1.9)
+    assert reproduce.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
+    assert reproduce.extrapolated({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
+    curved = {w: np.exp(w**2 - w) for w in (0.1, 0.2, 0.3)}
+    assert reproduce.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
     assert reproduce.extrapolated({0.3: 0.5}, 0.0) == 0.3
+    assert reproduce.extrapolated({}, 0.2) == 1.0
 
 
 def test_twelve_points_integrate_degree_seven_in_the_plane():

@@ -59,7 +59,8 @@ def test_overlaps_and_conjugates_are_a_fixed_point(ranked):
         state_map = StateMap(solution.problem, solution.rule)
         image = state_map.overlaps(solution.conjugates)
         deviation = np.abs(image.pack() - solution.overlaps.pack()) / solution.overlaps.block_scales
-        assert deviation.max() == pytest.approx(solution.residual, rel=1e-6, abs=1e-12)
+        assert solution.frozen is not None
+        assert deviation[~solution.frozen].max() == pytest.approx(solution.residual, rel=1e-6, abs=1e-12)
 
 
 def test_tokens_are_exchangeable(ranked):
@@ -135,13 +136,13 @@ def test_a_target_without_teacher_is_learned_by_position_alone():
 
 
 def test_without_data_the_student_stays_at_the_origin():
-    """alpha -> 0: q and theta vanish linearly or faster, and V -> rho / lambda, the prior's own."""
-    alpha = 1e-4
-    solution = ridge(alpha)
-    assert solution.overlaps.V.item() == pytest.approx(10.0, rel=10 * alpha)
-    assert solution.overlaps.q.item() == pytest.approx(alpha * 1.25 * (10 / 11) ** 2 * 100 / 100, rel=0.25)
-    assert solution.training_loss == pytest.approx(alpha * 1.25 / 2 / 11, rel=1e-3)
-    assert solution.test_error == pytest.approx(1.25, rel=1e-2)
+    """alpha -> 0: V -> rho / lambda, the prior's own; q = alpha (rho* + Delta) V^2 / (1 + V)^2 to first order."""
+    alpha = 1e-2
+    solution = ridge(alpha, 1e-4)
+    assert solution.overlaps.V.item() == pytest.approx(10.0, rel=alpha)
+    assert solution.overlaps.q.item() == pytest.approx(alpha * 1.25 * (10 / 11) ** 2, rel=alpha)
+    assert solution.overlaps.theta.item() == pytest.approx(alpha * 10 / 11, rel=alpha)
+    assert solution.training_loss == pytest.approx(alpha * 1.25 / 2 / 11, rel=alpha)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +194,7 @@ def test_logistic_loss_sees_the_inputs_through_sigma_w(scale):
     assert other.training_loss == pytest.approx(one.training_loss, rel=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(alpha=st.floats(0.3, 4.0), penalty=st.floats(0.02, 2.0), noise=st.floats(0.0, 2.0))
 def test_ridge_has_possible_overlaps_everywhere(alpha, penalty, noise):
