@@ -149,14 +149,24 @@ def residual_of(image: np.ndarray, u: np.ndarray, sizes: tuple[int, int, int]) -
 
 
 def jacobian(state_map: StateMap, u: np.ndarray, sizes: tuple[int, int, int], step: float = 1e-4) -> np.ndarray:
-    """dG/du by central differences with steps relative to the block sizes."""
+    """dG/du by central differences with steps relative to the block sizes, smaller where the domain is near.
+
+    Raises:
+        DomainError: even steps of 1e-5 of the given ones leave the domain.
+    """
     scales = Overlaps.unpack(u, sizes).block_scales
-    columns = []
-    for i in range(len(u)):
+
+    def column(i: int, size: float) -> np.ndarray:
         shift = np.zeros_like(u)
-        shift[i] = step * scales[i]
-        columns.append((state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * shift[i]))
-    return np.stack(columns, axis=1)
+        shift[i] = size * scales[i]
+        try:
+            return (state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * shift[i])
+        except DomainError:
+            if size < 1e-5 * step:
+                raise
+            return column(i, size / 10)
+
+    return np.stack([column(i, step) for i in range(len(u))], axis=1)
 
 
 def damped(
@@ -259,6 +269,8 @@ def newton(
             move = np.linalg.solve(np.eye(len(u)) - matrix, gap)
         except (DomainError, np.linalg.LinAlgError):
             break
+        if state_map.frozen is not None:
+            move[state_map.frozen] = 0.0
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
         u = u + limit * move

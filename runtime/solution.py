@@ -12,7 +12,7 @@ import numpy as np
 from . import observables
 from .errors import InputError
 from .fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
-from .integration import Averages, ProxSpace, Rule, Sobol, rule_named
+from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, rule_named
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
@@ -21,7 +21,10 @@ from .stability import Stability, assess
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
-PROX_SPACE_BIAS = 10.0  # relative bias of the signed sum per unit of bistable weight (theory.md 11: 1.6e-4 -> 0.14 %)
+# Half widths from two rules are their difference times this: the finer rule has an error of its own.
+DIFFERENCE_SAFETY = 1.5
+# One prox-space grid is off by at most this times the bistable weight (measured: 0.03, the signed sum alone: 10).
+PROX_SPACE_BIAS = 1.0
 _PLANE = (ProxSpace(48, 20), ProxSpace(64, 26), ProxSpace(90, 36), ProxSpace(126, 50), ProxSpace(176, 70))
 _LINE = (ProxSpace(80, 32), ProxSpace(128, 48), ProxSpace(192, 72), ProxSpace(288, 108), ProxSpace(432, 162))
 _SHIFTED_PLANE = (
@@ -30,7 +33,8 @@ _SHIFTED_PLANE = (
     ProxSpace(56, 26, shifts=16),
     ProxSpace(64, 32, shifts=32),
 )
-_SHIFTED_LINE = tuple(ProxSpace(n, n // 2, shifts=16) for n in (64, 128, 256, 512, 1024))
+_SHIFTED_LINE = (ProxSpace(64, 24, shifts=16), ProxSpace(128, 32, shifts=16), ProxSpace(256, 48, shifts=16))
+_PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
 
 
@@ -271,9 +275,11 @@ def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
 
 
 def _newton(problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray, accuracy: float) -> FixedPoint:
+    u = point.u.copy()
+    u[frozen] = 0.0
     return newton(
         StateMap(problem, rule, frozen),
-        point,
+        replace(point, u=u),
         _tolerance(rule, accuracy),
         lambda u: _jacobian(problem, rule, u, point.sizes),
     )
@@ -292,7 +298,14 @@ def _solve_auto(
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES, effort)
     smooth, shifted = (_LINE, _SHIFTED_LINE) if channel.FIELDS == 1 else (_PLANE, _SHIFTED_PLANE)
-    solution = _solve_smooth(problem, name, approach, frozen, accuracy, smooth)
+    solution, share = _solve_smooth(problem, name, approach, frozen, accuracy, smooth)
+    if solution is not None and solution.success:
+        return solution
+    if share == 0.0 and channel.FIELDS == 1:
+        # No jumps, yet a grid in X is too wide for the law of the fields: nodes in omega adapt to it.
+        adapted, _ = _solve_smooth(problem, name, approach, frozen, accuracy, _PRODUCT)
+        if adapted is not None and (adapted.success or solution is None):
+            return adapted
     if solution is not None:
         return solution
     return _climb(problem, name, approach, frozen, accuracy, seed, shifted, effort)
@@ -306,21 +319,26 @@ def _solve_smooth(
     accuracy: float,
     levels: tuple[ProxSpace, ...],
 ) -> Solution | None:
-    """Climb the levels until the next finer rule agrees; None where jumps forbid one grid at this accuracy."""
+    """Climb the levels until the next finer rule agrees.
+
+    Returns the solution, or None where jumps forbid one grid at this accuracy or Newton fails; and the bistable share.
+    """
     point = replace(approach, jacobian=None)
+    share = np.nan
     for level in levels:
         try:
-            if PROX_SPACE_BIAS * level.averages(problem, point.overlaps).bistable > accuracy / 2:
-                return None
+            share = level.averages(problem, point.overlaps).bistable
         except DomainError:
-            return None
+            return None, share
+        if PROX_SPACE_BIAS * share > accuracy / 2:
+            return None, share
         point = _newton(problem, level, point, frozen, accuracy)
         if not point.status.success:
-            return None
+            return None, share
         error = _finer_error(problem, point, level, frozen)
         if error is not None and error < accuracy / 2:
             break
-    return _finish(problem, name, point, level, accuracy, frozen)
+    return _finish(problem, name, point, level, accuracy, frozen), share
 
 
 def _finer_error(problem: Problem, point: FixedPoint, rule: Rule, frozen: np.ndarray | None) -> float | None:
@@ -332,9 +350,9 @@ def _finer_shift(problem: Problem, point: FixedPoint, rule: Rule, frozen: np.nda
     """How far the next finer rule would move the solution: (I - J)^{-1} (G_finer(u) - u)."""
     try:
         image = StateMap(problem, rule.finer(), frozen)(point.u, point.sizes)
+        matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     except DomainError:
         return None
-    matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     return np.linalg.solve(np.eye(len(point.u)) - matrix, image - point.u)
 
 
@@ -374,9 +392,9 @@ def _replicate_shifts(
     state_map = StateMap(problem, rule, frozen)
     try:
         images, averages = state_map.replicates(point.u, point.sizes)
+        matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     except DomainError:
         return None
-    matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     return np.linalg.solve(np.eye(len(point.u)) - matrix, (images - point.u).T).T, averages
 
 
@@ -397,7 +415,8 @@ def _finish(
     try:
         if is_replicated(rule):
             found = _replicate_shifts(problem, point, rule, frozen)
-            assert found is not None
+            if found is None:
+                raise DomainError("a replicate's map leaves the domain")
             shifts, averages = found
             errors = _two_standard_errors(shifts)
             loss_error = problem.alpha * float(_two_standard_errors(averages.moreau[:, None])[0])
@@ -407,14 +426,16 @@ def _finish(
         else:
             averages = state_map.averages(overlaps)
             shift = _finer_shift(problem, point, rule, frozen)
-            assert shift is not None
+            if shift is None:
+                raise DomainError("the finer rule's map leaves the domain")
             finer = rule.finer().averages(problem, overlaps)
             bias = PROX_SPACE_BIAS * averages.bistable if isinstance(rule, ProxSpace) else 0.0
-            errors = np.abs(shift) + bias * overlaps.block_scales
-            loss_error = problem.alpha * abs(float(finer.moreau.mean() - averages.moreau.mean()))
+            errors = DIFFERENCE_SAFETY * np.abs(shift) + bias * overlaps.block_scales
+            loss_error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau.mean() - averages.moreau.mean()))
             loss_error += bias * abs(problem.alpha * float(averages.moreau.mean()))
             test, test_own = observables.test_error(problem, overlaps)
-            test_error_error = abs(_test_or_nan(problem, point.u + shift, sizes) - test) + test_own + bias * abs(test)
+            moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
+            test_error_error = DIFFERENCE_SAFETY * moved + test_own + bias * abs(test)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.overlaps(hats).pack()
         if frozen is not None:
