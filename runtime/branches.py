@@ -26,7 +26,7 @@ class Branch:
     Args:
         name: start used first, and the branch to stay on: the one of this name, or for a start with a name of its own
             the one that it first reaches.
-        accuracy, seed: as for `solve`.
+        accuracy, seed, effort: as for `solve`; a soft branch may miss the accuracy within the effort and still be used.
     """
 
     problem: Problem
@@ -34,6 +34,7 @@ class Branch:
     name: str
     accuracy: float = 1e-3
     seed: int = 0
+    effort: int = 1
     known: dict[float, Solution] = field(default_factory=dict)
     failed: dict[float, Solution] = field(default_factory=dict)
     reached: str | None = None
@@ -59,7 +60,7 @@ class Branch:
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
-            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=2 if accuracy is None else 100)
+            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=self.effort if accuracy is None else 100)
             if solution.losses is not None and solution.branch == (self.reached or solution.branch):
                 self.reached = solution.branch
                 self.known[value] = solution
@@ -165,7 +166,7 @@ def curve(
         raise InputError(
             f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
         )
-    branch = Branch(problem, over, start, accuracy, seed)
+    branch = Branch(problem, over, start, accuracy, seed, effort=2)
     ends: list[tuple[float, float] | None] = [None, None]
     with bar(f"{start} branch", len(grid)) as task:
         order, anchor = _order(branch, grid)

@@ -371,26 +371,64 @@ def located(
 
     Args:
         kind: alpha_c, equal training loss; alpha_l, test error of the semantic branch equal to the baseline.
-        step: first bracket [guess - step / 2, guess + step / 2], then wider ones.
+        step: between the values of alpha tried until the sign changes.
         seeds: overlaps near the guess to start each branch from.
     """
     names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
     followers = {name: Branch(at, "alpha", name, CURVE_ACCURACY) for name in names}
-    sentence = ""
-    for widening in (1.0, 4.0):
-        # The search walks down from the upper end in quarters of the interval.
-        high = guess + widening * step / 2
-        low = max(0.1, high - 4 * widening * step)
-        for name, follower in followers.items():
-            if high not in follower.known:
-                _seed(follower, high, seeds.get(name))
-        try:
-            found = _locate(kind, at, followers, (low, high), accuracy)
-        except NotConvergedError as error:
-            sentence = str(error)
-            continue
-        return _threshold_result(found)
-    return _absent_result(kind, followers, sentence)
+    for name, follower in followers.items():
+        _seed(follower, guess + step / 2, seeds.get(name))
+    bracket = _bracketed(kind, followers, guess + step / 2, step)
+    if isinstance(bracket, str):
+        return _absent_result(kind, followers, bracket)
+    try:
+        return _threshold_result(_locate(kind, at, followers, bracket, accuracy))
+    except NotConvergedError as error:
+        return {**_absent_result(kind, followers, str(error)), "status": "not_converged"}
+
+
+def _bracketed(
+    kind: str, followers: Mapping[str, Branch], first: float, step: float, lowest: float = 0.1, highest: float = 4.0
+) -> tuple[float, float] | str:
+    """An interval with a sign change, to be searched from its upper end; or a sentence saying why there is none.
+
+    Above a threshold the compared difference is negative. Solutions at small alpha are costly and may not exist: the
+    walk goes down only from where the difference is negative, and stops soon after a branch has ended.
+    """
+
+    def difference(alpha: float) -> float | None:
+        found = [follower.at(alpha) for follower in followers.values()]
+        solutions = [solution for solution in found if solution is not None]
+        return _compared(kind, solutions)["difference"] if len(solutions) == len(found) else None
+
+    above, value = first, difference(first)
+    below: tuple[float, float] | None = None
+    while value is None or value > 0:
+        if value is not None:
+            below = (above, value)
+        above, step = above + step, 1.5 * step
+        if above > highest:
+            return f"no value of alpha up to {highest:g} was found above which the difference is negative"
+        value = difference(above)
+    missing: float | None = None
+    while below is None:
+        alpha = above - step if missing is None else (above + missing) / 2
+        if alpha < lowest or (missing is not None and above - missing < 0.01):
+            end = "" if missing is None else f"; at {missing:.4g} the branches were not found together"
+            return f"the difference stays negative down to alpha = {above:.4g}{end}"
+        lower = difference(alpha)
+        if lower is None:
+            missing = alpha
+        elif lower > 0:
+            below = (alpha, lower)
+        else:
+            above, value = alpha, lower
+            if missing is None:
+                step *= 1.5
+    # The search walks down in quarters: its first step is to end a little below the root of the chord.
+    root = above - value * (above - below[0]) / (value - below[1])
+    second = max(below[0], root - 0.15 * (above - below[0]))
+    return above - 4 * (above - second), above
 
 
 def _seed(follower: Branch, alpha: float, overlaps: Overlaps | None) -> None:

@@ -282,6 +282,7 @@ def _newton(problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray,
         replace(point, u=u),
         _tolerance(rule, accuracy),
         lambda u: _jacobian(problem, rule, u, point.sizes),
+        max_iterations=8 if is_replicated(rule) else 12,
     )
 
 

@@ -37,7 +37,7 @@ def made_absence():
             "lowest_alpha_found": {"semantic": 0.65, "positional": 0.1},
             "highest_alpha_not_found": {"semantic": 0.6, "positional": None},
         },
-        "sentence": "crossing: no sign change for alpha in [0.1, 0.9]",
+        "sentence": "the difference stays negative down to alpha = 0.65",
     }
 
 
@@ -93,7 +93,7 @@ def test_the_report_sets_each_number_beside_the_published_one(results):
 def test_a_missing_crossing_is_reported_in_words_with_its_evidence(results):
     text = report.markdown(results, {})
     assert "| 0 | none found | - | - | see below | - |" in text
-    assert "No alpha_c at omega = 0: crossing: no sign change" in text
+    assert "No alpha_c at omega = 0: the difference stays negative" in text
     assert "The semantic branch was found down to alpha = 0.65; it was not found at 0.6." in text
     assert f"| 0.7 | {with_error(-4e-5, 1e-6)} |" in text
     assert report.is_complete(results)
@@ -264,6 +264,44 @@ def test_guesses_run_through_the_thresholds_that_are_known():
     assert reproduce.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
     assert reproduce.extrapolated({0.3: 0.5}, 0.0) == 0.3
     assert reproduce.extrapolated({}, 0.2) == 1.0
+
+
+class MadeBranch:
+    """A branch whose difference to the other one is a formula, and that exists above some alpha."""
+
+    def __init__(self, difference, exists_above=0.0):
+        self.difference, self.exists_above, self.asked = difference, exists_above, []
+
+    def at(self, alpha):
+        self.asked.append(alpha)
+        return self.difference(alpha) if alpha > self.exists_above else None
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    monkeypatch.setattr(reproduce, "_compared", lambda kind, solutions: {"difference": solutions[0]})
+
+
+@pytest.mark.parametrize("first", [0.7, 1.0, 1.4])
+def test_a_sign_change_is_bracketed_from_either_side(compared, first):
+    branch = MadeBranch(lambda alpha: 1.0 - alpha**2)
+    low, high = reproduce._bracketed("alpha_l", {"semantic": branch}, first, 0.08)
+    second = high - (high - low) / 4
+    assert second <= 1.0 <= high
+    assert high - second < 0.3
+    assert len(branch.asked) <= 6
+
+
+def test_a_branch_that_ends_before_the_sign_changes_has_no_threshold(compared):
+    branch = MadeBranch(lambda alpha: 0.5 - alpha, exists_above=0.6)
+    sentence = reproduce._bracketed("alpha_l", {"semantic": branch}, 0.9, 0.08)
+    assert re.fullmatch(r"the difference stays negative down to alpha = 0\.6\d*; at 0\.5\d* the .*", sentence)
+    assert len(branch.asked) < 12
+
+
+def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
+    sentence = reproduce._bracketed("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
+    assert "no value of alpha up to 4" in sentence
 
 
 def test_twelve_points_integrate_degree_seven_in_the_plane():
