@@ -26,7 +26,7 @@ class Branch:
     Args:
         name: start used first, and the branch to stay on: the one of this name, or for a start with a name of its own
             the one that it first reaches.
-        accuracy, seed, effort: as for `solve`; a soft branch may miss the accuracy within the effort and still be used.
+        accuracy, seed, effort: as for `solve`; a soft branch that misses the accuracy is used with the error it has.
     """
 
     problem: Problem
@@ -60,7 +60,8 @@ class Branch:
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
-            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=self.effort if accuracy is None else 100)
+            effort = self.effort if accuracy is None else 100
+            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
             if solution.losses is not None and solution.branch == (self.reached or solution.branch):
                 self.reached = solution.branch
                 self.known[value] = solution

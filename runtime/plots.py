@@ -30,7 +30,7 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#C
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
 _OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 _SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.size": 10,
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -156,7 +156,7 @@ def plot_test_error(
                 "o",
                 f"{branch} branch",
             )
-        _draw_baseline(axes, next(iter(datasets.values())))
+        _draw_baseline(axes, max(datasets.values(), key=lambda d: np.ptp(_values(d)) if len(_values(d)) else 0.0))
         axes.set_ylim(bottom=0)
         axes.set_ylabel("test error per token")
         _draw_strips(axes, datasets)
@@ -250,14 +250,14 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
 
 
 def stable_points(dataset: xarray.Dataset) -> np.ndarray:
-    """Where nothing but jumps speaks against the solution: eigenvalues and replicon below 1.
+    """Where nothing but jumps speaks against the solution: eigenvalues and, within its error, replicon below 1.
 
     Points that were not judged count as unstable, unless the table holds no judgement at all.
     """
     replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
     if not np.isfinite(replicon).any():
         return np.ones(replicon.shape, bool)
-    return (replicon < 1) & (eigenvalue < 1)
+    return (replicon - np.nan_to_num(dataset["replicon_error"].values) < 1) & (eigenvalue < 1)
 
 
 def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:

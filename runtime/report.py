@@ -253,17 +253,18 @@ def _coarse(results: Mapping[str, Any]) -> list[Block]:
         Table(("rule", "alpha_c", "deviation from ours"), rows),
     ]
     if found and ours is not None:
-        widest = max(abs(v / ours - 1) for v in found)
-        published = max(abs(v / ours - 1) for v in (PUBLISHED["alpha_c"][omega], PUBLISHED_TABLES_CROSS))
-        verdict = "A coarse rule is enough to explain" if widest >= published else "A coarse rule does not explain"
+        coarse = [100 * (v / ours - 1) for v in found]
+        published = [100 * (v / ours - 1) for v in (PUBLISHED["alpha_c"][omega], PUBLISHED_TABLES_CROSS)]
+        widest, largest = max(map(abs, coarse)), max(map(abs, published))
         text = (
-            f"{verdict} deviations of the published size at omega = {omega}: rules of this kind are off by up to "
-            f"{100 * widest:.1f} %, the published values by up to {100 * published:.1f} %."
+            f"{'A coarse rule is enough to explain' if widest >= largest else 'A coarse rule does not explain'} "
+            f"deviations of the published size at omega = {omega}: these rules are off by {min(coarse):+.1f} to "
+            f"{max(coarse):+.1f} %, the published values by {min(published):+.1f} to {max(published):+.1f} %."
         )
         text += _single_start(results["coarse"]["crossings"])
         text += (
-            " The exact published digits depend on details of its rule that are not tested here, such as the order in "
-            "which the fields are sampled."
+            " What is shown is the size of such errors, not the published digits: these, and their sign, depend on "
+            "details of the rule that are not reproduced here, such as the order in which the fields are sampled."
         )
         blocks.append(Paragraph(text))
     return blocks

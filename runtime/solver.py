@@ -211,7 +211,9 @@ def read_model_file(path: Path) -> Any:
         spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
-    except (Exception, SystemExit) as error:
+    except SystemExit as error:
+        raise InputError(f"model file {path} ended the program (exit {error.code})") from error
+    except Exception as error:
         raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
     models = [value for value in vars(module).values() if isinstance(value, Model)]
     if len(models) != 1:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,14 +106,14 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
         "baseline_error",
         "residual",
     ):
-        scalars(name, lambda s, name=name: getattr(s, name))
+        scalars(name, attrgetter(name))
     words("status", lambda s: s.status.value)
     words("branch", lambda s: s.branch)
     scalars("bistable_share", lambda s: s.averages.bistable if s.averages is not None else np.nan)
     judged = {id(s): s.stability if stability else None for s in curve.solutions}
     for name, pick in _STABILITY.items():
-        scalars(name, lambda s, pick=pick: _or_nan(judged[id(s)], pick))
-    words("verdict", lambda s: judged[id(s)].verdict if judged[id(s)] is not None else "")
+        scalars(name, partial(_stability_scalar, judged, pick))
+    words("verdict", lambda s: getattr(judged[id(s)], "verdict", ""))
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
     for name, text in _LONG_NAMES.items():
         dataset[name].attrs["long_name"] = text
@@ -130,7 +132,10 @@ def _block_shape(problem: Problem | None, name: str) -> tuple[int, ...]:
     return (problem.tokens, problem.clusters, *behind)
 
 
-def _or_nan(stability: Stability | None, pick: Callable[[Stability], float]) -> float:
+def _stability_scalar(
+    judged: Mapping[int, Stability | None], pick: Callable[[Stability], float], solution: Solution
+) -> float:
+    stability = judged[id(solution)]
     return np.nan if stability is None else pick(stability)
 
 

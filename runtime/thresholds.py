@@ -208,7 +208,7 @@ def _locate(
             raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
         best, slope = _refine(left, right, accuracy, evaluate, task.advance)
     integration = best.error / abs(slope)
-    remaining = abs(best.difference) / abs(slope)
+    remaining = 2 * abs(best.difference) / abs(slope)  # twice: the slope is itself an estimate
     error = integration + remaining
     return Threshold(
         kind=kind,

@@ -1,6 +1,7 @@
 """Shared by the rooms of tests: solutions of the paper's case, solved once a session."""
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -30,5 +31,6 @@ def handwritten() -> ModuleType:
     spec = importlib.util.spec_from_file_location("saddleforge_tests_handwritten", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where Numba looks when it reads its cache
     spec.loader.exec_module(module)
     return module

@@ -19,7 +19,7 @@ class Map:
     """A constructed map u -> G(u) in the place of a StateMap."""
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.function, self.evaluations = function, 0
+        self.function, self.evaluations, self.frozen = function, 0, None
 
     def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
         assert sizes == SIZES

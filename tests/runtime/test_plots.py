@@ -34,6 +34,7 @@ def made_dataset(branch="semantic", count=6, jumps_below=1.2, unstable_below=0.0
     variables["baseline_error"] = ("alpha", np.full(count, 0.002))
     variables["bistable_share"] = ("alpha", np.where(alpha < jumps_below, 0.01, 0.0))
     variables["replicon"] = ("alpha", np.full(count, 0.3))
+    variables["replicon_error"] = ("alpha", np.full(count, 0.01))
     variables["longitudinal_eigenvalue"] = ("alpha", np.where(alpha < unstable_below, 1.2, 0.4))
     dataset = xarray.Dataset(variables, coords={"alpha": alpha})
     dataset.attrs = {
