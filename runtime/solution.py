@@ -98,7 +98,7 @@ class Solution:
     @cached_property
     def stability(self) -> Stability | None:
         """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
-        if not self.success or self.averages is None:
+        if self.averages is None:
             return None
         rule = _capped(self.rule, self.averages.bistable)
         matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes, scramblings=16)
@@ -486,7 +486,8 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     problem, overlaps = solution.problem, solution.overlaps
     if isinstance(solution.rule, ProxSpace):
         plane = problem.solver.channel.FIELDS > 1
-        if is_replicated(solution.rule):
+        bias = PROX_SPACE_BIAS * solution.averages.bistable * abs(solution.training_loss) if solution.averages else 0.0
+        if is_replicated(solution.rule) or bias > tolerance / 2:
             levels: tuple[Rule, ...] = _SHIFTED_PLANE if plane else _SHIFTED_LINE
         else:
             levels = _PLANE if plane else _LINE
@@ -496,7 +497,8 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     relative = float(np.max(solution.errors / overlaps.block_scales))
     for level in levels:
         rule = replace(level, seed=getattr(solution.rule, "seed", 0))  # type: ignore[type-var]
-        if getattr(rule, "points", 0) <= getattr(solution.rule, "points", 0) and not isinstance(rule, Sobol):
+        same_kind = is_replicated(rule) == is_replicated(solution.rule)
+        if same_kind and isinstance(rule, ProxSpace) and rule.points <= getattr(solution.rule, "points", 0):
             continue
         if isinstance(rule, Sobol) and isinstance(solution.rule, Sobol) and rule.log2 <= solution.rule.log2:
             continue

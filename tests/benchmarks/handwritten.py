@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numba import njit, prange
 
-FLAGS = {"cache": True, "error_model": "numpy"}
+FLAGS = {"error_model": "numpy"}  # not cached: Numba cannot reload a parallel loop of a module loaded by path
 
 
 @njit(**FLAGS)
