@@ -123,12 +123,12 @@ class Solution:
 def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
     """Name a state by which of theta (semantic) and m (positional) stand out.
 
-    Non-zero means above 1e-3 of the scale of the fields, and above a third of the error where that is known.
+    Non-zero means above 1e-3 of the scale of the fields, and above the error where that is known.
     """
     q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
-    theta_floor = max(1e-3 * q**2, 0.3 * float(np.max(widths.theta)) if widths else 0.0)
-    m_floor = max(1e-3 * q, 0.3 * float(np.max(widths.m)) if widths else 0.0)
+    theta_floor = max(1e-3 * q**2, float(np.max(widths.theta)) if widths else 0.0)
+    m_floor = max(1e-3 * q, float(np.max(widths.m)) if widths else 0.0)
     semantic = np.abs(overlaps.theta).max() > theta_floor
     positional = np.abs(overlaps.m).max() > m_floor
     return {(True, False): "semantic", (False, True): "positional", (True, True): "mixed"}.get(
