@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import InputError
+from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
 from .solution import BRANCH_NAMES, Solution, solve
@@ -46,7 +47,7 @@ class Branch:
     def at(self, value: float, accuracy: float | None = None) -> Solution | None:
         """The solution of this branch at a value, or None where it was not found (see `failed`).
 
-        Tries the nearest known solution, then the branch's named start.
+        Tries the solution extrapolated from the nearest known ones, then the branch's named start.
         """
         wanted = accuracy or self.accuracy
         value = float(value)
@@ -55,8 +56,7 @@ class Branch:
             if accuracy is None or _relative_error(found) <= accuracy:
                 return found
         problem = self.problem.with_(**{self.parameter: value})
-        starts: list[Any] = sorted(self.known, key=lambda v: abs(v - value))[:1]
-        candidates: list[Any] = [self.known[v] for v in starts]
+        candidates: list[Any] = [self._predicted(value)] if self.known else []
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
@@ -68,6 +68,20 @@ class Branch:
                 return solution
             self.failed[value] = solution
         return None
+
+    def _predicted(self, value: float) -> Solution:
+        """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""
+        nearest, *others = sorted(self.known, key=lambda v: abs(v - value))[:2]
+        one = self.known[nearest]
+        if not others:
+            return one
+        step = (value - nearest) / (nearest - others[0])
+        u, other = one.overlaps.pack(), self.known[others[0]].overlaps.pack()
+        moved = u + step * (u - other)
+        # Far from the known ones a line says little; and an overlap that vanishes at the branch's end keeps its sign.
+        if abs(step) > 4 or np.any(moved * u < 0):
+            return one
+        return replace(one, overlaps=Overlaps.unpack(moved, one.overlaps.sizes))
 
 
 def _relative_error(solution: Solution) -> float:

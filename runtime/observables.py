@@ -59,7 +59,7 @@ def _metric_nodes(problem: Problem, fields: Fields, budget: float) -> tuple[np.n
         )
         return nodes, np.full(len(nodes), 1 / len(nodes))
     points = max(6, min(64, round(budget ** (1 / dimension))))
-    outer = [axis.moved(0.0) for axis in teacher_axes(problem, fields, points, "metric")]
+    outer = teacher_axes(problem, fields, points, "metric")
     student_kinks = {(row, column): value for kind, row, column, value in kinks if kind == "x"}
     if not student_kinks:
         inner = [gauss_hermite(points)] * inner_count

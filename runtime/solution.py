@@ -17,23 +17,17 @@ from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
 from .progress import bar, say
-from .stability import Stability, assess
+from .stability import NEGLIGIBLE_JUMPS, Stability, assess
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
 # Half widths from two rules are their difference times this: the finer rule has an error of its own.
 DIFFERENCE_SAFETY = 1.5
-# One prox-space grid is off by at most this times the bistable weight (measured: 0.03, the signed sum alone: 10).
-PROX_SPACE_BIAS = 1.0
-_PLANE = (ProxSpace(48, 20), ProxSpace(64, 26), ProxSpace(90, 36), ProxSpace(126, 50), ProxSpace(176, 70))
-_LINE = (ProxSpace(80, 32), ProxSpace(128, 48), ProxSpace(192, 72), ProxSpace(288, 108), ProxSpace(432, 162))
-_SHIFTED_PLANE = (
-    ProxSpace(40, 18, shifts=4),
-    ProxSpace(48, 22, shifts=8),
-    ProxSpace(56, 26, shifts=16),
-    ProxSpace(64, 32, shifts=32),
-)
-_SHIFTED_LINE = (ProxSpace(64, 24, shifts=16), ProxSpace(128, 32, shifts=16), ProxSpace(256, 48, shifts=16))
+# Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
+# grid, scaled down by this, guards against a chance agreement with the finer one.
+COARSER_SHARE = 0.35
+_PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
+_LINE = (ProxSpace(96, 48), ProxSpace(144, 72), ProxSpace(216, 108), ProxSpace(324, 162), ProxSpace(486, 243))
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
 
@@ -100,8 +94,8 @@ class Solution:
         """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
         if self.averages is None:
             return None
-        rule = _capped(self.rule, self.averages.bistable)
-        matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes, scramblings=16)
+        rule = _rule_for_slopes(self.rule, self.averages.bistable)
+        matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes)
         return assess(self.problem, self.overlaps, rule, matrix, self.averages.bistable)
 
     def table(self) -> str:
@@ -172,27 +166,29 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
 
 
 def is_replicated(rule: Rule) -> bool:
-    """Whether a rule comes in replicates whose spread is its error: sampled rules and shifted grids."""
-    return isinstance(rule, Sobol) or (isinstance(rule, ProxSpace) and rule.shifts > 1)
+    """Whether a rule comes in replicates whose spread is its error."""
+    return isinstance(rule, Sobol)
 
 
-def _capped(rule: Rule, bistable: float) -> Rule:
-    """The rule with its size limited, for quantities that need few digits (replicon, jump weight)."""
+def _rule_for_slopes(rule: Rule, bistable: float) -> Rule:
+    """A rule for the averages of the field's slope (replicon, jump weight), which need few digits.
+
+    Next to a fold the slope has a heavy tail that a grid in X resolves badly: sampled where there are folds.
+    """
     if isinstance(rule, Sobol):
         return replace(rule, log2=min(rule.log2, 12))
-    if isinstance(rule, ProxSpace) and rule.shifts > 1:
-        # Near a fold the field's slope has a heavy tail that a grid in X resolves badly; where jumps are rare it wins.
-        return ProxSpace(48, 22, shifts=8, seed=rule.seed) if bistable < 2e-3 else Sobol(12, seed=rule.seed)
+    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
+        return Sobol(12)
     return rule
 
 
-def _jacobian(
-    problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int, int], scramblings: int = 4
-) -> np.ndarray:
-    """dG/du by differences: narrow steps for smooth rules; for rules whose map jumps where a node's minimum swaps,
-    wide steps over a sampled set of `scramblings` parts, so that many nodes swap within a step."""
+def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    """dG/du by differences: narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum
+    swaps, wide steps over a small set, so that many nodes swap within a step."""
     if is_replicated(rule):
-        return jacobian(StateMap(problem, Sobol(10, scramblings, getattr(rule, "seed", 0))), u, sizes, 1e-2)
+        return jacobian(StateMap(problem, Sobol(10, 4, getattr(rule, "seed", 0))), u, sizes, 1e-2)
+    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1 and rule.points > _PLANE[1].points:
+        rule = _PLANE[1]
     return jacobian(StateMap(problem, rule), u, sizes, 1e-4)
 
 
@@ -209,7 +205,8 @@ def solve(
     """Solve the saddle point from a start.
 
     Args:
-        start: a named start of the model, overlaps, or an earlier solution (then without the damped approach).
+        start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
+            approach).
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, gauss-hermite, sobol or prox-space; points as for `rule_named`.
         seed: of the scramblings.
@@ -226,16 +223,27 @@ def solve(
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     _announce_compilation(problem)
     rule = None if integrator == "auto" else rule_named(integrator, points, seed)
+
+    def finish(point: FixedPoint, frozen: np.ndarray) -> Solution:
+        if rule is None:
+            return _solve_auto(problem, name, point, frozen, accuracy, seed, effort)
+        if isinstance(rule, Sobol) and points is None:
+            return _climb(problem, name, point, frozen, accuracy, seed, effort)
+        return _finish(problem, name, _newton(problem, rule, point, frozen, accuracy), rule, accuracy, frozen)
+
+    if isinstance(start, Solution):
+        if start.overlaps.sizes != (problem.contexts, problem.student_rank, problem.teacher_rank):
+            raise InputError("the solution to start from belongs to another structure")
+        if start.frozen is not None:
+            u, sizes = start.overlaps.pack(), start.overlaps.sizes
+            near = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, start.jacobian)
+            found = finish(near, start.frozen)
+            if found.losses is not None:
+                return found
     approach = _approach(problem, start, seed)
     if not approach.status.success and not approach.residual < 0.05:
         return _failed(problem, name, approach, COARSE)
-    frozen = _symmetric_zeros(approach)
-    if rule is None:
-        return _solve_auto(problem, name, approach, frozen, accuracy, seed, effort)
-    if isinstance(rule, Sobol) and points is None:
-        return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES, effort)
-    point = _newton(problem, rule, approach, frozen, accuracy)
-    return _finish(problem, name, point, rule, accuracy, frozen)
+    return finish(approach, _symmetric_zeros(approach))
 
 
 _announced: set[str] = set()
@@ -254,8 +262,6 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
     """From the start to the neighbourhood of a solution, by damped iteration with a coarse global rule."""
     if isinstance(start, Solution):
         overlaps = start.overlaps
-        if overlaps.sizes != (problem.contexts, problem.student_rank, problem.teacher_rank):
-            raise InputError("the solution to start from belongs to another structure")
     else:
         overlaps = start_overlaps(problem, start) if isinstance(start, str) else start
     point = damped(StateMap(problem, replace(COARSE, seed=seed)), overlaps, 2e-3)
@@ -282,7 +288,6 @@ def _newton(problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray,
         replace(point, u=u),
         _tolerance(rule, accuracy),
         lambda u: _jacobian(problem, rule, u, point.sizes),
-        max_iterations=8 if is_replicated(rule) else 12,
     )
 
 
@@ -294,67 +299,54 @@ def _tolerance(rule: Rule, accuracy: float) -> float:
 def _solve_auto(
     problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, seed: int, effort: int
 ) -> Solution:
-    """Prox-space for few fields (shifted grids where the proximal map jumps), else Sobol with the global map."""
+    """Prox-space for few fields, else Sobol with the global proximal map."""
     channel = problem.solver.channel
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
-        return _climb(problem, name, approach, frozen, accuracy, seed, _SAMPLES, effort)
-    smooth, shifted = (_LINE, _SHIFTED_LINE) if channel.FIELDS == 1 else (_PLANE, _SHIFTED_PLANE)
-    solution, share = _solve_smooth(problem, name, approach, frozen, accuracy, smooth)
-    if solution is not None and solution.success:
+        return _climb(problem, name, approach, frozen, accuracy, seed, effort)
+    levels = _LINE if channel.FIELDS == 1 else _PLANE
+    solution = _refine(problem, name, approach, frozen, accuracy, levels[:effort])
+    if solution.success:
         return solution
-    if share == 0.0 and channel.FIELDS == 1:
+    if channel.FIELDS == 1 and (solution.averages is None or solution.averages.bistable == 0.0):
         # No jumps, yet a grid in X is too wide for the law of the fields: nodes in omega adapt to it.
-        adapted, _ = _solve_smooth(problem, name, approach, frozen, accuracy, _PRODUCT)
-        if adapted is not None and (adapted.success or solution is None):
+        adapted = _refine(problem, name, approach, frozen, accuracy, _PRODUCT[:effort])
+        if adapted.success or solution.losses is None:
             return adapted
-    if solution is not None:
-        return solution
-    return _climb(problem, name, approach, frozen, accuracy, seed, shifted, effort)
+    return solution
 
 
-def _solve_smooth(
-    problem: Problem,
-    name: str,
-    approach: FixedPoint,
-    frozen: np.ndarray,
-    accuracy: float,
-    levels: tuple[ProxSpace, ...],
-) -> Solution | None:
-    """Climb the levels until the next finer rule agrees.
-
-    Returns the solution, or None where jumps forbid one grid at this accuracy or Newton fails; and the bistable share.
-    """
-    point = replace(approach, jacobian=None)
-    share = np.nan
-    for level in levels:
-        try:
-            share = level.averages(problem, point.overlaps).bistable
-        except DomainError:
-            return None, share
-        if PROX_SPACE_BIAS * share > accuracy / 2:
-            return None, share
+def _refine(
+    problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, levels: tuple[Rule, ...]
+) -> Solution:
+    """Climb deterministic rules, each started from the last, until the next finer one agrees."""
+    point = approach
+    for position, level in enumerate(levels):
         point = _newton(problem, level, point, frozen, accuracy)
+        if not point.status.success and position == 0:
+            # The damped iteration had a coarser rule: a soft branch may be far from there.
+            nearer = damped(StateMap(problem, level, frozen), point.overlaps, 1e-4, max_iterations=60)
+            point = _newton(problem, level, replace(nearer, jacobian=None), frozen, accuracy)
         if not point.status.success:
-            return None, share
-        error = _finer_error(problem, point, level, frozen)
-        if error is not None and error < accuracy / 2:
+            return _failed(problem, name, point, level)
+        finer = _shift(problem, point, level.finer(), frozen)
+        if finer is None or position + 1 == len(levels):
             break
-    return _finish(problem, name, point, level, accuracy, frozen), share
+        if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / point.overlaps.block_scales) < accuracy:
+            break
+        point = replace(point, u=point.u + finer[0])
+    return _finish(problem, name, point, level, accuracy, frozen, finer)
 
 
-def _finer_error(problem: Problem, point: FixedPoint, rule: Rule, frozen: np.ndarray | None) -> float | None:
-    shift = _finer_shift(problem, point, rule, frozen)
-    return None if shift is None else float(np.max(np.abs(shift) / point.overlaps.block_scales))
-
-
-def _finer_shift(problem: Problem, point: FixedPoint, rule: Rule, frozen: np.ndarray | None) -> np.ndarray | None:
-    """How far the next finer rule would move the solution: (I - J)^{-1} (G_finer(u) - u)."""
+def _shift(
+    problem: Problem, point: FixedPoint, rule: Rule, frozen: np.ndarray | None
+) -> tuple[np.ndarray, Averages] | None:
+    """How far another rule would move the solution, (I - J)^{-1} (G(u) - u), and its averages."""
     try:
-        image = StateMap(problem, rule.finer(), frozen)(point.u, point.sizes)
+        images, averages = StateMap(problem, rule, frozen).replicates(point.u, point.sizes)
         matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     except DomainError:
         return None
-    return np.linalg.solve(np.eye(len(point.u)) - matrix, image - point.u)
+    return np.linalg.solve(np.eye(len(point.u)) - matrix, images.mean(axis=0) - point.u), averages
 
 
 def _climb(
@@ -364,14 +356,13 @@ def _climb(
     frozen: np.ndarray,
     accuracy: float,
     seed: int,
-    levels: tuple[Rule, ...],
     effort: int,
 ) -> Solution:
-    """Climb replicated rules, each started from the last, until the spread of the replicates meets the accuracy."""
+    """Climb Sobol sets, each started from the last, until the spread of the replicates meets the accuracy."""
     point = approach
     position = 0
     while True:
-        rule = replace(levels[position], seed=seed)  # type: ignore[type-var]
+        rule = replace(_SAMPLES[position], seed=seed)
         point = _newton(problem, rule, point, frozen, accuracy)
         if not point.status.success:
             return _failed(problem, name, point, rule)
@@ -379,11 +370,10 @@ def _climb(
         if found is None:
             return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(_two_standard_errors(found[0]) / point.overlaps.block_scales))
-        if error <= accuracy or position + 1 >= min(len(levels), effort):
+        if error <= accuracy or position + 1 >= min(len(_SAMPLES), effort):
             return _finish(problem, name, point, rule, accuracy, frozen)
-        # Sobol sets gain about 2^-0.85 a level, shifted grids about 2^-1.2.
-        gain = 0.85 if isinstance(rule, Sobol) else 1.2
-        position = min(len(levels), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1
+        gain = 0.85  # error in powers of two per level
+        position = min(len(_SAMPLES), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1
 
 
 def _replicate_shifts(
@@ -404,13 +394,23 @@ def _two_standard_errors(samples: np.ndarray) -> np.ndarray:
 
 
 def _finish(
-    problem: Problem, name: str, point: FixedPoint, rule: Rule, accuracy: float, frozen: np.ndarray | None
+    problem: Problem,
+    name: str,
+    point: FixedPoint,
+    rule: Rule,
+    accuracy: float,
+    frozen: np.ndarray | None,
+    finer: tuple[np.ndarray, Averages] | None = None,
 ) -> Solution:
-    """Observables and errors at a converged point; the residual is recomputed here."""
+    """Observables and errors at a converged point; the residual is recomputed here.
+
+    Args:
+        finer: shift and averages of the next finer rule at this point, where they are known already.
+    """
     if not point.status.success:
         return _failed(problem, name, point, rule)
     if not point.overlaps.free_sign_is_positive and sign_is_free(problem):
-        point = replace(point, u=point.overlaps.flipped().pack(), jacobian=None)
+        point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     state_map = StateMap(problem, rule, frozen)
     sizes, overlaps = point.sizes, point.overlaps
     try:
@@ -426,17 +426,15 @@ def _finish(
             test_error_error = float(_two_standard_errors(np.array(tests)[:, None])[0]) + test_own
         else:
             averages = state_map.averages(overlaps)
-            shift = _finer_shift(problem, point, rule, frozen)
-            if shift is None:
-                raise DomainError("the finer rule's map leaves the domain")
-            finer = rule.finer().averages(problem, overlaps)
-            bias = PROX_SPACE_BIAS * averages.bistable if isinstance(rule, ProxSpace) else 0.0
-            errors = DIFFERENCE_SAFETY * np.abs(shift) + bias * overlaps.block_scales
-            loss_error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau.mean() - averages.moreau.mean()))
-            loss_error += bias * abs(problem.alpha * float(averages.moreau.mean()))
+            differences = _differences(problem, point, rule, frozen, averages.bistable, finer)
             test, test_own = observables.test_error(problem, overlaps)
-            moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
-            test_error_error = DIFFERENCE_SAFETY * moved + test_own + bias * abs(test)
+            errors, loss_error, test_error_error = np.zeros(len(point.u)), 0.0, test_own
+            for shift, other, factor in differences:
+                errors = np.maximum(errors, factor * np.abs(shift))
+                moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
+                loss_error = max(loss_error, factor * problem.alpha * moreau)
+                moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
+                test_error_error = max(test_error_error, factor * moved + test_own)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.overlaps(hats).pack()
         if frozen is not None:
@@ -476,6 +474,31 @@ def _finish(
     )
 
 
+def _differences(
+    problem: Problem,
+    point: FixedPoint,
+    rule: Rule,
+    frozen: np.ndarray | None,
+    bistable: float,
+    finer: tuple[np.ndarray, Averages] | None,
+) -> list[tuple[np.ndarray, Averages, float]]:
+    """(shift, averages, factor): what other rules of the family say, and what their difference counts for.
+
+    Raises:
+        DomainError: their map leaves the domain.
+    """
+    found = [(finer or _shift(problem, point, rule.finer(), frozen), DIFFERENCE_SAFETY)]
+    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
+        coarser = _shift(problem, point, rule.coarser(), frozen)
+        if coarser is not None:
+            # What jumps can cost is at most of the order of the share that sees them.
+            relative = float(np.max(np.abs(coarser[0]) / point.overlaps.block_scales))
+            found.append((coarser, min(COARSER_SHARE, bistable / max(relative, 1e-300))))
+    if any(other is None for other, _ in found):
+        raise DomainError("the finer rule's map leaves the domain")
+    return [(*other, factor) for other, factor in found if other is not None]
+
+
 def refine_losses(solution: Solution, tolerance: float) -> Solution:
     """The same overlaps with the training loss integrated until its error is below `tolerance` (absolute, per d).
 
@@ -484,30 +507,15 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     if solution.losses is None or solution.training_loss_error <= tolerance:
         return solution
     problem, overlaps = solution.problem, solution.overlaps
-    if isinstance(solution.rule, ProxSpace):
-        plane = problem.solver.channel.FIELDS > 1
-        bias = PROX_SPACE_BIAS * solution.averages.bistable * abs(solution.training_loss) if solution.averages else 0.0
-        if is_replicated(solution.rule) or bias > tolerance / 2:
-            levels: tuple[Rule, ...] = _SHIFTED_PLANE if plane else _SHIFTED_LINE
-        else:
-            levels = _PLANE if plane else _LINE
-    else:
-        levels = _SAMPLES
-    best = solution
     relative = float(np.max(solution.errors / overlaps.block_scales))
-    for level in levels:
-        rule = replace(level, seed=getattr(solution.rule, "seed", 0))  # type: ignore[type-var]
-        same_kind = is_replicated(rule) == is_replicated(solution.rule)
-        if same_kind and isinstance(rule, ProxSpace) and rule.points <= getattr(solution.rule, "points", 0):
-            continue
-        if isinstance(rule, Sobol) and isinstance(solution.rule, Sobol) and rule.log2 <= solution.rule.log2:
-            continue
+    best = solution
+    for rule in _finer_rules(solution.rule, problem.solver.channel.FIELDS):
         averages = rule.averages(problem, overlaps)
         if is_replicated(rule):
             error = problem.alpha * float(_two_standard_errors(averages.moreau[:, None])[0])
         else:
-            error = problem.alpha * abs(float(rule.finer().averages(problem, overlaps).moreau[0] - averages.moreau[0]))
-            error += PROX_SPACE_BIAS * averages.bistable * problem.alpha * float(averages.moreau[0])
+            finer = rule.finer().averages(problem, overlaps)
+            error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau[0] - averages.moreau[0]))
         hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
         loss = observables.losses(problem, overlaps, hats, averages)
         error += relative**2 * abs(loss.training_loss)
@@ -515,6 +523,15 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
         if error <= tolerance:
             break
     return best
+
+
+def _finer_rules(rule: Rule, fields: int) -> list[Rule]:
+    """The rules of the same family beyond this one, as far as solving goes."""
+    if isinstance(rule, Sobol):
+        return [replace(level, seed=rule.seed) for level in _SAMPLES if level.log2 > rule.log2]
+    if isinstance(rule, ProxSpace):
+        return [level for level in (_PLANE if fields > 1 else _LINE) if level.points > rule.points]
+    return [level for level in _PRODUCT if level.points > getattr(rule, "points", 0)]
 
 
 def _test_or_nan(problem: Problem, u: np.ndarray, sizes: tuple[int, int, int]) -> float:

@@ -110,7 +110,7 @@ def crossing(
     Args:
         between: names of the branches.
         bracket: interval to search; default [0.1, 2.5] for alpha.
-        accuracy: half width asked for; seed: of the scramblings and shifts.
+        accuracy: half width asked for; seed: of the scramblings.
         branches: followers to reuse, with the solutions they already know.
 
     Raises:
@@ -294,7 +294,7 @@ def _refine(
         tick()
         if found is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
-        if found.value != best.value:
+        if found.value != best.value and found.difference != best.difference:
             slope = (found.difference - best.difference) / (found.value - best.value)
         if found.difference * left.difference <= 0:
             right = found

@@ -60,6 +60,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
         "x_names": names_of(model.X),
         "y_names": names_of(model.Y),
+        "g_names": [f"g_{l}_{a}" for l in range(L) for a in range(s)],
         "w_names": [f"w_{l}_{a}" for l in range(L) for a in range(s)],
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": [name for name, _ in gaussian_noise(model)],

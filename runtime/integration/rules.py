@@ -12,35 +12,19 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from .averages import Averages, JacobianAverages, Rule
 from .fields import Fields, fields_of
-from .nodes import gauss_hermite, panels, sobol_normal, tensor
+from .nodes import gauss_hermite, panels, sobol_normal, tensor, trapezoid
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 _TOTALS = 6
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A one-dimensional rule for N(0, 1); `step` is that of an equidistant rule, which may be shifted."""
-
-    nodes: np.ndarray
-    weights: np.ndarray
-    step: float = 0.0
-
-    def moved(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights with an equidistant rule shifted by `offset` steps."""
-        if self.step == 0.0:
-            return self.nodes, self.weights
-        nodes = self.nodes + offset * self.step
-        return nodes, self.step * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
-
-
 def teacher_axes(
-    problem: Problem, fields: Fields, points: int, which: str = "loss", shifted: bool = False
-) -> list[Axis]:
-    """One rule for each coordinate of z_Y and each Gaussian noise.
+    problem: Problem, fields: Fields, points: int, which: str = "loss", equidistant: bool = False
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Nodes and weights for each coordinate of z_Y and each Gaussian noise.
 
-    Panels where the model has a kink; else Gauss-Hermite, or an equidistant rule to be shifted. A kink in Y_lb is one
-    in the coordinate z_lb if Y_lb depends on that coordinate alone.
+    Panels where the model has a kink; else Gauss-Hermite, or equidistant nodes. A kink in Y_lb is one in the coordinate
+    z_lb if Y_lb depends on that coordinate alone.
     """
     tokens, teachers = problem.tokens, problem.teacher_rank
     breaks: dict[int, list[float]] = {}
@@ -53,12 +37,9 @@ def teacher_axes(
             breaks.setdefault(row * teachers + column, []).append(float(z))
         elif kind == "u" and problem.noise_scale[row] > 0:
             breaks.setdefault(tokens * teachers + row, []).append(value / problem.noise_scale[row])
-    reach = 7.5
-    step = 2 * reach / points
-    equidistant = Axis(-reach + step * np.arange(points), np.empty(0), step)
-    smooth = equidistant if shifted else Axis(*gauss_hermite(points))
+    smooth = trapezoid(points) if equidistant else gauss_hermite(points)
     count = tokens * teachers + len(problem.noise_scale)
-    return [Axis(*panels(breaks[i], points)) if i in breaks else smooth for i in range(count)]
+    return [panels(breaks[i], points) if i in breaks else smooth for i in range(count)]
 
 
 def _contexts(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
@@ -158,7 +139,7 @@ class GaussHermite(_Sampled):
         return {"rule": self.name, "points": self.points, "seed": None}
 
     def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
-        outer = [axis.moved(0.0) for axis in teacher_axes(problem, fields, self.points)]
+        outer = teacher_axes(problem, fields, self.points)
         tokens = problem.tokens * problem.teacher_rank
         inner = [gauss_hermite(self.points)] * (problem.tokens * problem.student_rank)
         count = self.points ** (len(outer) + len(inner))
@@ -202,120 +183,94 @@ class Sobol(_Sampled):
 
 @dataclass(frozen=True)
 class ProxSpace:
-    """No proximal map: trapezoid rule in X, Gauss-Hermite (or panels) in Y (theory.md section 11).
+    """No proximal map: trapezoid rule in X and in the coordinates of Y (theory.md section 11).
 
     Sums over all critical points with the sign of det(I + V H): exact to all digits where the minimum is unique.
-    Where there are two, the rule descends from every saddle to both and takes the higher one away. What is left of
-    the sum is smooth but for a jump across the line of equal depth inside the bistable set, so that it converges like
-    a power of the grid step there, with the small bistable weight in front.
+    Where there are two, the rule descends from every saddle to both and takes the higher one away. Which one that is
+    changes on the surface where the proximal map jumps; the step there is smoothed in X over `blur` grid steps by a
+    kernel of sixth order, so that the sum converges fast there too and stays smooth in the overlaps. Without the
+    smoothing every node that changes side moves the sum by its weight.
 
     Args:
-        points: trapezoid points an axis of X; teacher: nodes an axis of Y and of Gaussian noise (a panel).
-        shifts: number of pairs of grids, shifted at random in X and Y (trapezoid rule in both); where the integrand
-            jumps their spread is the error estimate, while for smooth integrands all agree.
-        cutoff: saddles of smaller weight are not corrected (infinity: none, which leaves the signed sum, off by about
-            ten times the bistable weight); 1e-12 leaves an error of a few 1e-8 where the bistable share is percents.
+        points: trapezoid points an axis of X; teacher: nodes an axis of Y and of Gaussian noise (a panel at a kink).
+        neglected: bound on the summed weight of the saddles that are too light to be corrected (infinity: none is,
+            which leaves the signed sum, off by about ten times the bistable weight).
+        blur: 0 keeps the step sharp.
     """
 
     points: int = 80
-    teacher: int = 32
-    shifts: int = 1
-    seed: int = 0
-    cutoff: float = 1e-12
+    teacher: int = 40
+    neglected: float = 1e-8
+    blur: float = 0.5
     name: str = "prox-space"
 
     def describe(self) -> dict[str, Any]:
-        seed = self.seed if self.shifts > 1 else None
-        return {"rule": self.name, "points": [self.points, self.teacher, self.shifts], "seed": seed}
+        return {"rule": self.name, "points": [self.points, self.teacher], "seed": None}
 
     def finer(self) -> ProxSpace:
         return replace(self, points=self.points * 7 // 5, teacher=self.teacher * 7 // 5)
 
-    def _offsets(self, axes: int) -> np.ndarray:
-        """Offsets of the grid in units of its step, (shifts, axes): a scrambled Sobol set, or zero for one grid."""
-        from scipy.stats import qmc
-
-        if self.shifts == 1:
-            return np.zeros((1, axes))
-        levels = int(np.ceil(np.log2(self.shifts)))
-        sample = qmc.Sobol(axes, scramble=True, rng=np.random.default_rng(90_000 + self.seed)).random_base2(levels)
-        return sample[: self.shifts]
+    def coarser(self) -> ProxSpace:
+        return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
 
     def _prepared(
         self, problem: Problem, fields: Fields
-    ) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
+        """Grid in X, its table, table of teachers, weight of a grid point, lengths to smooth over."""
         channel = problem.solver.channel
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
         if self.points**channel.FIELDS > 5e6:
             raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
-        box = prox_box(problem, fields)
-        axes = [np.linspace(-edge, edge, self.points) for edge in box]
+        axes = [np.linspace(-edge, edge, self.points) for edge in prox_box(problem, fields)]
         steps = np.array([axis[1] - axis[0] for axis in axes])
-        centred = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
+        grid = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
+        nodes, weights = tensor(teacher_axes(problem, fields, self.teacher, equidistant=True))
+        keep = weights > 1e-14 * weights.max()
+        teachers = channel.teacher_table(
+            np.ascontiguousarray(nodes[keep]),
+            np.ascontiguousarray(weights[keep]),
+            fields.teacher_mean,
+            fields.teacher_factor,
+            fields.field_mean,
+            fields.field_from_teacher,
+            problem.noise_scale,
+            fields.constants,
+        )
         norm = float(np.exp(fields.log_normalisation) * np.prod(steps))
-        teacher = teacher_axes(problem, fields, self.teacher, shifted=self.shifts > 1)
-        prepared = []
-        for offset in self._offsets(channel.FIELDS + len(teacher)):
-            grids = []
-            # Opposite shifts go together: what a jump adds is odd in the shift to first order.
-            signs = (1,) if self.shifts == 1 else (1, -1)
-            for sign in signs:
-                grid = centred + sign * offset[: channel.FIELDS] * steps
-                moved = [axis.moved(sign * o) for axis, o in zip(teacher, offset[channel.FIELDS :], strict=True)]
-                nodes, weights = tensor(moved)
-                keep = weights > 1e-20 * weights.max()
-                table = channel.teacher_table(
-                    np.ascontiguousarray(nodes[keep]),
-                    np.ascontiguousarray(weights[keep]),
-                    fields.teacher_mean,
-                    fields.teacher_factor,
-                    fields.field_mean,
-                    fields.field_from_teacher,
-                    problem.noise_scale,
-                    fields.constants,
-                )
-                grids.append((grid, channel.student_table(grid, fields.constants), table, norm / len(signs)))
-            prepared.append(grids)
-        return prepared
+        return grid, channel.student_table(grid, fields.constants), teachers, norm, self.blur * steps
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         channel = problem.solver.channel
-        row = channel.ROW
-        cut = problem.tokens * row
-        results, totals = [], np.zeros((self.shifts, 5))
+        cut = problem.tokens * channel.ROW
+        rows, totals = [], np.zeros(5)
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            rows = []
-            for r, grids in enumerate(self._prepared(problem, fields)):
-                out = sum(
-                    channel.prox_space(
-                        CHUNKS,
-                        grid,
-                        students,
-                        teachers,
-                        fields.variance,
-                        fields.precision,
-                        fields.field_mean,
-                        fields.field_precision,
-                        norm,
-                        fields.constants,
-                        self.cutoff,
-                    ).sum(axis=0)
-                    for grid, students, teachers, norm in grids
-                )
-                rows.append(out)
-                totals[r] += probability * out[cut:]
-            results.append(rows)
-        moments = [_contexts(problem, [rows[r] for rows in results], row) for r in range(self.shifts)]
+            grid, students, teachers, norm, blur = self._prepared(problem, fields)
+            out = channel.prox_space(
+                CHUNKS,
+                grid,
+                students,
+                teachers,
+                fields.variance,
+                fields.precision,
+                fields.field_mean,
+                fields.field_precision,
+                norm,
+                fields.constants,
+                self.neglected / (len(grid) * len(teachers)),
+                blur,
+            ).sum(axis=0)
+            rows.append(out)
+            totals += probability * out[cut:]
         return Averages(
-            moments=np.stack(moments),
-            moreau=totals[:, 0],
-            loss=totals[:, 1],
-            bistable=float(totals[:, 2].mean()),
+            moments=_contexts(problem, rows, channel.ROW)[None],
+            moreau=totals[:1],
+            loss=totals[1:2],
+            bistable=float(totals[2]),
             gap=np.nan,
-            unconverged=float(totals[:, 4].mean()),
-            mass=float(totals[:, 3].mean()),
+            unconverged=float(totals[4]),
+            mass=float(totals[3]),
         )
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
@@ -323,27 +278,22 @@ class ProxSpace:
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            parts = []
-            for grids in self._prepared(problem, fields):
-                found = [
-                    channel.prox_space_stability(
-                        CHUNKS,
-                        grid,
-                        students,
-                        teachers,
-                        fields.variance,
-                        fields.precision,
-                        fields.field_mean,
-                        fields.field_precision,
-                        norm,
-                        fields.constants,
-                    )
-                    for grid, students, teachers, norm in grids
-                ]
-                parts.append((sum(slope for slope, _ in found), sum(square for _, square in found)))
-            slopes.append(np.stack([slope.sum(axis=0) for slope, _ in parts]))
-            squares.append(np.stack([square.sum(axis=0) for _, square in parts]))
-        return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
+            grid, students, teachers, norm, _ = self._prepared(problem, fields)
+            slope, square = channel.prox_space_stability(
+                CHUNKS,
+                grid,
+                students,
+                teachers,
+                fields.variance,
+                fields.precision,
+                fields.field_mean,
+                fields.field_precision,
+                norm,
+                fields.constants,
+            )
+            slopes.append(slope.sum(axis=0))
+            squares.append(square.sum(axis=0))
+        return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
 
 
 def prox_box(problem: Problem, fields: Fields) -> list[float]:
@@ -376,5 +326,5 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
     if name == "sobol":
         return Sobol(points or 13, seed=seed)
     if name == "prox-space":
-        return ProxSpace(points or 80, max(12, 2 * (points or 80) // 5))
+        return ProxSpace(points or 80, max(16, (points or 80) // 2))
     raise InputError(f"no integrator {name!r}; known are auto, gauss-hermite, sobol, prox-space")
