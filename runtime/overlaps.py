@@ -19,7 +19,8 @@ class Overlaps:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """(C, s, t)."""
-        return self.theta.shape  # type: ignore[return-value]
+        contexts, s, t = self.theta.shape
+        return contexts, s, t
 
     def pack(self) -> np.ndarray:
         """Independent components: upper triangles of q and V, m, theta."""

@@ -40,6 +40,7 @@ class Solution:
         errors: half widths of the packed overlaps, two standard errors or the difference of two rules.
         training_loss_error, test_error_error: half widths.
         error_kind: "estimated" or "verified" (two different rules agree within it).
+        second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
     """
 
@@ -56,6 +57,7 @@ class Solution:
     training_loss_error: float
     test_error: float
     test_error_error: float
+    second_order: float = 0.0
     error_kind: str = "estimated"
     rank: int | None = None
     jacobian: np.ndarray | None = field(default=None, repr=False)
@@ -94,9 +96,9 @@ class Solution:
         """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
         if self.averages is None:
             return None
-        rule = _rule_for_slopes(self.rule, self.averages.bistable)
+        rules = _rules_for_slopes(self.rule, self.averages.bistable)
         matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes)
-        return assess(self.problem, self.overlaps, rule, matrix, self.averages.bistable)
+        return assess(self.problem, self.overlaps, rules, matrix, self.averages)
 
     def table(self) -> str:
         """The solution for a terminal."""
@@ -170,16 +172,18 @@ def is_replicated(rule: Rule) -> bool:
     return isinstance(rule, Sobol)
 
 
-def _rule_for_slopes(rule: Rule, bistable: float) -> Rule:
-    """A rule for the averages of the field's slope (replicon, jump weight), which need few digits.
-
-    Next to a fold the slope has a heavy tail that a grid in X resolves badly: sampled where there are folds.
-    """
+def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
+    """Rules for the averages of the field's slope (replicon, jump weight), which need few digits."""
     if isinstance(rule, Sobol):
-        return replace(rule, log2=min(rule.log2, 12))
-    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
-        return Sobol(12)
-    return rule
+        return (replace(rule, log2=min(rule.log2, 12)),)
+    if isinstance(rule, ProxSpace):
+        if bistable > NEGLIGIBLE_JUMPS:
+            # Next to a cusp the slope has a heavy tail: a finer grid than the overlaps ask for, at most.
+            fine = replace(rule, points=min(max(rule.points, 64), 88), teacher=min(max(rule.teacher, 32), 44))
+            return fine, fine.coarser(), fine.coarser().coarser()
+        # Nothing to tell apart: no minimum is compared with others.
+        rule = replace(rule, neglected=np.inf)
+    return rule, rule.finer()
 
 
 def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
@@ -189,7 +193,8 @@ def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int
         return jacobian(StateMap(problem, Sobol(10, 4, getattr(rule, "seed", 0))), u, sizes, 1e-2)
     if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1 and rule.points > _PLANE[1].points:
         rule = _PLANE[1]
-    return jacobian(StateMap(problem, rule), u, sizes, 1e-4)
+    one_sided = isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1
+    return jacobian(StateMap(problem, rule), u, sizes, 1e-6 if one_sided else 1e-4, one_sided)
 
 
 def solve(
@@ -224,9 +229,9 @@ def solve(
     _announce_compilation(problem)
     rule = None if integrator == "auto" else rule_named(integrator, points, seed)
 
-    def finish(point: FixedPoint, frozen: np.ndarray) -> Solution:
+    def finish(point: FixedPoint, frozen: np.ndarray, near: Solution | None = None) -> Solution:
         if rule is None:
-            return _solve_auto(problem, name, point, frozen, accuracy, seed, effort)
+            return _solve_auto(problem, name, point, frozen, accuracy, seed, effort, near)
         if isinstance(rule, Sobol) and points is None:
             return _climb(problem, name, point, frozen, accuracy, seed, effort)
         return _finish(problem, name, _newton(problem, rule, point, frozen, accuracy), rule, accuracy, frozen)
@@ -236,8 +241,8 @@ def solve(
             raise InputError("the solution to start from belongs to another structure")
         if start.frozen is not None:
             u, sizes = start.overlaps.pack(), start.overlaps.sizes
-            near = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, start.jacobian)
-            found = finish(near, start.frozen)
+            point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, start.jacobian)
+            found = finish(point, start.frozen, start)
             if found.losses is not None:
                 return found
     approach = _approach(problem, start, seed)
@@ -297,14 +302,21 @@ def _tolerance(rule: Rule, accuracy: float) -> float:
 
 
 def _solve_auto(
-    problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, seed: int, effort: int
+    problem: Problem,
+    name: str,
+    approach: FixedPoint,
+    frozen: np.ndarray,
+    accuracy: float,
+    seed: int,
+    effort: int,
+    near: Solution | None,
 ) -> Solution:
     """Prox-space for few fields, else Sobol with the global proximal map."""
     channel = problem.solver.channel
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, frozen, accuracy, seed, effort)
-    levels = _LINE if channel.FIELDS == 1 else _PLANE
-    solution = _refine(problem, name, approach, frozen, accuracy, levels[:effort])
+    levels: tuple[Rule, ...] = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
+    solution = _refine(problem, name, approach, frozen, accuracy, levels[_first_level(levels, accuracy, near) :])
     if solution.success:
         return solution
     if channel.FIELDS == 1 and (solution.averages is None or solution.averages.bistable == 0.0):
@@ -313,6 +325,14 @@ def _solve_auto(
         if adapted.success or solution.losses is None:
             return adapted
     return solution
+
+
+def _first_level(levels: tuple[Rule, ...], accuracy: float, near: Solution | None) -> int:
+    """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
+    if near is None or near.rule not in levels:
+        return 0
+    generous = np.max(near.errors / near.overlaps.block_scales) < accuracy / 10
+    return max(levels.index(near.rule) - int(generous), 0)
 
 
 def _refine(
@@ -428,11 +448,14 @@ def _finish(
             averages = state_map.averages(overlaps)
             differences = _differences(problem, point, rule, frozen, averages.bistable, finer)
             test, test_own = observables.test_error(problem, overlaps)
-            errors, loss_error, test_error_error = np.zeros(len(point.u)), 0.0, test_own
+            errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
+            reached = _free_entropy(state_map, overlaps, averages)
             for shift, other, factor in differences:
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, factor * problem.alpha * moreau)
+                there = Overlaps.unpack(point.u + factor * shift, sizes)
+                second_order = max(second_order, abs(_free_entropy(state_map, there) - reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
@@ -446,7 +469,9 @@ def _finish(
     relative = float(np.max(errors / scales))
     errors = errors + residual * scales
     loss = observables.losses(problem, overlaps, hats, averages)
-    loss_error += relative**2 * abs(loss.training_loss)
+    if is_replicated(rule):
+        second_order = relative**2 * abs(loss.training_loss)
+    loss_error += second_order
     status = point.status
     if status is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
         status = Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
@@ -468,10 +493,18 @@ def _finish(
         training_loss_error=loss_error,
         test_error=test,
         test_error_error=test_error_error,
+        second_order=second_order,
         jacobian=point.jacobian,
         averages=averages,
         frozen=frozen,
     )
+
+
+def _free_entropy(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
+    """Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
+    averages = averages or state_map.averages(overlaps)
+    hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
+    return observables.losses(state_map.problem, overlaps, hats, averages).free_entropy
 
 
 def _differences(
@@ -502,12 +535,12 @@ def _differences(
 def refine_losses(solution: Solution, tolerance: float) -> Solution:
     """The same overlaps with the training loss integrated until its error is below `tolerance` (absolute, per d).
 
-    Phi is stationary, so that the error of the overlaps enters to second order only (theory.md section 9).
+    Phi is stationary, so that the error of the overlaps enters to second order only (theory.md section 9). Where that
+    alone is above the tolerance, nothing is done: the overlaps are to be solved to more digits first.
     """
-    if solution.losses is None or solution.training_loss_error <= tolerance:
+    if solution.losses is None or solution.training_loss_error <= tolerance or solution.second_order > tolerance:
         return solution
     problem, overlaps = solution.problem, solution.overlaps
-    relative = float(np.max(solution.errors / overlaps.block_scales))
     best = solution
     for rule in _finer_rules(solution.rule, problem.solver.channel.FIELDS):
         averages = rule.averages(problem, overlaps)
@@ -518,7 +551,7 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
             error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau[0] - averages.moreau[0]))
         hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
         loss = observables.losses(problem, overlaps, hats, averages)
-        error += relative**2 * abs(loss.training_loss)
+        error += solution.second_order
         best = replace(best, losses=loss, training_loss_error=error, averages=averages)
         if error <= tolerance:
             break

@@ -100,7 +100,9 @@ def _numba_folder() -> Path:
 @contextmanager
 def _numba_cache() -> Iterator[None]:
     """Compiled code goes to the user's cache folder, never beside the sources (which may be read-only)."""
-    from numba.core import config
+    import numba
+
+    config: Any = numba.config
 
     previous = config.CACHE_DIR
     try:
@@ -113,7 +115,7 @@ def _numba_cache() -> Iterator[None]:
 
 def catalogue() -> dict[str, dict[str, Any]]:
     """Name -> summary, source and sizes (default, lowest, highest or None) of every shipped model."""
-    from .generated.catalogue import CATALOGUE  # type: ignore[import-not-found]
+    from .generated.catalogue import CATALOGUE
 
     return CATALOGUE
 

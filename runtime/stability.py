@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from .fixed_point import StateMap
-from .integration.averages import JacobianAverages, Rule
+from .integration.averages import Averages, Rule
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
+from .text import with_error
 
 NEGLIGIBLE_JUMPS = 1e-6
 
@@ -47,17 +48,22 @@ class Stability:
 
     @property
     def verdict(self) -> str:
-        """In words: RS stable, unstable through the replicon, or through jumps of the proximal map."""
+        """In words: RS stable, unstable through the replicon, or through jumps of the proximal map; undecided where
+        the replicon is within its error of 1."""
         parts = []
-        if self.replicon >= 1:
-            parts.append(f"RS unstable (replicon {self.replicon:.3g})")
+        replicon = f"replicon {with_error(self.replicon, self.replicon_error)}"
+        if self.replicon - self.replicon_error >= 1:
+            parts.append(f"RS unstable ({replicon})")
         if self.has_jumps:
+            weight = with_error(self.jump_weight, self.jump_weight_error)
             parts.append(
                 f"RS unstable in the strict sense: the proximal map jumps (bistable share {self.bistable_share:.2g}, "
-                f"jump weight {self.jump_weight:.2g})"
+                f"jump weight {weight})"
             )
+        if not parts and not self.replicon + self.replicon_error < 1:
+            parts.append(f"RS stability undecided ({replicon})")
         if not parts:
-            parts.append(f"RS stable (replicon {self.replicon:.4g})")
+            parts.append(f"RS stable ({replicon})")
         if not self.longitudinally_stable:
             largest = self.eigenvalues[0].real
             parts.append(f"longitudinally unstable (eigenvalue {largest:.4g}): a saddle between branches")
@@ -121,45 +127,42 @@ def _slope_trace(problem: Problem, slope: np.ndarray) -> float:
 
 
 def assess(
-    problem: Problem,
-    overlaps: Overlaps,
-    rule: Rule,
-    jacobian: np.ndarray,
-    bistable_share: float,
+    problem: Problem, overlaps: Overlaps, rules: tuple[Rule, ...], jacobian: np.ndarray, averages: Averages
 ) -> Stability:
     """Stability of a solution from derivatives.
 
     Args:
-        rule: used for the averages of the field's Jacobian.
+        rules: one rule with replicates for the averages of the field's slope; or one without and others to compare
+            with, each difference counting for less than the one before.
         jacobian: longitudinal Jacobian dG/du.
-        bistable_share: as measured by the rule that solved the problem.
+        averages: of the rule that solved the problem.
     """
+    rule = rules[0]
+    parts = [r.jacobians(problem, overlaps) for r in rules]
+    replicates = len(parts[0].square) > 1
+    # The jump part is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
-    averages = state_map.averages(overlaps)
-    hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
-    resolvents = _resolvents(problem, hats)
+    own = state_map.averages(overlaps) if replicates else averages
+    resolvents = _resolvents(problem, state_map.conjugates(overlaps, own.moments.mean(axis=0)))
 
-    def replicon(parts: JacobianAverages) -> tuple[float, np.ndarray]:
-        roots = [_radius(problem, square, resolvents) for square in parts.square]
-        return _radius(problem, parts.square.mean(axis=0), resolvents), np.array(roots)
+    def weight(moments: np.ndarray, slope: np.ndarray) -> float:
+        smooth = _slope_trace(problem, slope)
+        hats = state_map.conjugates(overlaps, moments)
+        return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / abs(smooth)
 
-    parts = rule.jacobians(problem, overlaps)
-    value, roots = replicon(parts)
-    if len(roots) > 1:
-        error = 2 * float(roots.std(ddof=1)) / np.sqrt(len(roots))
+    replicon = _radius(problem, parts[0].square.mean(axis=0), resolvents)
+    if replicates:
+        roots = [_radius(problem, square, resolvents) for square in parts[0].square]
+        weights = [weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
+        errors = [2 * float(np.std(values, ddof=1)) / np.sqrt(len(values)) for values in (roots, weights)]
     else:
-        error = abs(replicon(rule.finer().jacobians(problem, overlaps))[0] - value)
-    traces = []
-    for r in range(len(parts.slope)):
-        own = state_map.conjugates(overlaps, averages.moments[r])
-        smooth = _slope_trace(problem, parts.slope[r])
-        jump = float(np.trace(own.V, axis1=1, axis2=2).sum()) - smooth
-        traces.append(-jump / abs(smooth))
-    weight = float(np.mean(traces))
-    spread = 2 * float(np.std(traces, ddof=1)) / np.sqrt(len(traces)) if len(traces) > 1 else abs(weight)
+        roots = [_radius(problem, part.square[0], resolvents) for part in parts]
+        weights = [weight(own.moments[0], part.slope[0]) for part in parts]
+        errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
+        weights = weights[:1]
     values = np.linalg.eigvals(jacobian)
     values = values[np.lexsort((values.imag, -np.round(values.real, 12)))]
-    return Stability(values, value, error, bistable_share, weight, spread)
+    return Stability(values, replicon, errors[0], own.bistable, float(np.mean(weights)), errors[1])
 
 
 def _radius(problem: Problem, square: np.ndarray, resolvents: np.ndarray) -> float:

@@ -120,24 +120,39 @@ def crossing(
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
-        pair = (one.at(value), other.at(value))
-        if pair[0] is None or pair[1] is None:
-            return None
-        if tolerance is not None:
-            # Phi is stationary: finer integration of the loss at overlaps good to 1e-4 is enough.
-            pair = tuple(refine_losses(s, tolerance / 2) for s in pair)
+        pair = []
+        for follower in (one, other):
+            solution = follower.at(value)
+            if solution is not None and tolerance is not None:
+                solution = _with_loss(follower, value, solution, tolerance / 2)
+            if solution is None:
+                return None
+            pair.append(solution)
         slope = None
         if parameter == "alpha":  # d e_t / d alpha = E[M] exactly
-            slope = float(pair[0].averages.moreau.mean() - pair[1].averages.moreau.mean())
+            first, second = (s.averages.moreau.mean() for s in pair if s.averages is not None)
+            slope = float(first - second)
         return Evaluation(
             value,
             pair[0].training_loss - pair[1].training_loss,
             pair[0].training_loss_error + pair[1].training_loss_error,
             slope,
-            pair,
+            tuple(pair),
         )
 
     return _locate("crossing", problem, parameter, tuple(between), bracket, accuracy, evaluate)
+
+
+def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
+    """The branch at a value with the error of its training loss below the tolerance, as far as can be had."""
+    wanted = branch.accuracy
+    while solution.second_order > tolerance / 2 and wanted > 2e-5:
+        wanted /= 3
+        finer = branch.at(value, wanted)
+        if finer is None:
+            return None
+        solution = finer
+    return refine_losses(solution, tolerance)
 
 
 def where(
@@ -281,30 +296,39 @@ def _refine(
     evaluate: Callable[[float, float | None], Evaluation | None],
     tick: Callable[[], None],
 ) -> tuple[Evaluation, float]:
-    """Newton or secant inside the bracket, then once more with the integration the accuracy asks for."""
+    """Newton or secant: inside the bracket at first, then with the integration that the accuracy asks for.
+
+    The finer integration moves the difference, so that coarse signs no longer bound the root then: the outer bracket
+    does.
+
+    Returns the last evaluation and the slope there.
+    """
+    low, high = left.value, right.value
     best = min((left, right), key=lambda e: abs(e.difference))
     slope = (right.difference - left.difference) / (right.value - left.value)
-    for _ in range(8):
+    fine = False
+    for _ in range(12):
         local = best.slope if best.slope is not None else slope
         guess = best.value - best.difference / local
-        if not left.value < guess < right.value:
+        near = abs(guess - best.value) < 30 * accuracy or abs(best.difference) < best.error
+        if not fine and not near and not left.value < guess < right.value:
             guess = left.value - left.difference * (right.value - left.value) / (right.difference - left.difference)
-        tolerance = 0.4 * accuracy * abs(local) if abs(guess - best.value) < 30 * accuracy else None
-        found = evaluate(guess, tolerance)
+        guess = min(max(guess, low), high)
+        was_fine, fine = fine, fine or near
+        found = evaluate(guess, 0.4 * accuracy * abs(local) if fine else None)
         tick()
         if found is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
-        if found.value != best.value and found.difference != best.difference:
+        if found.value != best.value and found.difference != best.difference and was_fine == fine:
             slope = (found.difference - best.difference) / (found.value - best.value)
         if found.difference * left.difference <= 0:
             right = found
         else:
             left = found
         best = found
-        if tolerance is not None:
-            final = best.slope if best.slope is not None else slope
-            if abs(best.difference / final) <= 0.3 * accuracy:
-                return best, final
+        final = best.slope if best.slope is not None else slope
+        if fine and abs(best.difference / final) <= 0.3 * accuracy:
+            break
     return best, best.slope if best.slope is not None else slope
 
 

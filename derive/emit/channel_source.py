@@ -78,7 +78,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "factor_lines_unmodified": _factor_lines(D, modified=False),
         "solve_lines": _solve_lines(D),
     }
-    context["keep"] = lambda: _keep(context["x_names"], context["h_names"])
+    context["keep"] = lambda: _keep(names_of(model.X), [f"h_{i}_{j}" for i, j in upper])
     return context
 
 

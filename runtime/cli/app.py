@@ -590,8 +590,10 @@ def threshold(
 
     try:
         if kind == "crossing":
-            pair = (names[0], names[1])
-            found = thresholds.crossing(problem, name, between=pair, bracket=bracket, accuracy=accuracy, seed=seed)
+            one, other = names[0], names[-1]
+            found = thresholds.crossing(
+                problem, name, between=(one, other), bracket=bracket, accuracy=accuracy, seed=seed
+            )
         else:
             assert where is not None
             found = thresholds.where(problem, where, name, on=names[0], bracket=bracket, accuracy=accuracy, seed=seed)

@@ -290,6 +290,7 @@ class ProxSpace:
                 fields.field_precision,
                 norm,
                 fields.constants,
+                self.neglected / (len(grid) * len(teachers)),
             )
             slopes.append(slope.sum(axis=0))
             squares.append(square.sum(axis=0))

@@ -177,6 +177,9 @@ def stability(**changes: object) -> Stability:
     [
         ({}, ["RS stable (replicon 0.5)"]),
         ({"replicon": 1.2}, ["RS unstable (replicon 1.2)"]),
+        ({"replicon": 1.2, "replicon_error": 0.3}, ["RS stability undecided (replicon 1.2(3))"]),
+        ({"replicon": 0.9, "replicon_error": 0.2}, ["RS stability undecided"]),
+        ({"replicon": np.nan}, ["RS stability undecided"]),
         (
             {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.1},
             ["unstable in the strict sense", "jump weight 0.1"],
