@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
+from . import gauge
 from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps
@@ -56,6 +58,21 @@ class StateMap:
     rule: Rule
     frozen: np.ndarray | None = None
     evaluations: int = field(default=0)
+
+    @cached_property
+    def turns(self) -> np.ndarray:
+        """Generators of the rotations of the student's columns that are symmetries, (k, s, s)."""
+        return gauge.generators(self.problem)
+
+    def orbit(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        """Orthonormal directions (n, k) of the orbit through u that the frozen components leave, in block scales."""
+        found = gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        if self.frozen is None or not found.size:
+            return found
+        # Combinations that stay clear of the frozen components.
+        _, values, directions = np.linalg.svd(found[self.frozen], full_matrices=True)
+        clear = np.concatenate([values, np.zeros(len(directions) - len(values))]) < 1e-8
+        return found @ directions[clear].T
 
     def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
         """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
@@ -108,18 +125,50 @@ class StateMap:
     def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
-        return self._kept(self.overlaps(self.conjugates(overlaps, averages.moments.mean(axis=0))).pack())
+        return self.kept(u, self.overlaps(self.conjugates(overlaps, averages.moments.mean(axis=0))).pack(), sizes)
 
-    def _kept(self, image: np.ndarray) -> np.ndarray:
+    def kept(self, u: np.ndarray, image: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        """The image of u with the frozen components at zero and no step along the orbit of u."""
         if self.frozen is not None:
             image[self.frozen] = 0.0
+        if len(self.turns):
+            scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
+            image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
+
+    def correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        """(I - J)^{-1} gap across the orbit, for one gap (n,) or several (k, n).
+
+        Args:
+            matrix: J = dG/du.
+
+        Raises:
+            LinAlgError: 1 is an eigenvalue of J.
+        """
+        scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
+        free = np.ones(len(u), bool) if self.frozen is None else ~self.frozen
+        scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[np.ix_(free, free)]
+        along = orbit[free]
+        across = np.eye(len(along)) - along @ along.T
+        solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ (gap / scales).T[free])
+        out = np.zeros_like(gap)
+        out.T[free] = (solved.T * scales[free]).T
+        return out
+
+    def across(self, matrix: np.ndarray, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        """The Jacobian without the directions of the orbit, whose eigenvalue 1 means nothing."""
+        scales, orbit = Overlaps.unpack(u, sizes).block_scales, gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        projector = np.eye(len(u)) - orbit @ orbit.T
+        return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
 
     def replicates(self, u: np.ndarray, sizes: tuple[int, int, int]) -> tuple[np.ndarray, Averages]:
         """G(u) of every replicate, (R, n), and the averages."""
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
-        images = [self._kept(self.overlaps(self.conjugates(overlaps, moments)).pack()) for moments in averages.moments]
+        images = [
+            self.kept(u, self.overlaps(self.conjugates(overlaps, moments)).pack(), sizes)
+            for moments in averages.moments
+        ]
         return np.stack(images), averages
 
 
@@ -273,11 +322,9 @@ def newton(
                 scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
                 scaled += np.outer(change - scaled @ step, step) / (step @ step)
                 matrix = scaled * scales[:, None] / scales + np.eye(len(u))
-            move = np.linalg.solve(np.eye(len(u)) - matrix, gap)
+            move = state_map.correction(matrix, u, gap, sizes)
         except (DomainError, np.linalg.LinAlgError):
             break
-        if state_map.frozen is not None:
-            move[state_map.frozen] = 0.0
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
         u = u + limit * move

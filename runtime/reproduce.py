@@ -54,6 +54,7 @@ BUDGET = {"derivation": 5, "generated": 10, "curve": 60, "coarse": 5, "alpha_c":
 _NUMERICS = (
     "branches.py",
     "fixed_point.py",
+    "gauge.py",
     "law.py",
     "observables.py",
     "overlaps.py",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import observables
+from . import gauge, observables
 from .errors import InputError
 from .fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
 from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, rule_named
@@ -97,7 +97,8 @@ class Solution:
         if self.averages is None:
             return None
         rules = _rules_for_slopes(self.rule, self.averages.bistable)
-        matrix = _jacobian(self.problem, self.rule, self.overlaps.pack(), self.overlaps.sizes)
+        u, sizes = self.overlaps.pack(), self.overlaps.sizes
+        matrix = StateMap(self.problem, self.rule).across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
         return assess(self.problem, self.overlaps, rules, matrix, self.averages)
 
     def table(self) -> str:
@@ -273,7 +274,7 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
     if point.status.success or point.residual < 0.05:
         # A soft branch needs the finer set before Newton may take over.
         point = damped(StateMap(problem, Sobol(10, 4, seed=seed)), point.overlaps, 3e-4, max_iterations=200)
-    return point
+    return replace(point, u=gauge.canonical(problem, point.overlaps, gauge.generators(problem)).pack())
 
 
 def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
@@ -362,11 +363,12 @@ def _shift(
 ) -> tuple[np.ndarray, Averages] | None:
     """How far another rule would move the solution, (I - J)^{-1} (G(u) - u), and its averages."""
     try:
-        images, averages = StateMap(problem, rule, frozen).replicates(point.u, point.sizes)
+        state_map = StateMap(problem, rule, frozen)
+        images, averages = state_map.replicates(point.u, point.sizes)
         matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     except DomainError:
         return None
-    return np.linalg.solve(np.eye(len(point.u)) - matrix, images.mean(axis=0) - point.u), averages
+    return state_map.correction(matrix, point.u, images.mean(axis=0) - point.u, point.sizes), averages
 
 
 def _climb(
@@ -406,7 +408,7 @@ def _replicate_shifts(
         matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
     except DomainError:
         return None
-    return np.linalg.solve(np.eye(len(point.u)) - matrix, (images - point.u).T).T, averages
+    return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
 
 
 def _two_standard_errors(samples: np.ndarray) -> np.ndarray:
@@ -429,9 +431,9 @@ def _finish(
     """
     if not point.status.success:
         return _failed(problem, name, point, rule)
-    if not point.overlaps.free_sign_is_positive and sign_is_free(problem):
-        point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     state_map = StateMap(problem, rule, frozen)
+    if not point.overlaps.free_sign_is_positive and gauge.sign_is_free(problem):
+        point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     sizes, overlaps = point.sizes, point.overlaps
     try:
         if is_replicated(rule):
@@ -459,9 +461,7 @@ def _finish(
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
-        image = state_map.overlaps(hats).pack()
-        if frozen is not None:
-            image[frozen] = 0.0
+        image = state_map.kept(point.u, state_map.overlaps(hats).pack(), sizes)
     except DomainError:
         return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual = residual_of(image, point.u, sizes)
@@ -591,19 +591,6 @@ def _failed(problem: Problem, name: str, point: FixedPoint, rule: Rule) -> Solut
         test_error=np.nan,
         test_error_error=np.nan,
     )
-
-
-def sign_is_free(problem: Problem) -> bool:
-    """Whether the loss is even in X, so that the sign of W is a matter of choice (probed at random points)."""
-    channel = problem.solver.channel
-    generator = np.random.default_rng(7)
-    constants = problem.constants(problem.label_choices[0][0])
-    for _ in range(5):
-        x = generator.standard_normal(channel.FIELDS)
-        features = generator.standard_normal(channel.FEATURES)
-        if abs(channel.loss(*x, *features, constants) - channel.loss(*-x, *features, constants)) > 1e-12:
-            return False
-    return True
 
 
 def solutions(problem: Problem, *, starts: Iterable[str] | None = None, **options: Any) -> list[Solution]:

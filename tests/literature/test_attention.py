@@ -117,3 +117,17 @@ def test_eight_digits_take_two_seconds_once_compiled(semantic):
     begin = time.perf_counter()
     sf.solve(semantic.problem, "semantic", accuracy=1e-7)
     assert time.perf_counter() - begin < 2.0
+
+
+def test_rank_two_student_of_a_rank_one_teacher():
+    """Mixed branch at alpha = 1.5, omega = 0.3: one column follows the teacher, the other the positions."""
+    solution = sf.solve(sf.problem("dot_product_attention", student_rank=2, alpha=1.5), "mixed", accuracy=3e-3)
+    overlaps = solution.overlaps
+    assert solution.branch == "mixed"
+    assert solution.status == "converged"
+    assert overlaps.q[0].diagonal() == pytest.approx([0.0586, 0.0201], abs=1e-4)
+    assert overlaps.theta[0, :, 0] == pytest.approx([0.1021, 0.0], abs=3e-4)
+    assert np.abs(overlaps.m[0]) == pytest.approx([0.0, 0.2189], abs=1e-3)
+    assert abs(overlaps.q[0, 0, 1]) < 1e-4
+    assert solution.training_loss == pytest.approx(0.002356, abs=3e-6)
+    assert solution.test_error == pytest.approx(0.001873, abs=5e-6 + solution.test_error_error)

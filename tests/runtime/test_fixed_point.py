@@ -15,11 +15,11 @@ SIZES = (1, 1, 1)
 TRUTH = np.array([0.8, 1.5, 0.3, 0.5])  # q, V, m, theta
 
 
-class Map:
-    """A constructed map u -> G(u) in the place of a StateMap."""
+class Map(StateMap):
+    """A constructed map u -> G(u) without symmetries."""
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.function, self.evaluations, self.frozen = function, 0, None
+        self.function, self.evaluations, self.frozen, self.turns = function, 0, None, np.empty((0, 1, 1))
 
     def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
         assert sizes == SIZES

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 import saddleforge as sf
 from saddleforge import InputError, Solution
 from saddleforge.fixed_point import StateMap
+from saddleforge.gauge import sign_is_free
 from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.law import TokenLaw
 from saddleforge.overlaps import Overlaps
-from saddleforge.solution import branch_of, sign_is_free, start_overlaps
+from saddleforge.solution import branch_of, start_overlaps
 
 BLOCKS = ("q", "V", "m", "theta")
 

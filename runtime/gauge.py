@@ -1,0 +1,119 @@
+"""Continuous symmetries: rotations of the student's columns that change neither loss nor regulariser.
+
+Solutions of the saddle point then come as orbits, along which the Jacobian of the map has the eigenvalue 1: Newton's
+steps and error bars are taken across them, and one point of the orbit is shown.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .overlaps import Overlaps
+from .problem import Problem
+
+_PROBES = 12
+
+
+def generators(problem: Problem) -> np.ndarray:
+    """Antisymmetric A (k, s, s), orthonormal, for which X -> X exp(a A) leaves the loss and the ridge unchanged.
+
+    The condition is linear in A, sum_lab (dloss/dX_la) (X A)_la = 0 at every point: solved at random ones.
+    """
+    s = problem.student_rank
+    rows, columns = np.triu_indices(s, 1)
+    if not len(rows):
+        return np.empty((0, s, s))
+    basis = np.zeros((len(rows), s, s))
+    for k, (a, b) in enumerate(zip(rows, columns, strict=True)):
+        basis[k, a, b], basis[k, b, a] = np.sqrt(0.5), -np.sqrt(0.5)
+    penalty = np.diag(problem.ridge)
+    conditions = [np.stack([(A @ penalty - penalty @ A).ravel() for A in basis], axis=1) / np.abs(penalty).max()]
+    channel = problem.solver.channel
+    generator = np.random.default_rng(11)
+    none = [0.0] * (problem.tokens * s * (s + 1) // 2)
+    for labels, _ in problem.label_choices:
+        constants = problem.constants(labels)
+        lines = []
+        for _ in range(_PROBES * s):
+            x = generator.standard_normal((problem.tokens, s))
+            features = generator.standard_normal(channel.FEATURES)
+            found = channel.derivatives(*x.ravel(), *x.ravel(), *none, *features, constants)
+            slope = np.array(found[1 : 1 + x.size]).reshape(x.shape)
+            line = np.array([np.sum(slope * (x @ A)) for A in basis])
+            lines.append(line / (np.linalg.norm(slope) * np.linalg.norm(x) + 1e-300))
+        conditions.append(np.array(lines))
+    _, values, directions = np.linalg.svd(np.concatenate(conditions))
+    rank = int(np.sum(values > 1e-8))
+    return np.einsum("kn,nab->kab", directions[rank:], basis)
+
+
+def tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """Orthonormal directions (n, k) of the orbit through the overlaps, in units of the block scales.
+
+    Args:
+        turns: `generators` of the problem.
+    """
+    found = []
+    for A in turns:
+        moved = Overlaps(
+            q=A.T @ overlaps.q + overlaps.q @ A,
+            V=A.T @ overlaps.V + overlaps.V @ A,
+            m=overlaps.m @ A,
+            theta=A.T @ overlaps.theta,
+        )
+        found.append(moved.pack() / overlaps.block_scales)
+    if not found:
+        return np.empty((len(overlaps.block_scales), 0))
+    left, values, _ = np.linalg.svd(np.stack(found, axis=1), full_matrices=False)
+    return left[:, values > 1e-9]
+
+
+def canonical(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overlaps:
+    """The point of the orbit at which theta, then m, is upper triangular in the columns; the rest diagonalises q.
+
+    Unchanged unless all rotations of the columns are symmetries (a subgroup has no such simple representative).
+    """
+    s = problem.student_rank
+    if s == 1 or len(turns) < s * (s - 1) // 2 or not np.isfinite(overlaps.pack()).all():
+        return overlaps
+    fields = np.concatenate([*overlaps.theta, *[m[:, None] for m in overlaps.m]], axis=1)
+    scale = np.sqrt(np.abs(overlaps.q).max())
+    frame = np.empty((s, 0))
+    for column in (fields / scale).T:
+        rest = column - frame @ (frame.T @ column)
+        if np.linalg.norm(rest) > 1e-3 and frame.shape[1] < s:
+            frame = np.concatenate([frame, (rest / np.linalg.norm(rest))[:, None]], axis=1)
+    if frame.shape[1] < s:
+        complement = np.linalg.svd(frame, full_matrices=True)[0][:, frame.shape[1] :] if frame.shape[1] else np.eye(s)
+        _, own = np.linalg.eigh(complement.T @ overlaps.q[0] @ complement)
+        frame = np.concatenate([frame, complement @ own[:, ::-1]], axis=1)
+    if np.linalg.det(frame) < 0 and not sign_is_free(problem, s - 1):
+        frame[:, -1] *= -1
+    return turned(overlaps, frame)
+
+
+def sign_is_free(problem: Problem, column: int | None = None) -> bool:
+    """Whether the sign of W, or of one of its columns, does not change the loss (probed at random points)."""
+    channel = problem.solver.channel
+    generator = np.random.default_rng(7)
+    signs = np.ones((problem.tokens, problem.student_rank))
+    signs[:, slice(None) if column is None else column] = -1
+    for labels, _ in problem.label_choices:
+        constants = problem.constants(labels)
+        for _ in range(5):
+            x = generator.standard_normal(signs.shape)
+            features = generator.standard_normal(channel.FEATURES)
+            one, other = (channel.loss(*v.ravel(), *features, constants) for v in (x, signs * x))
+            if abs(one - other) > 1e-12 * (1 + abs(one)):
+                return False
+    return True
+
+
+def turned(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
+    """The overlaps of W O for an orthogonal O (s, s)."""
+    return Overlaps(
+        q=frame.T @ overlaps.q @ frame,
+        V=frame.T @ overlaps.V @ frame,
+        m=overlaps.m @ frame,
+        theta=frame.T @ overlaps.theta,
+    )
