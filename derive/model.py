@@ -74,6 +74,10 @@ class ModelAt:
             flat.extend(_flatten(parameter.symbols(self.structure)))
         return flat
 
+    def parameter_defaults(self) -> list[sp.Expr]:
+        """Default values in the order of `parameter_symbols`."""
+        return [leaf for p in self.parameters.values() for leaf in _flatten(p.value(self.structure))]
+
     def digest(self) -> str:
         """Identity of the physics a solver is generated from: symbols, loss, law's form, regulariser (hex, 16)."""
         parts = [

@@ -150,6 +150,8 @@ class Start:
         encodings: coefficient of the mean coordinates tau, s x L; a number is that of token 1 in the last column.
         noise: standard deviation of an independent part, one for all columns.
         susceptibility: V_c = susceptibility * rho_c on the diagonal.
+
+    Each may also be a function of the Structure.
     """
 
     teacher: Any = 0

@@ -26,8 +26,11 @@ DIFFERENCE_SAFETY = 1.5
 # Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
+MASS_TOLERANCE = 1e-3
 _PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
-_LINE = (ProxSpace(96, 48), ProxSpace(144, 72), ProxSpace(216, 108), ProxSpace(324, 162), ProxSpace(486, 243))
+_LINE = tuple(
+    ProxSpace(*sizes) for sizes in ((96, 48), (144, 72), (216, 108), (432, 160), (1000, 240), (2400, 360), (6000, 500))
+)
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
 
@@ -320,11 +323,12 @@ def _solve_auto(
     solution = _refine(problem, name, approach, frozen, accuracy, levels[_first_level(levels, accuracy, near) :])
     if solution.success:
         return solution
-    if channel.FIELDS == 1 and (solution.averages is None or solution.averages.bistable == 0.0):
-        # No jumps, yet a grid in X is too wide for the law of the fields: nodes in omega adapt to it.
+    if channel.FIELDS == 1:
+        # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
         adapted = _refine(problem, name, approach, frozen, accuracy, _PRODUCT[:effort])
-        if adapted.success or solution.losses is None:
-            return adapted
+        return min(
+            solution, adapted, key=lambda s: (s.losses is None, float(np.max(s.errors / s.overlaps.block_scales)))
+        )
     return solution
 
 
@@ -340,22 +344,42 @@ def _refine(
     problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, levels: tuple[Rule, ...]
 ) -> Solution:
     """Climb deterministic rules, each started from the last, until the next finer one agrees."""
-    point = approach
-    for position, level in enumerate(levels):
-        point = _newton(problem, level, point, frozen, accuracy)
-        if not point.status.success and position == 0:
+    point, failures = approach, 0
+    solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
+    for level in levels:
+        covered = _covers(problem, level, point.overlaps)
+        reached = (
+            _newton(problem, level, point, frozen, accuracy)
+            if covered
+            else replace(point, status=Status.MAX_ITERATIONS)
+        )
+        if covered and not reached.status.success:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
-            nearer = damped(StateMap(problem, level, frozen), point.overlaps, 1e-4, max_iterations=60)
-            point = _newton(problem, level, replace(nearer, jacobian=None), frozen, accuracy)
-        if not point.status.success:
-            return _failed(problem, name, point, level)
-        finer = _shift(problem, point, level.finer(), frozen)
-        if finer is None or position + 1 == len(levels):
+            nearer = damped(StateMap(problem, level, frozen), approach.overlaps, 1e-4, max_iterations=60)
+            reached = _newton(problem, level, replace(nearer, jacobian=None), frozen, accuracy)
+        if not covered or not reached.status.success:
+            failures += 1
+            # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
+            if failures >= 2 and problem.solver.channel.FIELDS > 1:
+                break
+            continue
+        finer = _shift(problem, reached, level.finer(), frozen)
+        solved = reached, level, finer
+        if finer is None or DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
             break
-        if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / point.overlaps.block_scales) < accuracy:
-            break
-        point = replace(point, u=point.u + finer[0])
+        point = replace(reached, u=reached.u + finer[0])
+    if solved is None:
+        return _failed(problem, name, reached, level)
+    point, level, finer = solved
     return _finish(problem, name, point, level, accuracy, frozen, finer)
+
+
+def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:
+    """Whether a rule's weights add up to one: a grid too wide for the law of the fields may miss it."""
+    try:
+        return abs(rule.averages(problem, overlaps).mass - 1) < MASS_TOLERANCE
+    except DomainError:
+        return False
 
 
 def _shift(
@@ -451,13 +475,15 @@ def _finish(
             differences = _differences(problem, point, rule, frozen, averages.bistable, finer)
             test, test_own = observables.test_error(problem, overlaps)
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
+            # Weights that do not add up to one: nothing is known better than that.
+            errors += abs(averages.mass - 1) * overlaps.block_scales
             reached = _free_entropy(state_map, overlaps, averages)
             for shift, other, factor in differences:
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, factor * problem.alpha * moreau)
                 there = Overlaps.unpack(point.u + factor * shift, sizes)
-                second_order = max(second_order, abs(_free_entropy(state_map, there) - reached))
+                second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
@@ -498,6 +524,14 @@ def _finish(
         averages=averages,
         frozen=frozen,
     )
+
+
+def _change(state_map: StateMap, there: Overlaps, reached: float) -> float:
+    """|Phi(there) - Phi reached|; beyond the domain the loss itself bounds what is not known."""
+    try:
+        return abs(_free_entropy(state_map, there) - reached)
+    except DomainError:
+        return abs(reached)
 
 
 def _free_entropy(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:

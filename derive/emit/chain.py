@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from ..language import Sigmoid, SoftmaxEntry, Softplus
+from .kinks import almost_everywhere
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
                     terms.append(jacobian[n, i] * mixed[n, j])
                 if (n, i) in mixed and (n, j) in jacobian:
                     terms.append(jacobian[n, j] * mixed[n, i])
-            hessian[i, j] = sp.Add(*terms)
+            hessian[i, j] = almost_everywhere(sp.Add(*terms))
+    definitions = {symbol: almost_everywhere(e) for symbol, e in definitions.items()}
     return Derivatives(definitions, value, gradient, hessian)
 
 

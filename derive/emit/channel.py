@@ -21,6 +21,7 @@ from ..parameters import DiscreteNoise, GaussianNoise
 from ..saddle_point import SaddlePoint, channel_averages, saddle_point
 from .chain import rows_of_two_as_sigmoids, staged_derivatives
 from .kernel import Kernel, extract, freeze, hoist
+from .kinks import check_slope
 
 PROX_SPACE_LIMIT = 4
 
@@ -91,7 +92,12 @@ def precision(model: ModelAt, token: int, name: str = "p") -> sp.Matrix:
 
 
 def build_channel(model: ModelAt) -> Channel:
-    """Differentiate the loss and freeze every kernel of the channel."""
+    """Differentiate the loss and freeze every kernel of the channel.
+
+    Raises:
+        ModelError: the slope of the loss in X jumps.
+    """
+    check_slope(model)
     structure = model.structure
     X = list(model.X)
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}

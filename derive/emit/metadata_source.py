@@ -37,8 +37,9 @@ def _bound(value: float | None) -> str:
     return "None" if value is None else repr(float(value))
 
 
-def _start_literal(start: Start) -> str:
-    parts = {n: _plain(exact(getattr(start, n))) for n in ("teacher", "encodings", "noise", "susceptibility")}
+def _start_literal(start: Start, structure: Structure) -> str:
+    given = {n: getattr(start, n) for n in ("teacher", "encodings", "noise", "susceptibility")}
+    parts = {n: _plain(exact(v(structure) if callable(v) else v)) for n, v in given.items()}
     return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
 
 
@@ -93,7 +94,7 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         ")",
         f"SYMBOLS = {tuple(symbols)!r}",
         "STARTS = {",
-        *[f"    {name!r}: {_start_literal(start)}," for name, start in model.starts.items()],
+        *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
         "}",
         f"REGULARISER = {at.regulariser.identity()!r}",
         "",
