@@ -8,9 +8,19 @@ from .model import Model
 from .parameters import Structure
 
 SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
+    "attention_on_mixture": ({},),
+    "causal_attention": ({},),
     "dot_product_attention": ({}, {"student_rank": 2}, {"tokens": 3}),
+    "huber_regression": ({},),
+    "linear_attention": ({},),
     "logistic_regression": ({},),
+    "phase_retrieval": ({},),
     "ridge_regression": ({},),
+    "squared_hinge": ({},),
+    "tempered_attention": ({},),
+    "tukey_regression": ({},),
+    "untied_attention": ({},),
+    "value_attention": ({},),
 }
 
 

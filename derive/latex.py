@@ -35,8 +35,11 @@ LINE = 68  # characters of the text form that fit on one line of a display
 _PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
-\usepackage{amsmath,amssymb}
+\usepackage{amsmath,amssymb,graphicx}
 \usepackage[margin=25mm]{geometry}
+\newsavebox{\fitbox}
+\newcommand{\fitted}[1]{\sbox{\fitbox}{$\displaystyle #1$}\ifdim\wd\fitbox>0.8\textwidth
+  \resizebox{0.8\textwidth}{!}{\usebox{\fitbox}}\else\usebox{\fitbox}\fi}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{4pt plus 2pt}
 \renewcommand{\arraystretch}{1.25}
@@ -265,6 +268,9 @@ def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinte
     for relation in relations:
         sign = {">": r"\succ"}.get(relation.sign, relation.sign)
         left = printer.show(relation.left, relation.stacked)
+        if isinstance(relation.right, sp.MatrixBase) and _width(relation.right, ruler) > 2 * LINE:
+            rows += _entries(left, relation.right, printer)
+            continue
         parts = _broken(relation, printer, ruler)
         rows.append(f"{left} &{sign} {parts[0]}")
         rows += [rf"&\quad {part}" for part in parts[1:]]
@@ -276,6 +282,17 @@ def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinte
             else:
                 rows.append(rf"&\qquad {note}")
     return [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
+
+
+def _entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
+    """A wide matrix entry by entry: the upper triangle if it is symmetric, without zeros."""
+    upper = matrix.is_symmetric()
+    rows = []
+    for i in range(matrix.rows):
+        for j in range(i if upper else 0, matrix.cols):
+            if matrix[i, j] != 0:
+                rows.append(rf"\left({left}\right)_{{{i + 1}{j + 1}}} &= \fitted{{{printer.show(matrix[i, j])}}}")
+    return rows
 
 
 def _width(value: Any, ruler: TextPrinter) -> int:
@@ -290,12 +307,13 @@ def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> li
     value = relation.right
     room = LINE - len(ruler.show(relation.left))
     if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
-        return [printer.show(value, relation.stacked)]
+        return [_fitted(printer.show(value, relation.stacked), _width(value, ruler), room)]
     terms = value.args if isinstance(value, sp.MatAdd) else value.as_ordered_terms()
     printer.stacked = relation.stacked
     printed = printer.join_terms(terms)
     printer.stacked = False
     lengths = [len(ruler.show(term)) + 3 for term in terms_positive_first(terms)]
+    printed = [_fitted(text, length, room) for text, length in zip(printed, lengths, strict=True)]
     lines, used = [printed[0]], lengths[0]
     for text, length in zip(printed[1:], lengths[1:], strict=True):
         if used + length > room:
@@ -305,6 +323,11 @@ def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> li
             lines[-1] += f" {text}"
             used += length
     return lines
+
+
+def _fitted(text: str, width: int, room: int) -> str:
+    """What cannot be broken and does not fit is made smaller."""
+    return rf"\fitted{{{text}}}" if width > 1.5 * room else text
 
 
 def _table(table: Table, printer: LatexPrinter) -> list[str]:

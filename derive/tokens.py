@@ -89,3 +89,65 @@ def unstructured_tokens(
         labels=[1],
         teacher_means=[[0] * teachers] * count,
     )
+
+
+def uniform_labels(structure: Structure) -> tuple[sp.Rational, ...]:
+    """Independent labels, each cluster as likely as the others."""
+    count = structure.clusters**structure.tokens
+    return (sp.Rational(1, count),) * count
+
+
+def opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """Gram matrix of balanced means along one direction shared by the tokens: evenly spaced from -1 to 1."""
+    last = structure.clusters - 1
+    places = [sp.Rational(2 * k - last, last) if last else sp.Integer(0) for k in range(structure.clusters)]
+    along = places * structure.tokens
+    return tuple(tuple(a * b for b in along) for a in along)
+
+
+def _per_context(value: Any) -> Any:
+    return lambda structure: (sp.Rational(value),) * (structure.tokens * structure.clusters)
+
+
+def _zeros(columns: str) -> Any:
+    def zeros(structure: Structure) -> tuple[tuple[sp.Integer, ...], ...]:
+        count = getattr(structure, columns)
+        return ((sp.Integer(0),) * count,) * (structure.tokens * structure.clusters)
+
+    return zeros
+
+
+def clustered_tokens(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(_per_context("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
+    labels: Any = Parameter(uniform_labels, 0, 1, doc="p(k_1..k_L), the last label fastest"),  # noqa: B008
+    separation: Any = Parameter(1, 0, doc="length of the means, a factor on `means`"),  # noqa: B008
+    means: Any = Parameter(opposite_means, doc="Gram matrix of the means at separation 1, contexts x contexts"),  # noqa: B008
+    along: Any = Parameter(_zeros("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
+    encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+    taught: Any = Parameter(_zeros("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
+) -> Tokens:
+    """Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings; the labels' law correlates tokens.
+
+    Contexts are (token, cluster) with the cluster fastest (RC.2 of the paper).
+    """
+    tokens, clusters, teachers = structure.tokens, structure.clusters, structure.teacher_rank
+    contexts = tokens * clusters
+    token = [c // clusters for c in range(contexts)]
+    gram = sp.zeros(contexts + teachers, contexts + teachers)
+    for c in range(contexts):
+        for e in range(contexts):
+            cross = along[c, token[e]] + along[e, token[c]]
+            gram[c, e] = encodings[token[c], token[e]] + separation * cross + separation**2 * means[c, e]
+        for b in range(teachers):
+            gram[c, contexts + b] = gram[contexts + b, c] = separation * taught[c, b]
+    for b in range(teachers):
+        gram[contexts + b, contexts + b] = 1
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma[c] ** 2 for c in range(contexts)]],
+        gram=[gram],
+        labels=list(labels),
+        teacher_means=[[separation * taught[c, b] for b in range(teachers)] for c in range(contexts)],
+    )

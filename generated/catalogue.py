@@ -2,9 +2,29 @@
 """The catalogue: summary, source and sizes (default, lowest, highest or None) of every model."""
 
 CATALOGUE = {
+    'attention_on_mixture': {
+        'summary': 'Tied attention on the mixed target, tokens from K clusters with any joint law of the labels.',
+        'source': 'arXiv 2402.03902, Result C.2 and appendix E.3',
+        'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (2, 1, None)},
+    },
+    'causal_attention': {
+        'summary': 'Tied attention with a lower-triangular mask in student and teacher, on the mixed target.',
+        'source': 'arXiv 2402.03902, conclusion',
+        'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
+    },
     'dot_product_attention': {
         'summary': 'Tied low-rank attention softmax(X X^T) learns (1-omega) softmax(Y Y^T) + omega A.',
         'source': 'arXiv 2402.03902, eq. 1-3 and 15-16',
+        'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
+    },
+    'huber_regression': {
+        'summary': "Huber's loss on y = Y + u: quadratic up to an error of `width`, linear beyond, and a ridge penalty.",
+        'source': 'Huber, Ann. Math. Statist. 35 (1964) 73; Donoho, Montanari, PTRF 166 (2016) 935',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'linear_attention': {
+        'summary': 'Tied linear attention X X^T / L learns (1-omega) Y Y^T / L + omega A.',
+        'source': 'the linear counterpart of arXiv 2402.03902, eq. 15-16',
         'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
     },
     'logistic_regression': {
@@ -12,9 +32,39 @@ CATALOGUE = {
         'source': 'Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560',
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
     },
+    'phase_retrieval': {
+        'summary': 'Square loss on y = Y^2 against X^2, with a ridge penalty: not convex, the sign is free.',
+        'source': 'Mignacco, Urbani, Zdeborova, MLST 2 (2021) 035029',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
     'ridge_regression': {
         'summary': 'Square loss on y = Y + u with Gaussian label noise u and a ridge penalty.',
         'source': 'Hastie, Montanari, Rosset, Tibshirani, Ann. Statist. 50 (2022) 949',
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'squared_hinge': {
+        'summary': 'Squared hinge loss 1/2 max(0, 1 - sign(Y) X)^2 with a ridge penalty.',
+        'source': 'Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560 (hinge and logistic)',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'tempered_attention': {
+        'summary': 'Tied attention softmax(beta X X^T / sqrt(rank)), teacher alike, on the mixed target.',
+        'source': 'arXiv 2402.03902, eq. 1-3 and 15-16, with temperatures',
+        'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
+    },
+    'tukey_regression': {
+        'summary': "Tukey's biweight loss on y = Y + u, constant beyond an error of `width`, and a ridge penalty.",
+        'source': 'Beaton, Tukey, Technometrics 16 (1974) 147',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'untied_attention': {
+        'summary': 'Attention softmax(X_Q X_K^T) with untied query and key, a ridge on each, on the mixed target.',
+        'source': 'arXiv 2402.03902, appendix C.10 and E.3',
+        'sizes': {'tokens': (2, 2, None), 'student_rank': (2, 2, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
+    },
+    'value_attention': {
+        'summary': 'Attention with a rank-one value matrix, 1/2 ||T(Y_1) Y_2 - softmax(X_1 X_1^T) X_2||^2 on the mixed target T.',
+        'source': 'arXiv 2402.03902, appendix C.10 and E.3',
+        'sizes': {'tokens': (2, 2, 2), 'student_rank': (2, 2, 2), 'teacher_rank': (2, 2, 2), 'clusters': (1, 1, 1)},
     },
 }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .derive.model import Model, model
     from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural
     from .derive.regulariser import Ridge
-    from .derive.tokens import Tokens, isotropic_tokens, unstructured_tokens
+    from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, unstructured_tokens
     from .errors import InputError, NotConvergedError, SaddleforgeError
     from .problem import Problem, problem
     from .solution import Solution, solutions, solve
@@ -55,6 +55,7 @@ _WHERE = {
     "DiscreteNoise": "derive.parameters",
     "Ridge": "derive.regulariser",
     "Tokens": "derive.tokens",
+    "clustered_tokens": "derive.tokens",
     "isotropic_tokens": "derive.tokens",
     "unstructured_tokens": "derive.tokens",
     "softmax": "derive.language",
@@ -85,6 +86,7 @@ __all__ = [
     "Threshold",
     "Tokens",
     "__version__",
+    "clustered_tokens",
     "crossing",
     "curve",
     "half_square",

@@ -346,6 +346,7 @@ def _refine(
     """Climb deterministic rules, each started from the last, until the next finer one agrees."""
     point, failures = approach, 0
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
+    solution: Solution | None = None
     for level in levels:
         covered = _covers(problem, level, point.overlaps)
         reached = (
@@ -365,13 +366,18 @@ def _refine(
             continue
         finer = _shift(problem, reached, level.finer(), frozen)
         solved = reached, level, finer
-        if finer is None or DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
+        solution = None
+        if finer is None:
             break
+        if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
+            solution = _finish(problem, name, reached, level, accuracy, frozen, finer)
+            if solution.success:
+                return solution
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
         return _failed(problem, name, reached, level)
     point, level, finer = solved
-    return _finish(problem, name, point, level, accuracy, frozen, finer)
+    return solution or _finish(problem, name, point, level, accuracy, frozen, finer)
 
 
 def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:

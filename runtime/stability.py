@@ -55,7 +55,8 @@ class Stability:
         if self.replicon - self.replicon_error >= 1:
             parts.append(f"RS unstable ({replicon})")
         if self.has_jumps:
-            weight = with_error(self.jump_weight, self.jump_weight_error)
+            resolved = abs(self.jump_weight) > self.jump_weight_error
+            weight = with_error(self.jump_weight, self.jump_weight_error) if resolved else "not resolved"
             parts.append(
                 f"RS unstable in the strict sense: the proximal map jumps (bistable share {self.bistable_share:.2g}, "
                 f"jump weight {weight})"

@@ -18,20 +18,21 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, weights / weights.sum()
 
 
+def legendre(breaks: list[float], reach: float, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre with `points` nodes on each panel of [-reach, reach] between the breaks."""
+    edges = [-reach, *sorted(b for b in breaks if -reach < b < reach), reach]
+    x, w = np.polynomial.legendre.leggauss(points)
+    halves = [((left + right) / 2, (right - left) / 2) for left, right in pairwise(edges)]
+    return np.concatenate([m + h * x for m, h in halves]), np.concatenate([h * w for _, h in halves])
+
+
 def panels(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre on the panels between breaks, with the normal density in the weights.
 
     For integrands that are smooth between the breaks; `points` a panel.
     """
-    edges = [-_REACH, *sorted(b for b in breaks if -_REACH < b < _REACH), _REACH]
-    x, w = np.polynomial.legendre.leggauss(points)
-    nodes, weights = [], []
-    for left, right in pairwise(edges):
-        half = (right - left) / 2
-        z = (left + right) / 2 + half * x
-        nodes.append(z)
-        weights.append(half * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi))
-    return np.concatenate(nodes), np.concatenate(weights)
+    nodes, weights = legendre(breaks, _REACH, points)
+    return nodes, weights * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
 @lru_cache(maxsize=64)

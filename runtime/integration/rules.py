@@ -12,7 +12,7 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from .averages import Averages, JacobianAverages, Rule
 from .fields import Fields, fields_of
-from .nodes import gauss_hermite, panels, sobol_normal, tensor, trapezoid
+from .nodes import gauss_hermite, legendre, panels, sobol_normal, tensor, trapezoid
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 _TOTALS = 6
@@ -215,16 +215,15 @@ class ProxSpace:
 
     def _prepared(
         self, problem: Problem, fields: Fields
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
-        """Grid in X, its table, table of teachers, weight of a grid point, lengths to smooth over."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Grid in X, its table, table of teachers, weights of the grid points, lengths to smooth over."""
         channel = problem.solver.channel
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
         if self.points**channel.FIELDS > 5e6:
             raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
-        axes = [np.linspace(-edge, edge, self.points) for edge in prox_box(problem, fields)]
-        steps = np.array([axis[1] - axis[0] for axis in axes])
-        grid = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
+        axes, edges = student_axes(problem, prox_box(problem, fields), self.points)
+        grid, volumes = tensor(axes)
         nodes, weights = tensor(teacher_axes(problem, fields, self.teacher, equidistant=True))
         keep = weights > 1e-14 * weights.max()
         teachers = channel.teacher_table(
@@ -237,8 +236,9 @@ class ProxSpace:
             problem.noise_scale,
             fields.constants,
         )
-        norm = float(np.exp(fields.log_normalisation) * np.prod(steps))
-        return grid, channel.student_table(grid, fields.constants), teachers, norm, self.blur * steps
+        norms = np.exp(fields.log_normalisation) * volumes
+        blur = self.blur * 2 * np.array(edges) / self.points
+        return grid, channel.student_table(grid, fields.constants), teachers, norms, blur
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         channel = problem.solver.channel
@@ -246,7 +246,7 @@ class ProxSpace:
         rows, totals = [], np.zeros(5)
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            grid, students, teachers, norm, blur = self._prepared(problem, fields)
+            grid, students, teachers, norms, blur = self._prepared(problem, fields)
             out = channel.prox_space(
                 CHUNKS,
                 grid,
@@ -256,7 +256,7 @@ class ProxSpace:
                 fields.precision,
                 fields.field_mean,
                 fields.field_precision,
-                norm,
+                norms,
                 fields.constants,
                 self.neglected / (len(grid) * len(teachers)),
                 blur,
@@ -278,7 +278,7 @@ class ProxSpace:
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            grid, students, teachers, norm, _ = self._prepared(problem, fields)
+            grid, students, teachers, norms, _ = self._prepared(problem, fields)
             slope, square = channel.prox_space_stability(
                 CHUNKS,
                 grid,
@@ -288,13 +288,34 @@ class ProxSpace:
                 fields.precision,
                 fields.field_mean,
                 fields.field_precision,
-                norm,
+                norms,
                 fields.constants,
                 self.neglected / (len(grid) * len(teachers)),
             )
             slopes.append(slope.sum(axis=0))
             squares.append(square.sum(axis=0))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
+
+
+def student_axes(
+    problem: Problem, edges: list[float], points: int
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[float]]:
+    """Nodes and weights for each field X_la on [-edge, edge], and the edges.
+
+    Equidistant; Gauss-Legendre on panels where the model's loss has a kink in the field.
+    """
+    breaks: dict[int, list[float]] = {}
+    for kind, row, column, value in problem.solver.model.kinks(problem.flat)["loss"]:
+        if kind == "x":
+            breaks.setdefault(row * problem.student_rank + column, []).append(float(value))
+    axes = []
+    for field, edge in enumerate(edges):
+        if field in breaks:
+            axes.append(legendre(breaks[field], edge, points))
+        else:
+            nodes = np.linspace(-edge, edge, points)
+            axes.append((nodes, np.full(points, nodes[1] - nodes[0])))
+    return axes, edges
 
 
 def prox_box(problem: Problem, fields: Fields) -> list[float]:

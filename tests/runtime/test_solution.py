@@ -277,3 +277,22 @@ def test_an_atom_at_fault_is_named():
         TokenLaw.from_arrays(
             law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2
         )
+
+
+@pytest.mark.parametrize(
+    ("alpha", "omega", "start"), [(1.2, 0.3, "semantic"), (0.8, 0.1, "semantic"), (2.0, 0.3, "positional")]
+)
+def test_error_bars_hold_where_the_proximal_map_jumps(alpha, omega, start):
+    """Coarse grids against a finer one: overlaps, training loss and test error within the sum of the half widths."""
+    problem = sf.problem("dot_product_attention", alpha=alpha, omega=omega)
+    coarse, middle, fine = (sf.solve(problem, start, accuracy=1e-9, effort=effort) for effort in (1, 2, 3))
+    assert fine.averages.bistable > 1e-4
+    for solution in (coarse, middle):
+        reported = solution.errors > 1e-9 * solution.overlaps.block_scales
+        off = np.abs(solution.overlaps.pack() - fine.overlaps.pack()) / (solution.errors + fine.errors + 1e-300)
+        assert np.all(off[reported] < 1.3)
+        assert (
+            abs(solution.training_loss - fine.training_loss) < solution.training_loss_error + fine.training_loss_error
+        )
+        assert abs(solution.test_error - fine.test_error) < 1.3 * (solution.test_error_error + fine.test_error_error)
+    assert np.max(fine.errors) < np.max(middle.errors) < np.max(coarse.errors)

@@ -1,0 +1,62 @@
+"""Dot-product attention with a causal mask: a token attends to itself and to those before it."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import Matrix, half_square, rho, softmax, square
+from ..model import model
+from ..parameters import Parameter, Structure, structural
+from ..tokens import isotropic_tokens
+
+
+def masked_softmax(scores: sp.Matrix) -> sp.Matrix:
+    """softmax of each row over the columns up to the diagonal, zero beyond."""
+    count = scores.shape[0]
+    return sp.Matrix([[*softmax(scores[i : i + 1, : i + 1]), *[0] * (count - i - 1)] for i in range(count)])
+
+
+def causal_positions(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """0.6 on the diagonal, the rest of each row spread over the tokens before; the first row looks at itself."""
+    rows = []
+    for i in range(structure.tokens):
+        before = [sp.Rational(2, 5) / i] * i
+        rows.append((*before, sp.Rational(3, 5) if i else sp.Integer(1), *[sp.Integer(0)] * (structure.tokens - i - 1)))
+    return tuple(rows)
+
+
+def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+    """Masked teacher attention mixed with the positional matrix A."""
+    return (1 - omega) * masked_softmax(Y @ Y.T) + omega * Matrix(A)
+
+
+def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+    """Test error a token."""
+    return square(target(Y, omega, A) - masked_softmax(h @ h.T), weight=rho) / h.shape[0]
+
+
+def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+    """The same error of a linear layer that mixes the tokens with a constant matrix B."""
+    return square(target(Y, omega, A) - B, weight=rho) / B.shape[0]
+
+
+@model(
+    tokens=structural(2, low=2),
+    student=structural(1),
+    teacher=structural(1),
+    law=isotropic_tokens,
+    metric=metric,
+    baseline=baseline,
+)
+def causal_attention(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    *,
+    omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
+    A: Any = Parameter(causal_positions, doc="positional target, L x L, lower triangular"),  # noqa: B008
+) -> sp.Expr:
+    """Tied attention with a lower-triangular mask in student and teacher, on the mixed target.
+
+    Source: arXiv 2402.03902, conclusion
+    """
+    return half_square(target(Y, omega, A) - masked_softmax(X @ X.T), weight=rho)

@@ -1,0 +1,23 @@
+"""Classification of the sign of a linear teacher with the squared hinge loss."""
+
+import sympy as sp
+
+from ..model import model
+from ..parameters import Start
+from ..regulariser import Ridge
+from .logistic_regression import zero_one
+
+
+@model(
+    regulariser=Ridge(0.1),
+    metric=zero_one,
+    loss_kinks=lambda X, Y: [Y[0, 0], X[0, 0] - 1, X[0, 0] + 1],
+    metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
+    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+)
+def squared_hinge(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
+    """Squared hinge loss 1/2 max(0, 1 - sign(Y) X)^2 with a ridge penalty.
+
+    Source: Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560 (hinge and logistic)
+    """
+    return sp.Max(0, 1 - sp.sign(Y[0, 0]) * X[0, 0]) ** 2 / 2

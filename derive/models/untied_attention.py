@@ -1,0 +1,65 @@
+"""Dot-product attention with separate query and key weights."""
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy as sp
+
+from ..language import half_square, rho, softmax, square
+from ..model import model
+from ..parameters import Parameter, Start, Structure, structural
+from ..tokens import isotropic_tokens
+from .dot_product_attention import baseline, positional_target, target
+
+
+def scores(X: sp.Matrix) -> sp.Matrix:
+    """X_Q X_K^T: the first half of the student's columns are queries, the second half keys."""
+    half = X.shape[1] // 2
+    if X.shape[1] != 2 * half:
+        raise ValueError(f"student_rank = {X.shape[1]} is odd; it counts query and key columns together")
+    return X[:, :half] @ X[:, half:].T
+
+
+def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+    """Test error a token."""
+    return square(target(Y, omega, A) - softmax(scores(h)), weight=rho) / h.shape[0]
+
+
+def in_both(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
+    """A start that puts a coefficient into the first query and the first key column, for teacher row or token one."""
+
+    def entries(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+        count, half = getattr(structure, columns), structure.student_rank // 2
+        return tuple(
+            tuple(value if a % half == 0 and b == 0 else sp.Integer(0) for b in range(count))
+            for a in range(structure.student_rank)
+        )
+
+    return entries
+
+
+@model(
+    tokens=structural(2, low=2),
+    student=structural(2, low=2),
+    teacher=structural(1),
+    law=isotropic_tokens,
+    metric=metric,
+    baseline=baseline,
+    starts={
+        "semantic": Start(teacher=in_both("teacher_rank", sp.Rational(3, 5))),
+        "positional": Start(encodings=in_both("tokens", sp.Rational(2, 5))),
+        "uninformed": Start(noise="3/5"),
+    },
+)
+def untied_attention(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    *,
+    omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
+    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+) -> sp.Expr:
+    """Attention softmax(X_Q X_K^T) with untied query and key, a ridge on each, on the mixed target.
+
+    Source: arXiv 2402.03902, appendix C.10 and E.3
+    """
+    return half_square(target(Y, omega, A) - softmax(scores(X)), weight=rho)

@@ -1,0 +1,52 @@
+"""Attention with a low-rank value matrix."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import half_square, softmax, square
+from ..model import model
+from ..parameters import Parameter, Start
+from ..tokens import isotropic_tokens
+from .dot_product_attention import positional_target, target
+
+
+def taught(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+    """T(Y_1) Y_2 with the mixed attention T: the first column holds queries and keys, the second values."""
+    return target(Y[:, :1], omega, A) @ Y[:, 1]
+
+
+def output(Z: sp.Matrix) -> sp.Matrix:
+    """softmax(Z_1 Z_1^T) Z_2."""
+    return softmax(Z[:, 0] @ Z[:, 0].T) @ Z[:, 1]
+
+
+def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+    """Test error a token."""
+    return square(taught(Y, omega, A) - output(h)) / h.shape[0]
+
+
+@model(
+    tokens=2,
+    student=2,
+    teacher=2,
+    law=isotropic_tokens,
+    metric=metric,
+    starts={
+        "semantic": Start(teacher="3/5"),
+        "positional": Start(teacher=((0, 0), (0, "3/5")), encodings=(("2/5", 0), (0, 0))),
+        "uninformed": Start(noise="3/5"),
+    },
+)
+def value_attention(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    *,
+    omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
+    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+) -> sp.Expr:
+    """Attention with a rank-one value matrix, 1/2 ||T(Y_1) Y_2 - softmax(X_1 X_1^T) X_2||^2 on the mixed target T.
+
+    Source: arXiv 2402.03902, appendix C.10 and E.3
+    """
+    return half_square(taught(Y, omega, A) - output(X))
