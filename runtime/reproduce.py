@@ -364,8 +364,8 @@ class _Run:
 def _derive_digest() -> str:
     from .derive.digest import generator_digest
 
-    model = Path(sys.modules[f"{__package__}.derive"].__path__[0]) / "models" / f"{MODEL}.py"
-    return _digest(model.read_bytes() + generator_digest().encode())
+    models = Path(sys.modules[f"{__package__}.derive"].__path__[0]) / "models"
+    return _digest(b"".join(p.read_bytes() for p in sorted(models.glob("*.py"))) + generator_digest().encode())
 
 
 def located(

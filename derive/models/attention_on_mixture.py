@@ -8,7 +8,8 @@ from ..language import half_square, rho, softmax
 from ..model import model
 from ..parameters import Parameter, structural
 from ..tokens import clustered_tokens
-from .dot_product_attention import baseline, metric, positional_target, target
+from .dot_product_attention import baseline, metric, target
+from .mixed_target import positional_target
 
 
 @model(

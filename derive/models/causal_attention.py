@@ -4,10 +4,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import Matrix, half_square, rho, softmax, square
+from ..language import half_square, rho, softmax
 from ..model import model
 from ..parameters import Parameter, Structure, structural
 from ..tokens import isotropic_tokens
+from .mixed_target import mixed, token_error
 
 
 def masked_softmax(scores: sp.Matrix) -> sp.Matrix:
@@ -26,18 +27,8 @@ def causal_positions(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Masked teacher attention mixed with the positional matrix A."""
-    return (1 - omega) * masked_softmax(Y @ Y.T) + omega * Matrix(A)
-
-
-def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Test error a token."""
-    return square(target(Y, omega, A) - masked_softmax(h @ h.T), weight=rho) / h.shape[0]
-
-
-def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """The same error of a linear layer that mixes the tokens with a constant matrix B."""
-    return square(target(Y, omega, A) - B, weight=rho) / B.shape[0]
+    """Masked teacher attention, mixed."""
+    return mixed(masked_softmax(Y @ Y.T), omega, A)
 
 
 @model(
@@ -45,8 +36,8 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Exp
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=metric,
-    baseline=baseline,
+    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - masked_softmax(h @ h.T)),
+    baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
 )
 def causal_attention(
     X: sp.Matrix,

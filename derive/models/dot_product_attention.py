@@ -4,32 +4,26 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import Matrix, half_square, rho, softmax, square
+from ..language import half_square, rho, softmax
 from ..model import model
-from ..parameters import Parameter, Structure, structural
+from ..parameters import Parameter, structural
 from ..tokens import isotropic_tokens
-
-
-def positional_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """The fixed matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
-    count = structure.tokens
-    off = sp.Rational(2, 5) / (count - 1)
-    return tuple(tuple(sp.Rational(3, 5) if i == j else off for j in range(count)) for i in range(count))
+from .mixed_target import mixed, positional_target, token_error
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """T(Y) of eq. (15-16): teacher attention mixed with the positional matrix A."""
-    return (1 - omega) * softmax(Y @ Y.T) + omega * Matrix(A)
+    """softmax(Y Y^T), mixed."""
+    return mixed(softmax(Y @ Y.T), omega, A)
 
 
 def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
     """Test error a token: (1/L) Tr[(T(Y) - S(h)) rho (T(Y) - S(h))^T]."""
-    return square(target(Y, omega, A) - softmax(h @ h.T), weight=rho) / h.shape[0]
+    return token_error(target(Y, omega, A) - softmax(h @ h.T))
 
 
 def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
     """The same error of a linear layer that mixes the tokens with a constant matrix B (R5.1)."""
-    return square(target(Y, omega, A) - B, weight=rho) / B.shape[0]
+    return token_error(target(Y, omega, A) - B)
 
 
 @model(

@@ -4,26 +4,16 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import Matrix, half_square, rho, square
+from ..language import half_square, rho
 from ..model import model
 from ..parameters import Parameter, structural
 from ..tokens import isotropic_tokens
-from .dot_product_attention import positional_target
+from .mixed_target import mixed, positional_target, token_error
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Linear teacher attention mixed with the positional matrix A."""
-    return (1 - omega) * Y @ Y.T / Y.shape[0] + omega * Matrix(A)
-
-
-def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Test error a token."""
-    return square(target(Y, omega, A) - h @ h.T / h.shape[0], weight=rho) / h.shape[0]
-
-
-def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """The same error of a linear layer that mixes the tokens with a constant matrix B."""
-    return square(target(Y, omega, A) - B, weight=rho) / B.shape[0]
+    """Linear teacher attention, mixed."""
+    return mixed(Y @ Y.T / Y.shape[0], omega, A)
 
 
 @model(
@@ -31,8 +21,8 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Exp
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=metric,
-    baseline=baseline,
+    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - h @ h.T / h.shape[0]),
+    baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
 )
 def linear_attention(
     X: sp.Matrix,

@@ -4,11 +4,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import Matrix, half_square, rho, softmax, square
+from ..language import half_square, rho, softmax
 from ..model import model
 from ..parameters import Parameter, structural
 from ..tokens import isotropic_tokens
-from .dot_product_attention import positional_target
+from .mixed_target import mixed, positional_target, token_error
 
 
 def attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
@@ -17,18 +17,8 @@ def attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) -> sp.Matrix:
-    """Teacher attention at its own temperature, mixed with the positional matrix A."""
-    return (1 - omega) * attention(Y, beta_teacher) + omega * Matrix(A)
-
-
-def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta: sp.Expr, beta_teacher: sp.Expr) -> sp.Expr:
-    """Test error a token."""
-    return square(target(Y, omega, A, beta_teacher) - attention(h, beta), weight=rho) / h.shape[0]
-
-
-def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) -> sp.Expr:
-    """The same error of a linear layer that mixes the tokens with a constant matrix B."""
-    return square(target(Y, omega, A, beta_teacher) - B, weight=rho) / B.shape[0]
+    """Teacher attention at its own temperature, mixed."""
+    return mixed(attention(Y, beta_teacher), omega, A)
 
 
 @model(
@@ -36,8 +26,10 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teac
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=metric,
-    baseline=baseline,
+    metric=lambda h, Y, omega, A, beta, beta_teacher: token_error(
+        target(Y, omega, A, beta_teacher) - attention(h, beta)
+    ),
+    baseline=lambda B, Y, omega, A, beta_teacher: token_error(target(Y, omega, A, beta_teacher) - B),
 )
 def tempered_attention(
     X: sp.Matrix,

@@ -5,11 +5,12 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, rho, softmax, square
+from ..language import half_square, rho, softmax
 from ..model import model
 from ..parameters import Parameter, Start, Structure, structural
 from ..tokens import isotropic_tokens
-from .dot_product_attention import baseline, positional_target, target
+from .dot_product_attention import baseline, target
+from .mixed_target import positional_target, token_error
 
 
 def scores(X: sp.Matrix) -> sp.Matrix:
@@ -18,11 +19,6 @@ def scores(X: sp.Matrix) -> sp.Matrix:
     if X.shape[1] != 2 * half:
         raise ValueError(f"student_rank = {X.shape[1]} is odd; it counts query and key columns together")
     return X[:, :half] @ X[:, half:].T
-
-
-def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Test error a token."""
-    return square(target(Y, omega, A) - softmax(scores(h)), weight=rho) / h.shape[0]
 
 
 def in_both(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
@@ -43,7 +39,7 @@ def in_both(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tup
     student=structural(2, low=2),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=metric,
+    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(scores(h))),
     baseline=baseline,
     starts={
         "semantic": Start(teacher=in_both("teacher_rank", sp.Rational(3, 5))),

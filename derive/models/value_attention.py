@@ -8,7 +8,8 @@ from ..language import half_square, softmax, square
 from ..model import model
 from ..parameters import Parameter, Start
 from ..tokens import isotropic_tokens
-from .dot_product_attention import positional_target, target
+from .dot_product_attention import target
+from .mixed_target import positional_target
 
 
 def taught(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
