@@ -27,6 +27,7 @@ DIFFERENCE_SAFETY = 1.5
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
 MASS_TOLERANCE = 1e-3
+SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
 _LINE = tuple(
     ProxSpace(*sizes) for sizes in ((96, 48), (144, 72), (216, 108), (432, 160), (1000, 240), (2400, 360), (6000, 500))
@@ -292,12 +293,16 @@ def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
 def _newton(problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray, accuracy: float) -> FixedPoint:
     u = point.u.copy()
     u[frozen] = 0.0
-    return newton(
+    found = newton(
         StateMap(problem, rule, frozen),
         replace(point, u=u),
         _tolerance(rule, accuracy),
         lambda u: _jacobian(problem, rule, u, point.sizes),
     )
+    if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
+        # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
+        return replace(found, status=Status.MAX_ITERATIONS)
+    return found
 
 
 def _tolerance(rule: Rule, accuracy: float) -> float:
@@ -320,7 +325,8 @@ def _solve_auto(
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, frozen, accuracy, seed, effort)
     levels: tuple[Rule, ...] = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
-    solution = _refine(problem, name, approach, frozen, accuracy, levels[_first_level(levels, accuracy, near) :])
+    first = _first_level(levels, accuracy, near)
+    solution = _refine(problem, name, approach, frozen, accuracy, levels[first:], patient=near is None)
     if solution.success:
         return solution
     if channel.FIELDS == 1:
@@ -341,9 +347,19 @@ def _first_level(levels: tuple[Rule, ...], accuracy: float, near: Solution | Non
 
 
 def _refine(
-    problem: Problem, name: str, approach: FixedPoint, frozen: np.ndarray, accuracy: float, levels: tuple[Rule, ...]
+    problem: Problem,
+    name: str,
+    approach: FixedPoint,
+    frozen: np.ndarray,
+    accuracy: float,
+    levels: tuple[Rule, ...],
+    patient: bool = True,
 ) -> Solution:
-    """Climb deterministic rules, each started from the last, until the next finer one agrees."""
+    """Climb deterministic rules, each started from the last, until the next finer one agrees.
+
+    Args:
+        patient: whether to iterate with damping where Newton fails at first, and to try the next level.
+    """
     point, failures = approach, 0
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
@@ -354,14 +370,14 @@ def _refine(
             if covered
             else replace(point, status=Status.MAX_ITERATIONS)
         )
-        if covered and not reached.status.success:
+        if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
             nearer = damped(StateMap(problem, level, frozen), approach.overlaps, 1e-4, max_iterations=60)
             reached = _newton(problem, level, replace(nearer, jacobian=None), frozen, accuracy)
         if not covered or not reached.status.success:
             failures += 1
             # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
-            if failures >= 2 and problem.solver.channel.FIELDS > 1:
+            if problem.solver.channel.FIELDS > 1 and (solved or not patient or failures >= 2):
                 break
             continue
         finer = _shift(problem, reached, level.finer(), frozen)
