@@ -53,7 +53,7 @@ class Branch:
         value = float(value)
         if value in self.known:
             found = self.known[value]
-            if accuracy is None or _relative_error(found) <= accuracy:
+            if accuracy is None or found.relative_error <= accuracy:
                 return found
         problem = self.problem.with_(**{self.parameter: value})
         candidates: list[Any] = [self._predicted(value)] if self.known else []
@@ -82,10 +82,6 @@ class Branch:
         if abs(step) > 4 or np.any(moved * u < 0):
             return one
         return replace(one, overlaps=Overlaps.unpack(moved, one.overlaps.sizes))
-
-
-def _relative_error(solution: Solution) -> float:
-    return float(np.max(solution.errors / solution.overlaps.block_scales))
 
 
 @dataclass(frozen=True)

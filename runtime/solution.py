@@ -91,6 +91,11 @@ class Solution:
         return Overlaps.unpack(self.errors, self.overlaps.sizes)
 
     @property
+    def relative_error(self) -> float:
+        """Largest half width of an overlap relative to the size of its block, as `accuracy` is counted."""
+        return float(np.max(self.errors / self.overlaps.block_scales))
+
+    @property
     def branch(self) -> str:
         """What was reached: semantic, positional, mixed or uninformed."""
         return branch_of(self.overlaps, self.errors)
@@ -184,7 +189,12 @@ def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
     if isinstance(rule, ProxSpace):
         if bistable > NEGLIGIBLE_JUMPS:
             # Next to a cusp the slope has a heavy tail: a finer grid than the overlaps ask for, at most.
-            fine = replace(rule, points=min(max(rule.points, 64), 88), teacher=min(max(rule.teacher, 32), 44))
+            low, high = _PLANE[1], _PLANE[2]
+            fine = replace(
+                rule,
+                points=min(max(rule.points, low.points), high.points),
+                teacher=min(max(rule.teacher, low.teacher), high.teacher),
+            )
             return fine, fine.coarser(), fine.coarser().coarser()
         # Nothing to tell apart: no minimum is compared with others.
         rule = replace(rule, neglected=np.inf)
@@ -196,10 +206,10 @@ def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int
     swaps, wide steps over a small set, so that many nodes swap within a step."""
     if is_replicated(rule):
         return jacobian(StateMap(problem, Sobol(10, 4, getattr(rule, "seed", 0))), u, sizes, 1e-2)
-    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1 and rule.points > _PLANE[1].points:
-        rule = _PLANE[1]
-    one_sided = isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1
-    return jacobian(StateMap(problem, rule), u, sizes, 1e-6 if one_sided else 1e-4, one_sided)
+    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
+        largest = _PLANE[1]
+        return jacobian(StateMap(problem, min(rule, largest, key=lambda r: r.points)), u, sizes, 1e-6, one_sided=True)
+    return jacobian(StateMap(problem, rule), u, sizes, 1e-4)
 
 
 def solve(
@@ -332,9 +342,7 @@ def _solve_auto(
     if channel.FIELDS == 1:
         # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
         adapted = _refine(problem, name, approach, frozen, accuracy, _PRODUCT[:effort])
-        return min(
-            solution, adapted, key=lambda s: (s.losses is None, float(np.max(s.errors / s.overlaps.block_scales)))
-        )
+        return min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return solution
 
 
@@ -342,7 +350,7 @@ def _first_level(levels: tuple[Rule, ...], accuracy: float, near: Solution | Non
     """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
     if near is None or near.rule not in levels:
         return 0
-    generous = np.max(near.errors / near.overlaps.block_scales) < accuracy / 10
+    generous = near.relative_error < accuracy / 10
     return max(levels.index(near.rule) - int(generous), 0)
 
 

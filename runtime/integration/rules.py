@@ -213,17 +213,15 @@ class ProxSpace:
     def coarser(self) -> ProxSpace:
         return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
 
-    def _prepared(
-        self, problem: Problem, fields: Fields
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Grid in X, its table, table of teachers, weights of the grid points, lengths to smooth over."""
+    def _prepared(self, problem: Problem, fields: Fields) -> tuple[tuple[Any, ...], np.ndarray]:
+        """What the generated prox-space loops take after the number of chunks, and the lengths to smooth over."""
         channel = problem.solver.channel
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
         if self.points**channel.FIELDS > 5e6:
             raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
-        axes, edges = student_axes(problem, prox_box(problem, fields), self.points)
-        grid, volumes = tensor(axes)
+        edges = prox_box(problem, fields)
+        grid, volumes = tensor(student_axes(problem, edges, self.points))
         nodes, weights = tensor(teacher_axes(problem, fields, self.teacher, equidistant=True))
         keep = weights > 1e-14 * weights.max()
         teachers = channel.teacher_table(
@@ -238,7 +236,19 @@ class ProxSpace:
         )
         norms = np.exp(fields.log_normalisation) * volumes
         blur = self.blur * 2 * np.array(edges) / self.points
-        return grid, channel.student_table(grid, fields.constants), teachers, norms, blur
+        arguments = (
+            grid,
+            channel.student_table(grid, fields.constants),
+            teachers,
+            fields.variance,
+            fields.precision,
+            fields.field_mean,
+            fields.field_precision,
+            norms,
+            fields.constants,
+            self.neglected / (len(grid) * len(teachers)),
+        )
+        return arguments, blur
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         channel = problem.solver.channel
@@ -246,21 +256,8 @@ class ProxSpace:
         rows, totals = [], np.zeros(5)
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            grid, students, teachers, norms, blur = self._prepared(problem, fields)
-            out = channel.prox_space(
-                CHUNKS,
-                grid,
-                students,
-                teachers,
-                fields.variance,
-                fields.precision,
-                fields.field_mean,
-                fields.field_precision,
-                norms,
-                fields.constants,
-                self.neglected / (len(grid) * len(teachers)),
-                blur,
-            ).sum(axis=0)
+            arguments, blur = self._prepared(problem, fields)
+            out = channel.prox_space(CHUNKS, *arguments, blur).sum(axis=0)
             rows.append(out)
             totals += probability * out[cut:]
         return Averages(
@@ -278,29 +275,15 @@ class ProxSpace:
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            grid, students, teachers, norms, _ = self._prepared(problem, fields)
-            slope, square = channel.prox_space_stability(
-                CHUNKS,
-                grid,
-                students,
-                teachers,
-                fields.variance,
-                fields.precision,
-                fields.field_mean,
-                fields.field_precision,
-                norms,
-                fields.constants,
-                self.neglected / (len(grid) * len(teachers)),
-            )
+            arguments, _ = self._prepared(problem, fields)
+            slope, square = channel.prox_space_stability(CHUNKS, *arguments)
             slopes.append(slope.sum(axis=0))
             squares.append(square.sum(axis=0))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
 
 
-def student_axes(
-    problem: Problem, edges: list[float], points: int
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[float]]:
-    """Nodes and weights for each field X_la on [-edge, edge], and the edges.
+def student_axes(problem: Problem, edges: list[float], points: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Nodes and weights for each field X_la on [-edge, edge].
 
     Equidistant; Gauss-Legendre on panels where the model's loss has a kink in the field.
     """
@@ -315,7 +298,7 @@ def student_axes(
         else:
             nodes = np.linspace(-edge, edge, points)
             axes.append((nodes, np.full(points, nodes[1] - nodes[0])))
-    return axes, edges
+    return axes
 
 
 def prox_box(problem: Problem, fields: Fields) -> list[float]:
