@@ -87,20 +87,29 @@ class Symbols:
     """The matrices of one generic context c, of the composites and of the channel, for s columns and t teachers.
 
     Shapes: q, V, q_hat, V_hat s x s (symmetric); m, m_hat s x 1; theta, theta_hat s x t; rho_star t x t;
-    G, Q, Lambda, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1.
+    G, Q, Lambda, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1; w, b s x 1 (a row of W at
+    the minimum and the field it is exposed to); loss_q s x s (dloss/dq, symmetric); phi, loss_phi trained x 1.
+
+    Args:
+        trained: how many numbers phi are trained beside the weights.
+        loss_holds_q: whether the loss depends on the overlap q of its tokens itself.
     """
 
     s: Any
     t: Any
+    trained: Any = 0
+    loss_holds_q: bool = False
 
     def __post_init__(self) -> None:
         s, t = self.s, self.t
         shapes = {
-            **dict.fromkeys(("q", "V", "q_hat", "V_hat", "G", "Q", "Lambda", "R"), (s, s)),
-            **dict.fromkeys(("m", "m_hat", "B", "step", "omega", "g", "domega"), (s, 1)),
+            **dict.fromkeys(("q", "V", "q_hat", "V_hat", "G", "Q", "Lambda", "R", "loss_q"), (s, s)),
+            **dict.fromkeys(("m", "m_hat", "B", "step", "omega", "g", "domega", "w", "b"), (s, 1)),
             **dict.fromkeys(("theta", "theta_hat"), (s, t)),
             **dict.fromkeys(("Y", "dY", "pi", "m_star"), (t, 1)),
             "rho_star": (t, t),
+            **dict.fromkeys(("phi", "loss_phi"), (self.trained, 1)),
+            "Kappa": (self.trained, self.trained),
         }
         for name, shape in shapes.items():
             object.__setattr__(self, name, sp.MatrixSymbol(name, *shape))
@@ -109,13 +118,15 @@ class Symbols:
         object.__setattr__(self, "alpha", sp.Symbol("alpha", positive=True))
         object.__setattr__(self, "loss", sp.Symbol("loss", real=True))
         object.__setattr__(self, "moreau", sp.Symbol("M", real=True))
+        object.__setattr__(self, "envelope", sp.Symbol("N", real=True))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
     @property
     def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
-        return (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.R, self.rho_star)
+        own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.R, self.rho_star)
+        return (*own, self.loss_q, self.Kappa)
 
     @property
     def overlaps(self) -> tuple[sp.MatrixSymbol, ...]:
@@ -218,6 +229,8 @@ def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbo
         return rule(expression.summand, variable, symbols)
     if not expression.has(variable):
         return sp.ZeroMatrix(*variable.shape)
+    if variable == symbols.phi and not expression.has(Average):
+        return trace_gradient(expression, variable, symbols)
     raise TypeError(f"no rule to differentiate {expression} with respect to {variable}")
 
 
@@ -227,7 +240,8 @@ def _coordinate_rule(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Sym
     for composite, summand in symbols.composites.items():
         if not summand.has(variable):
             continue
-        outer = trace_gradient(potential, composite, symbols)
+        outer = _envelope_rule(composite, symbols) if potential == symbols.envelope else None
+        outer = trace_gradient(potential, composite, symbols) if outer is None else outer
         frozen = sp.MatrixSymbol("frozen", *composite.shape)
         inner = trace_gradient(sp.Trace(frozen.T * summand), variable, symbols)
         total = total + inner.subs(frozen, outer).doit()
@@ -236,8 +250,19 @@ def _coordinate_rule(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Sym
     return _linear(lambda matrix: MatrixAverage(COORDINATE, matrix), symmetrised(total.doit(), symbols))
 
 
+def _envelope_rule(composite: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Gradient of E_eta N(B + Q^{1/2} eta; G) with N(b; G) = max_w {-r(w) - w^T G w / 2 + w^T b}.
+
+    Envelope theorem for G and B; Price's theorem for the covariance Q of b.
+    """
+    p = symbols
+    rules = {p.G: -p.w * p.w.T / 2, p.B: p.w, p.Q: Jacobian(p.w, p.b) / 2}
+    return rules[composite]
+
+
 def _channel_rule(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Envelope theorem for V; mean rule for m; Price's theorem for q (1/2 d2/domega2) and theta (d2/domega dY)."""
+    """Envelope theorem for V, phi and a loss that holds q; mean rule for m; Price's theorem for q (1/2 d2/domega2) and
+    theta (d2/domega dY)."""
     coefficient = integrand.coeff(symbols.moreau)
     if sp.expand(integrand - coefficient * symbols.moreau).has(symbols.moreau) or coefficient.has(symbols.moreau):
         raise TypeError(f"channel averages are linear in the Moreau envelope here, not {integrand}")
@@ -249,6 +274,10 @@ def _channel_rule(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbol
         field = envelope_gradient(symbols.omega, symbols)
         half, other = (sp.Rational(1, 2), symbols.omega) if variable == symbols.q else (sp.Integer(1), symbols.Y)
         gradient = half * _linear(lambda matrix: Jacobian(matrix, other), field)
+        if variable == symbols.q and symbols.loss_holds_q:
+            gradient = gradient + symbols.loss_q  # envelope theorem: M holds q through the loss, too
+    elif variable == symbols.phi:
+        gradient = symbols.loss_phi
     else:
         return sp.ZeroMatrix(*variable.shape)
     return (coefficient * _linear(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()

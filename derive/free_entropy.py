@@ -28,12 +28,17 @@ class FreeEntropy:
 
         Averages stay unevaluated: over a coordinate of (tau, pi, gamma), and over the channel of M.
         """
-        generic = Symbols(structure.student_rank, structure.teacher_rank)
+        generic = Symbols(
+            structure.student_rank, structure.teacher_rank, self.symbols.trained, self.symbols.loss_holds_q
+        )
         if self.symbols != generic:
             raise ValueError(f"this free entropy was built for s, t = {self.symbols.s}, {self.symbols.t}")
         contexts = [(l, k) for l in range(structure.tokens) for k in range(structure.clusters)]
         total: sp.Expr = sp.Integer(0)
         for term in sp.Add.make_args(self.expression):
+            if not term.has(Average):
+                total += _explicit(term)
+                continue
             coefficient, average = split_average(term)
             if average.kind == CONTEXTS:
                 total += coefficient * sp.Add(*[_explicit(_in_context(average.summand, generic, c)) for c in contexts])
@@ -87,16 +92,22 @@ def _explicit(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | No
 
 
 def free_entropy(
-    s: sp.Expr | int | None = None, t: sp.Expr | int | None = None, regulariser: Regulariser | None = None
+    s: sp.Expr | int | None = None,
+    t: sp.Expr | int | None = None,
+    regulariser: Regulariser | None = None,
+    trained: int = 0,
+    loss_holds_q: bool = False,
 ) -> FreeEntropy:
     """Phi at zero temperature, replica symmetric, for any loss and a regulariser (default ridge).
 
     Args:
         s, t: columns of W and W*; symbols by default, for printing.
+        trained: how many O(1) numbers phi are trained with the weights; each has a ridge of its own.
+        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
     """
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    p = Symbols(s, t)
+    p = Symbols(s, t, trained, loss_holds_q)
     trace = (
         sp.Trace(p.V_hat * p.q) / 2
         - sp.Trace(p.q_hat * p.V) / 2
@@ -105,4 +116,6 @@ def free_entropy(
     )
     entropic = (regulariser or Ridge()).potential(p)
     expression = Average(CONTEXTS, trace) + Average(COORDINATE, entropic) - p.alpha * Average(CHANNEL, p.moreau)
+    if trained:
+        expression = expression - sp.Trace(p.phi.T * p.Kappa * p.phi) / 2
     return FreeEntropy(expression, p)

@@ -132,6 +132,20 @@ def softplus(z: Any) -> sp.Expr:
     return Softplus(exact(z))
 
 
+def by_label(label: Any, *values: Any) -> sp.Expr:
+    """values[k] where a token's label is k: different losses, as of several tasks that share the weights."""
+    return sp.Add(*[sp.KroneckerDelta(label, k) * exact(value) for k, value in enumerate(values)])
+
+
+def rounded_hinge(z: Any, width: Any) -> sp.Expr:
+    """max(0, z) with its corner rounded to a parabola over |z| < width; convex, with a continuous slope.
+
+    The rounding moves a loss by at most width / 4 and a proximal point by at most width.
+    """
+    z, width = exact(z), exact(width)
+    return sp.Piecewise((z, z > width), ((z + width) ** 2 / (4 * width), z > -width), (0, True))
+
+
 def _weights(weight: Any, columns: int) -> list[sp.Expr]:
     if weight is None:
         return [sp.Integer(1)] * columns

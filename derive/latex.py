@@ -161,6 +161,8 @@ class LatexPrinter(SympyLatexPrinter):
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
         if name == "minimum":
             body = rf"\min_{{X}} \left\{{{arguments[0]}\right\}}"
+        elif name == "maximum":
+            body = rf"\max_{{w}} \left\{{{arguments[0]}\right\}}"
         elif name == "gradient":
             body = rf"\frac{{\partial {arguments[0]}}}{{\partial {arguments[1]}}}"
         elif name == "change":

@@ -24,9 +24,11 @@ from .parameters import (
     Start,
     Structural,
     Structure,
+    Trained,
     as_parameter,
+    leaves,
 )
-from .regulariser import Regulariser, Ridge
+from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge
 from .tokens import Tokens, unstructured_tokens
 
 DEFAULT_STARTS = {
@@ -45,11 +47,14 @@ class ModelAt:
         X, Y: symbol matrices of the student's and the teacher's fields, L x s and L x t. The metric's fields h use X.
         noise: name -> (symbol, GaussianNoise or DiscreteNoise with expressions resolved).
         labels: cluster label symbols k_l.
-        loss, metric: expressions in X, Y, noise, labels, rho_l and parameters; metric and baseline may be None.
+        Q: symbol matrices of the overlaps q of every token, s x s; for losses that hold them.
+        trained: name -> (symbol, Trained), the numbers phi trained with the weights.
+        loss, metric: expressions in X, Y, noise, labels, rho_l, Q, phi and parameters; metric and baseline may be None.
         baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
         law: nested tuples of expressions in parameters, see `Tokens`.
         loss_kinks, metric_kinks: expressions, each affine in one integration variable, at whose zero the integrand
             is not smooth.
+        unbounded: whether the author says that the regulariser holds a loss without a lower bound.
     """
 
     name: str
@@ -59,6 +64,8 @@ class ModelAt:
     Y: sp.Matrix
     noise: Mapping[str, tuple[sp.Symbol, GaussianNoise | DiscreteNoise]]
     labels: tuple[sp.Symbol, ...]
+    Q: tuple[sp.Matrix, ...]
+    trained: Mapping[str, tuple[sp.Symbol, Trained]]
     loss: sp.Expr
     metric: sp.Expr | None
     baseline: tuple[sp.Expr, sp.Matrix] | None
@@ -66,17 +73,35 @@ class ModelAt:
     regulariser: Regulariser
     loss_kinks: tuple[sp.Expr, ...]
     metric_kinks: tuple[sp.Expr, ...]
+    unbounded: bool = False
+
+    @property
+    def own(self) -> list[sp.Symbol]:
+        """What loss and metric hold of the solution itself: entries of q, token by token, and the trained numbers."""
+        q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
+        held = self.loss_holds_q or (self.metric is not None and self.metric.has(*leaves(self.Q)))
+        return [s for matrix in q for s in matrix if held] + [s for s, _ in self.trained.values()]
+
+    @property
+    def loss_holds_q(self) -> bool:
+        """Whether the loss depends on the overlaps q themselves."""
+        return self.loss.has(*leaves(self.Q))
+
+    @property
+    def penalty(self) -> PenaltyAt | None:
+        """The penalty's expression, where the regulariser is one."""
+        return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
 
     def parameter_symbols(self) -> list[sp.Symbol]:
         """All scalar symbols of the parameters, in the order of declaration, rows first."""
         flat: list[sp.Symbol] = []
         for parameter in self.parameters.values():
-            flat.extend(_flatten(parameter.symbols(self.structure)))
+            flat.extend(leaves(parameter.symbols(self.structure)))
         return flat
 
     def parameter_defaults(self) -> list[sp.Expr]:
         """Default values in the order of `parameter_symbols`."""
-        return [leaf for p in self.parameters.values() for leaf in _flatten(p.value(self.structure))]
+        return [leaf for p in self.parameters.values() for leaf in leaves(p.value(self.structure))]
 
     def digest(self) -> str:
         """Identity of the physics a solver is generated from: symbols, loss, law's form, regulariser (hex, 16)."""
@@ -89,18 +114,11 @@ class ModelAt:
             sp.srepr(self.baseline[0]) if self.baseline else None,
             [(n, str(s), repr(law)) for n, (s, law) in self.noise.items()],
             repr(self.law),
-            self.regulariser.identity(),
+            self.regulariser.identity(self.structure),
             [sp.srepr(e) for e in (*self.loss_kinks, *self.metric_kinks)],
+            [(n, str(s), repr(value.ridge)) for n, (s, value) in self.trained.items()],
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _flatten(value: Any) -> list[Any]:
-    if isinstance(value, sp.MatrixBase):
-        return list(value)
-    if isinstance(value, list | tuple):
-        return [leaf for item in value for leaf in _flatten(item)]
-    return [value]
 
 
 @dataclass(frozen=True)
@@ -108,8 +126,9 @@ class Model:
     """A sequence multi-index model: loss, law of the tokens, noise, regulariser; beside them metric and starts.
 
     Made by the decorator `model`. The loss function takes X (L x s) and Y (L x t) as SymPy matrices, the noise by
-    name, `k` (tuple of labels) if it wants them, and parameters as keywords whose defaults are numbers, arrays or
-    `Parameter`s.
+    name, `k` (tuple of labels) and `Q` (the overlaps q of the tokens, L matrices s x s) if it wants them, and
+    parameters as keywords whose defaults are numbers, arrays, `Parameter`s or, for numbers trained with W,
+    `trained(start)`.
 
     Raises:
         ModelError: on construction, when a field does not fit; the sentence names it.
@@ -126,6 +145,7 @@ class Model:
     starts: Mapping[str, Start] = field(default_factory=lambda: dict(DEFAULT_STARTS))
     loss_kinks: Callable[..., Any] | None = None
     metric_kinks: Callable[..., Any] | None = None
+    unbounded: bool = False
     summary: str = ""
     source: str = ""
 
@@ -186,6 +206,11 @@ class _Builder:
         self.Y = sp.Matrix(tokens, teachers, lambda l, b: sp.Symbol(f"y_{l}_{b}", real=True))
         self.k = tuple(sp.Symbol(f"k_{l}", integer=True, nonnegative=True) for l in range(tokens))
         self.u = {name: sp.Symbol(f"u_{name}", real=True) for name in model.noise}
+        self.Q = tuple(
+            sp.Matrix(students, students, lambda a, b, l=l: sp.Symbol(f"q_{l}_{min(a, b)}_{max(a, b)}", real=True))
+            for l in range(tokens)
+        )
+        self.trained: dict[str, tuple[sp.Symbol, Trained]] = {}
 
     def build(self) -> ModelAt:
         model, structure = self.model, self.structure
@@ -217,6 +242,8 @@ class _Builder:
             Y=self.Y,
             noise=noise,
             labels=self.k,
+            Q=self.Q,
+            trained=self.trained,
             loss=loss,
             metric=metric,
             baseline=baseline,
@@ -224,6 +251,7 @@ class _Builder:
             regulariser=model.regulariser,
             loss_kinks=self._kinks("loss_kinks", model.loss_kinks, "X"),
             metric_kinks=self._kinks("metric_kinks", model.metric_kinks, "h"),
+            unbounded=model.unbounded,
         )
 
     def call(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
@@ -234,6 +262,16 @@ class _Builder:
                 arguments[name] = self.structure
             elif name == "k":
                 arguments[name] = self.k
+            elif name == "Q":
+                arguments[name] = self.Q
+            elif name in self.trained:
+                arguments[name] = self.trained[name][0]
+            elif isinstance(spec.default, Trained):
+                if field_name != "loss":
+                    raise ModelError(f"model {self.model.name}: {name} is trained; declare it in the loss")
+                symbol = as_parameter(name, 0).symbols(self.structure)
+                self.trained[name] = (symbol, spec.default)
+                arguments[name] = symbol
             elif name in fields:
                 arguments[name] = fields[name]
             elif spec.default is not inspect.Parameter.empty:
@@ -244,7 +282,7 @@ class _Builder:
             else:
                 raise ModelError(
                     f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
-                    f"{', '.join([*fields, 'k'])} nor a parameter with a default"
+                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default"
                 )
         try:
             return function(**arguments)
@@ -276,14 +314,14 @@ class _Builder:
                     f"model {self.model.name}: law.{name} has shape {_shape(arrays[name])}, expected {shape}"
                 )
         for name, value in arrays.items():
-            self._known(set().union(*(e.free_symbols for e in _flatten(value))), f"law.{name}", fields=set())
+            self._known(set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set())
         return arrays
 
     def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
         if isinstance(law, GaussianNoise):
             variance = exact(law.variance)
-            leaves = [leaf for p in self.parameters.values() for leaf in _flatten(p.symbols(self.structure))]
-            names = {str(s): s for s in leaves}
+            known = [leaf for p in self.parameters.values() for leaf in leaves(p.symbols(self.structure))]
+            names = {str(s).rstrip("_"): s for s in known}
             variance = variance.xreplace({s: names[str(s)] for s in variance.free_symbols if str(s) in names})
             self._known(variance.free_symbols, f"noise {name}: variance", fields=set())
             return GaussianNoise(variance)
@@ -325,11 +363,18 @@ class _Builder:
             raise ModelError(
                 f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
             ) from error
-        self._known(value.free_symbols - extra, field_name, fields={*self.X, *self.Y, *self.k, *self.u.values()})
+        self._known(
+            value.free_symbols - extra,
+            field_name,
+            fields={*self.X, *self.Y, *self.k, *self.u.values(), *leaves(self.Q), *self._phi()},
+        )
         return value
 
+    def _phi(self) -> set[sp.Symbol]:
+        return {symbol for symbol, _ in self.trained.values()}
+
     def _known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
-        parameters = {s for p in self.parameters.values() for s in _flatten(p.symbols(self.structure))}
+        parameters = {s for p in self.parameters.values() for s in leaves(p.symbols(self.structure))}
         weights = {token_weight(l) for l in range(self.structure.tokens)}
         unknown = used - parameters - weights - fields
         if unknown:

@@ -90,12 +90,15 @@ class Parameter:
         return tuple(shape)
 
     def symbols(self, structure: Structure) -> Any:
-        """What the model function receives: a Symbol, a nested tuple of them, or for two axes a Matrix."""
+        """What the model function receives: a Symbol, a nested tuple of them, or for two axes a Matrix.
+
+        Their names end in an underscore, as no name of the generated code does: a parameter may be called `weight`.
+        """
         shape = self.shape(structure)
 
         def build(prefix: str, rest: tuple[int, ...]) -> Any:
             if not rest:
-                return sp.Symbol(prefix, real=True)
+                return sp.Symbol(f"{prefix.rstrip('_')}_", real=True)
             return tuple(build(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
 
         built = build(self.name, shape)
@@ -109,6 +112,34 @@ class Parameter:
         low = "-inf" if self.low is None else f"{self.low:g}"
         high = "inf" if self.high is None else f"{self.high:g}"
         return f"{left}{low}, {high}{right}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An O(1) number phi that is trained with the weights, as a temperature or a bias (theory.md section 1).
+
+    Args:
+        start: where an iteration starts.
+        ridge: strength of its own penalty 1/2 ridge phi^2, counted per d.
+    """
+
+    start: Any = 1
+    ridge: Any = 0
+    name: str = ""
+
+
+def trained(start: Any = 1, ridge: Any = 0) -> Trained:
+    """Mark an argument of the loss as trained: `def loss(X, Y, *, beta=trained(1))`."""
+    return Trained(exact(start), exact(ridge))
+
+
+def leaves(value: Any) -> list[Any]:
+    """The entries of a number, nested tuple or matrix, rows first."""
+    if isinstance(value, sp.MatrixBase):
+        return list(value)
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
 
 
 def as_parameter(name: str, default: Any) -> Parameter:

@@ -29,10 +29,15 @@ class Equation:
 
 @dataclass(frozen=True)
 class SaddlePoint:
-    """The eight equations: conjugates from overlaps through the channel, overlaps from conjugates through the prior."""
+    """The eight equations: conjugates from overlaps through the channel, overlaps from conjugates through the prior.
+
+    Attributes:
+        trained: d Phi / d phi, zero at the saddle (trained x 1); None without trained numbers.
+    """
 
     equations: tuple[Equation, ...]
     symbols: Symbols
+    trained: MatrixExpr | None = None
 
     def __getitem__(self, target: str) -> Equation:
         return next(e for e in self.equations if e.target.name == target)
@@ -52,7 +57,7 @@ def saddle_point(phi: FreeEntropy) -> SaddlePoint:
         gradient = differentiate(phi.expression, source, p)
         jacobian_form = _solve(gradient, partners[source], p)
         equations.append(Equation(partners[source], stein(jacobian_form, p).doit(), source, gradient, jacobian_form))
-    return SaddlePoint(tuple(equations), p)
+    return SaddlePoint(tuple(equations), p, differentiate(phi.expression, p.phi, p) if p.trained else None)
 
 
 def _solve(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
@@ -75,8 +80,9 @@ def _solve(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) -> M
 def channel_averages(saddle: SaddlePoint) -> list[MatrixExpr]:
     """The distinct channel averages in the equations (after Stein), in a fixed order: what a rule must integrate."""
     found: dict[str, MatrixExpr] = {}
-    for equation in saddle.equations:
-        for average in equation.value.atoms(MatrixAverage):
+    values = [equation.value for equation in saddle.equations]
+    for value in values if saddle.trained is None else [*values, saddle.trained]:
+        for average in value.atoms(MatrixAverage):
             if average.kind == CHANNEL:
                 if average.has(Jacobian):
                     raise ValueError(f"{average} still holds a derivative of g")

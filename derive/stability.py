@@ -215,6 +215,8 @@ def entropic_potential(phi: FreeEntropy) -> sp.Expr:
 def prior_response(phi: FreeEntropy) -> MatrixExpr:
     """J = dw/db, s x s: the estimate is w = d(potential)/dB, and b enters where B does."""
     p = phi.symbols
+    if entropic_potential(phi) == p.envelope:
+        return Jacobian(p.w, p.b)
     estimate = trace_gradient(entropic_potential(phi), p.B, p)
     change = change_of(p.B)
     return coefficient_of(change, differential(estimate, {p.B: change}))
@@ -233,6 +235,8 @@ def replicon(phi: FreeEntropy | None = None) -> Replicon:
     response = prior_response(phi)
     perturbation = sp.sqrt(p.gamma) * response * MatrixAverage(CONTEXTS, sp.sqrt(p.gamma) * noise)
     prior = symmetrised(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
+    if isinstance(response, Jacobian):
+        return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), response, p)
     symmetric = symmetrised(response, p)
     if symmetrised(symmetric.T.doit(), p) == symmetric:
         prior = prior.xreplace({symmetric.T.doit(): symmetric, response.T.doit(): symmetric})

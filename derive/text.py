@@ -73,18 +73,19 @@ class Report:
     names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]
 
 
-_THEORY_SECTIONS: dict[str, tuple[Section, ...]] = {}
+_THEORY_SECTIONS: dict[tuple[str, int, bool], tuple[Section, ...]] = {}
 
 
-def _theory(regulariser: Regulariser) -> tuple[Section, ...]:
-    """The sections that no loss and no structure changes, derived once a regulariser."""
-    if regulariser.identity() not in _THEORY_SECTIONS:
-        _THEORY_SECTIONS[regulariser.identity()] = _derived_sections(regulariser)
-    return _THEORY_SECTIONS[regulariser.identity()]
+def _theory(at: ModelAt) -> tuple[Section, ...]:
+    """The sections that depend on the kind of model only, derived once a kind."""
+    kind = at.regulariser.kind, len(at.trained), at.loss_holds_q
+    if kind not in _THEORY_SECTIONS:
+        _THEORY_SECTIONS[kind] = _derived_sections(at.regulariser, len(at.trained), at.loss_holds_q)
+    return _THEORY_SECTIONS[kind]
 
 
-def _derived_sections(regulariser: Regulariser) -> tuple[Section, ...]:
-    phi = free_entropy(regulariser=regulariser)
+def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool) -> tuple[Section, ...]:
+    phi = free_entropy(regulariser=regulariser, trained=trained, loss_holds_q=loss_holds_q)
     saddle = saddle_point(phi)
     short: dict[MatrixExpr, MatrixExpr] = {replicon(phi).response: phi.symbols.R}
     return (
@@ -110,7 +111,7 @@ def report(model: Model, structure: Structure | None = None) -> Report:
             _fields_section(at),
             _parameter_section(at),
             _law_section(at),
-            *_theory(model.regulariser),
+            *_theory(at),
         ),
         names=_names(at),
     )
@@ -127,8 +128,20 @@ def _model_section(model: Model, at: ModelAt) -> Section:
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
                 f"t = {sizes.teacher_rank} (columns of the teacher's), K = {sizes.clusters} (clusters a token)."
             ),
+            *_penalty_items(at),
         ),
     )
+
+
+def _penalty_items(at: ModelAt) -> list[Relation | Words]:
+    """The penalty of a row of W, where it is not a ridge."""
+    if at.penalty is None:
+        return []
+    held = [Words("Its slope jumps where w = {}.", (sp.Tuple(*at.penalty.kinks),))] if at.penalty.kinks else []
+    return [
+        Relation(sp.Symbol("penalty"), at.penalty.expression, "the convex penalty of a row of the weights, per d"),
+        *held,
+    ]
 
 
 def _fields_section(at: ModelAt) -> Section:
@@ -147,6 +160,10 @@ def _fields_section(at: ModelAt) -> Section:
         else:
             chances = tuple(zip(law.values, law.probabilities, strict=True))
             items += [Words("Noise {} is discrete:", (symbol,)), Table(("value", "probability"), chances)]
+    if at.trained:
+        symbols = sp.Tuple(*[symbol for symbol, _ in at.trained.values()])
+        strengths = sp.Tuple(*[value.ridge for _, value in at.trained.values()])
+        items.append(Words("Trained with the weights: {}, with ridges of strengths {}.", (symbols, strengths)))
     if sizes.clusters > 1:
         items.append(Words("Cluster labels: {}.", (sp.Tuple(*at.labels),)))
     baseline = at.baseline[0] if at.baseline else None
@@ -176,7 +193,8 @@ def _fields_section(at: ModelAt) -> Section:
     metric_kinks = tuple(kink.xreplace(fresh) for kink in at.metric_kinks)
     for name, kinks in (("loss", at.loss_kinks), ("metric", metric_kinks)):
         if kinks:
-            items.append(Words(f"The {name} is not smooth where one of these vanishes: {{}}.", (sp.Tuple(*kinks),)))
+            listed = ", ".join(["{}"] * len(kinks))
+            items.append(Words(f"The {name} is not smooth where one of these vanishes: {listed}.", kinks))
     return Section("Fields and loss", tuple(items))
 
 
@@ -278,6 +296,7 @@ def _order_parameter_section(p: Symbols) -> Section:
         "Order parameters",
         (
             Table(("overlap", "shape", "conjugate", "meaning"), rows),
+            *([Words("Beside them the vector {} of numbers trained with the weights.", (p.phi,))] if p.trained else []),
             Words(
                 "Given by the law of the tokens: {} ({}) and {} ({}), the covariance and mean of the teacher's fields.",
                 (p.rho_star, _shape(p.rho_star), p.m_star, _shape(p.m_star)),
@@ -308,6 +327,7 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
             *composites,
             *[Relation(named, value) for value, named in short.items()],
             *_strengths(phi, regulariser),
+            *_row_items(phi),
             Relation(
                 p.moreau,
                 sp.Function("minimum")(Average(TOKENS, local) + p.loss),
@@ -320,13 +340,28 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
     )
 
 
+def _row_items(phi: FreeEntropy) -> list[Relation | Words]:
+    """What N is, where the regulariser's potential is the envelope of a row; and the ridges of phi."""
+    p = phi.symbols
+    items: list[Relation | Words] = []
+    if entropic_potential(phi) == p.envelope:
+        w, quadratic = sp.Symbol("w"), sp.Trace(p.w.T * p.G * p.w) / 2
+        items += [
+            Relation(p.envelope, sp.Function("maximum")(-sp.Function("r")(w) - quadratic + sp.Trace(p.w.T * p.b))),
+            Words("{} is normal with mean {} and covariance {}; {} is the maximiser.", (p.b, p.B, p.Q, p.w)),
+        ]
+    if p.trained:
+        items.append(Words("{} is the diagonal matrix of the ridges of {}.", (p.Kappa, p.phi)))
+    return items
+
+
 def _strengths(phi: FreeEntropy, regulariser: Regulariser) -> list[Words]:
     """What Lambda is, where the regulariser's potential holds it."""
     if not entropic_potential(phi).has(phi.symbols.Lambda):
         return []
     return [
         Words(
-            f"Here {{}} is the diagonal matrix of the strengths of the {regulariser.identity()} penalty.",
+            f"Here {{}} is the diagonal matrix of the strengths of the {regulariser.kind} penalty.",
             (phi.symbols.Lambda,),
         )
     ]
@@ -375,6 +410,8 @@ def _saddle_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) ->
                 )
             )
         items.append(Relation(equation.target, value.xreplace(short), note))
+    if saddle.trained is not None:
+        items.append(Relation(saddle.trained, sp.Integer(0), "the trained numbers; derivatives at the proximal point"))
     return Section("Saddle-point equations", tuple(items))
 
 
@@ -382,6 +419,8 @@ def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
     p = saddle.symbols
     held = {a.arg for e in saddle.equations for a in e.value.atoms(sp.Inverse)}
     held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
+    inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
+    convex = [Words("r(w) plus the quadratic form of {} must be strictly convex in w.", (p.G,))]
     conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
     return Section(
         "Training loss and domain",
@@ -389,9 +428,10 @@ def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
             Relation(sp.Symbol("training_loss"), -sp.Symbol("Phi"), "per dimension d, at the saddle point"),
             Words("The equations invert these matrices, which must be positive definite:"),
             *[
-                Relation(matrix, sp.Integer(0), "for every coordinate" if matrix in {v.arg for v in short} else "", ">")
+                Relation(matrix, sp.Integer(0), "for every coordinate" if matrix in inverted else "", ">")
                 for matrix in conditions
             ],
+            *(convex if not inverted else []),
         ),
     )
 
@@ -399,13 +439,10 @@ def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
 def _stability_section(
     phi: FreeEntropy, saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]
 ) -> Section:
-    field, operator, linear = field_response(), replicon(phi), longitudinal(saddle)
+    field, operator = field_response(), replicon(phi)
     p = phi.symbols
     scalar = replicon_eigenvalue(regulariser)
     scalar = scalar.subs({sp.Symbol("G") + sp.Symbol("Lambda"): 1 / sp.Symbol("R")})
-    changes = [Relation(_change(z), e) for z, e in linear.composites.items()]
-    changes += [Relation(_change(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
-    moments = [Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()]
     return Section(
         "Stability",
         (
@@ -424,23 +461,44 @@ def _stability_section(
             Relation(sp.Symbol("D_prime"), operator.prior.xreplace(short)),
             Words("At L = s = K = 1 the map is one number:"),
             Relation(sp.Symbol("replicon"), scalar),
-            Words(
-                "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
-                "eigenvalues need real part below 1 to be stable under damping. A change of the overlaps changes the "
-                "channel's averages through the score {} of the law of the fields (mean and covariance below) and "
-                "through {},",
-                (sp.Symbol("S"), _change(p.V)),
-            ),
-            Relation(sp.Symbol("z"), sp.BlockMatrix([[p.domega], [p.dY]])),
-            Relation(sp.Symbol("C"), linear.covariance_blocks),
-            Relation(sp.Symbol("dmean"), linear.mean_change),
-            Relation(sp.Symbol("dC"), linear.covariance_change),
-            Relation(sp.Symbol("S"), linear.score),
-            *moments,
-            Words("the conjugates follow from these by their equations, and return to the overlaps by"),
-            *changes,
+            *_longitudinal_items(phi, saddle, short),
         ),
     )
+
+
+def _longitudinal_items(
+    phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
+) -> list[Relation | Words | Table]:
+    p = phi.symbols
+    if p.trained or p.loss_holds_q or entropic_potential(phi) == p.envelope:
+        return [
+            Words(
+                "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
+                "eigenvalues need real part below 1 to be stable under damping. For this kind of model it is taken "
+                "by differences."
+            )
+        ]
+    linear = longitudinal(saddle)
+    changes = [Relation(_change(z), e) for z, e in linear.composites.items()]
+    changes += [Relation(_change(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
+    moments = [Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()]
+    return [
+        Words(
+            "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
+            "eigenvalues need real part below 1 to be stable under damping. A change of the overlaps changes the "
+            "channel's averages through the score {} of the law of the fields (mean and covariance below) and "
+            "through {},",
+            (sp.Symbol("S"), _change(p.V)),
+        ),
+        Relation(sp.Symbol("z"), sp.BlockMatrix([[p.domega], [p.dY]])),
+        Relation(sp.Symbol("C"), linear.covariance_blocks),
+        Relation(sp.Symbol("dmean"), linear.mean_change),
+        Relation(sp.Symbol("dC"), linear.covariance_change),
+        Relation(sp.Symbol("S"), linear.score),
+        *moments,
+        Words("the conjugates follow from these by their equations, and return to the overlaps by"),
+        *changes,
+    ]
 
 
 @dataclass(frozen=True)
@@ -484,6 +542,17 @@ def _names(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]:
         else:
             names[value] = (f"parameter {stem}", indices)
 
+    for l, matrix in enumerate(at.Q):
+        for a in range(matrix.rows):
+            for b in range(a, matrix.cols):
+                both = (l + 1, a + 1, b + 1) if matrix.rows > 1 else (l + 1,)
+                names[matrix[a, b]] = ("overlap q", both)
+    for name, (symbol, _) in at.trained.items():
+        names[symbol] = (f"parameter {name}", ())
+    if at.penalty is not None:
+        for matrix, stem in ((at.penalty.w, "w"), (at.penalty.pi, "pi")):
+            for i, symbol in enumerate(matrix):
+                names[symbol] = (f"row {stem}", (i + 1,) if len(matrix) > 1 else ())
     for known in at.parameters.values():
         parameter(known.symbols(at.structure), known.name.rstrip("_"), ())
         axes = [size for size in known.shape(at.structure) if size > 1]
@@ -525,6 +594,14 @@ THEORY: dict[str, tuple[str, str, str]] = {
     "Q": ("Q", "Q", NO_INDEX),
     "R": ("R", "R", NO_INDEX),
     "H": ("H", "H", NO_INDEX),
+    "w": ("w", "w", NO_INDEX),
+    "b": ("b", "b", NO_INDEX),
+    "N": ("N", r"\mathcal{N}", NO_INDEX),
+    "phi": ("φ", r"\varphi", NO_INDEX),
+    "Kappa": ("κ", r"\kappa", NO_INDEX),
+    "loss_q": ("∂loss/∂q", r"\tfrac{\partial\ell}{\partial q}", CONTEXT_INDEX),
+    "loss_phi": ("∂loss/∂φ", r"\tfrac{\partial\ell}{\partial\varphi}", NO_INDEX),
+    "penalty": ("r(w)", "r(w)", NO_INDEX),
     "Lambda": ("Λ", r"\Lambda", NO_INDEX),
     "pi": ("π", r"\pi", NO_INDEX),
     "alpha": ("α", r"\alpha", NO_INDEX),
@@ -710,6 +787,8 @@ class TextPrinter(StrPrinter):
         name = expr.func.__name__
         if name == "minimum":
             return f"min_X {{ {self._print(expr.args[0])} }}"
+        if name == "maximum":
+            return f"max_w {{ {self._print(expr.args[0])} }}"
         if name == "gradient":
             return f"∂{self._print(expr.args[0])}/∂{self._print(expr.args[1])}"
         if name == "change":
@@ -750,7 +829,9 @@ def print_average(printer: Any, expr: Average | MatrixAverage) -> str:
     """An average in a printer of this package: sums bind the index of what stands in them, primed when nested."""
     at, kind, summand = printer.at, expr.kind, expr.summand
     before = (at.context, at.token, at.depth)
-    label = "_c" if isinstance(expr, MatrixAverage) else ""
+    # What belongs to a sentence as a whole is averaged over all of them.
+    whole = isinstance(summand, sp.MatrixSymbol) and summand.name == "loss_phi"
+    label = "_c" if isinstance(expr, MatrixAverage) and not whole else ""
     if kind == CONTEXTS:
         label = at.context = "c'" if at.depth else "c"
     elif kind == TOKENS and at.depth:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import sympy as sp
@@ -34,6 +35,29 @@ class Tokens:
     gram: Sequence[Any]
     labels: Sequence[Any]
     teacher_means: Sequence[Sequence[Any]]
+
+    @classmethod
+    def from_arrays(
+        cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int = 8
+    ) -> Tokens:
+        """The law of tokens seen as data, with numbers for entries; `law_of_data` has the arguments and its quality.
+
+        Raises:
+            InputError: the arrays do not fit together.
+        """
+        # The estimate is numerical: NumPy is loaded when data are given, not by writing a model.
+        law = (
+            import_module("saddleforge.data")
+            .law_of_data(x, labels, encodings=encodings, teacher=teacher, atoms=atoms)
+            .law
+        )
+        return cls(
+            weights=law.weights.tolist(),
+            covariance=law.gamma.tolist(),
+            gram=law.gram.tolist(),
+            labels=law.labels.ravel().tolist(),
+            teacher_means=law.teacher_means.tolist(),
+        )
 
     def arrays(self) -> dict[str, Any]:
         """All fields as nested tuples of exact expressions."""
@@ -86,6 +110,27 @@ def unstructured_tokens(
         weights=[1],
         covariance=[[sigma**2] * count],
         gram=[sp.diag(sp.zeros(count), sp.eye(teachers))],
+        labels=[1],
+        teacher_means=[[0] * teachers] * count,
+    )
+
+
+def sparse_teacher(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
+    density: Any = Parameter(0.2, 0, 1, open_low=True, doc="share of the teacher's rows that are not zero"),  # noqa: B008
+) -> Tokens:
+    """Inputs N(0, sigma^2 I), teacher rows zero or, in a share `density`, N(0, I / density): of variance one in all.
+
+    Two atoms of the law of a coordinate differ in the teacher's row only; within an atom (tau, pi) is Gaussian.
+    """
+    count, teachers = structure.tokens, structure.teacher_rank
+    rows = [sp.eye(teachers) / density, sp.zeros(teachers, teachers)]
+    return Tokens(
+        weights=[density, 1 - density],
+        covariance=[[sigma**2] * count] * 2,
+        gram=[sp.diag(sp.zeros(count), row) for row in rows],
         labels=[1],
         teacher_means=[[0] * teachers] * count,
     )

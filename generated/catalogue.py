@@ -12,14 +12,39 @@ CATALOGUE = {
         'source': 'arXiv 2402.03902, conclusion',
         'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
     },
+    'committee_machine': {
+        'summary': 'Square loss between two soft committee machines, hidden units erf(x / sqrt 2), and a ridge penalty.',
+        'source': 'Saad, Solla, Phys. Rev. E 52 (1995) 4225; Aubin et al., NeurIPS 2018, arXiv 1806.05451',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (2, 1, None), 'teacher_rank': (2, 1, None), 'clusters': (1, 1, 1)},
+    },
     'dot_product_attention': {
         'summary': 'Tied low-rank attention softmax(X X^T) learns (1-omega) softmax(Y Y^T) + omega A.',
         'source': 'arXiv 2402.03902, eq. 1-3 and 15-16',
         'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
     },
+    'elastic_net_regression': {
+        'summary': 'Square loss on y = Y + u, a Gauss-Bernoulli teacher and the elastic net l1 |w| + l2 w^2 / 2.',
+        'source': 'Zou, Hastie, J. R. Stat. Soc. B 67 (2005) 301',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'hard_attention': {
+        'summary': 'Tied attention softmax(X X^T) learns (1-omega) hardmax(Y Y^T) + omega A.',
+        'source': 'hard targets for the model of arXiv 2402.03902, eq. 15-16',
+        'sizes': {'tokens': (2, 2, None), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, None), 'clusters': (1, 1, 1)},
+    },
+    'hinge': {
+        'summary': 'Hinge loss max(0, 1 - sign(Y) X) with a ridge penalty; its corner is rounded over a width far below any error.',
+        'source': 'Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
     'huber_regression': {
         'summary': "Huber's loss on y = Y + u: quadratic up to an error of `width`, linear beyond, and a ridge penalty.",
         'source': 'Huber, Ann. Math. Statist. 35 (1964) 73; Donoho, Montanari, PTRF 166 (2016) 935',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'lasso_regression': {
+        'summary': 'Square loss on y = Y + u, a Gauss-Bernoulli teacher and the LASSO.',
+        'source': 'Bayati, Montanari, IEEE Trans. Inf. Theory 58 (2012) 1997, arXiv 1008.2581',
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
     },
     'linear_attention': {
@@ -31,6 +56,11 @@ CATALOGUE = {
         'summary': 'Logistic loss log(1 + exp(-sign(Y) X)) with a ridge penalty.',
         'source': 'Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560',
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+    },
+    'mixture_classification': {
+        'summary': 'Cross-entropy loss on a mixture of K Gaussians with a ridge penalty; set student_rank = K - 1.',
+        'source': 'Mignacco, Krzakala, Lu, Urbani, Zdeborova, ICML 2020, arXiv 2002.11544; Loureiro et al., arXiv 2106.03791',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, 1), 'clusters': (2, 2, None)},
     },
     'phase_retrieval': {
         'summary': 'Square loss on y = Y^2 against X^2, with a ridge penalty: not convex, the sign is free.',

@@ -19,12 +19,13 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .branches import Curve, curve
+    from .data import law_of_data
     from .derive.errors import ModelError
-    from .derive.language import Matrix, half_square, rho, sigmoid, softmax, softplus, square
+    from .derive.language import Matrix, by_label, half_square, rho, rounded_hinge, sigmoid, softmax, softplus, square
     from .derive.model import Model, model
-    from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural
-    from .derive.regulariser import Ridge
-    from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, unstructured_tokens
+    from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
+    from .derive.regulariser import Ridge, penalty
+    from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
     from .errors import InputError, NotConvergedError, SaddleforgeError
     from .problem import Problem, problem
     from .solution import Solution, solutions, solve
@@ -42,6 +43,7 @@ _WHERE = {
     "crossing": "thresholds",
     "where": "thresholds",
     "Threshold": "thresholds",
+    "law_of_data": "data",
     "InputError": "errors",
     "NotConvergedError": "errors",
     "SaddleforgeError": "errors",
@@ -53,11 +55,16 @@ _WHERE = {
     "Start": "derive.parameters",
     "GaussianNoise": "derive.parameters",
     "DiscreteNoise": "derive.parameters",
+    "trained": "derive.parameters",
     "Ridge": "derive.regulariser",
+    "penalty": "derive.regulariser",
     "Tokens": "derive.tokens",
     "clustered_tokens": "derive.tokens",
+    "sparse_teacher": "derive.tokens",
     "isotropic_tokens": "derive.tokens",
     "unstructured_tokens": "derive.tokens",
+    "by_label": "derive.language",
+    "rounded_hinge": "derive.language",
     "softmax": "derive.language",
     "sigmoid": "derive.language",
     "softplus": "derive.language",
@@ -86,21 +93,27 @@ __all__ = [
     "Threshold",
     "Tokens",
     "__version__",
+    "by_label",
     "clustered_tokens",
     "crossing",
     "curve",
     "half_square",
     "isotropic_tokens",
+    "law_of_data",
     "model",
+    "penalty",
     "problem",
     "rho",
+    "rounded_hinge",
     "sigmoid",
     "softmax",
     "softplus",
     "solutions",
     "solve",
+    "sparse_teacher",
     "square",
     "structural",
+    "trained",
     "unstructured_tokens",
     "where",
 ]

@@ -39,9 +39,10 @@ def dumps(value: Any) -> str:
 
 
 def parameters_json(problem: Problem) -> dict[str, Any]:
-    """alpha, sizes and parameters under their names on the command line."""
+    """alpha, sizes, parameters and, where one is given, the spectrum under their names on the command line."""
     named = {name.rstrip("_"): value for name, value in problem.parameters.items()}
-    return {"alpha": problem.alpha, **problem.solver.structure, **named}
+    spectrum = {"spectrum": problem.spectrum} if problem.spectrum is not None else {}
+    return {"alpha": problem.alpha, **problem.solver.structure, **named, **spectrum}
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:
@@ -51,6 +52,11 @@ def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, An
         name: getattr(blocks, name).reshape(shape + getattr(blocks, name).shape[1:]).tolist()
         for name in ("q", "V", "m", "theta")
     }
+
+
+def trained_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:
+    """Numbers trained with the weights, by name."""
+    return {number["name"]: float(value) for number, value in zip(problem.trained, blocks.phi, strict=True)}
 
 
 def solution_json(solution: Solution) -> dict[str, Any]:
@@ -69,6 +75,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "residual": solution.residual,
         "iterations": solution.iterations,
         "overlaps": blocks_json(problem, solution.overlaps),
+        "trained": trained_json(problem, solution.overlaps),
         "conjugates": blocks_json(problem, solution.conjugates) if solution.conjugates else None,
         "free_entropy": solution.free_entropy,
         "training_loss": solution.training_loss,
@@ -85,6 +92,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "baseline_error": solution.baseline_error,
         "errors": {
             "overlaps": blocks_json(problem, solution.half_widths),
+            "trained": trained_json(problem, solution.half_widths),
             "training_loss": solution.training_loss_error,
             "test_error": solution.test_error_error,
         },

@@ -16,7 +16,7 @@ import numpy as np
 from . import gauge
 from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
-from .overlaps import Conjugates, Overlaps
+from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 
 
@@ -64,7 +64,7 @@ class StateMap:
         """Generators of the rotations of the student's columns that are symmetries, (k, s, s)."""
         return gauge.generators(self.problem)
 
-    def orbit(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    def orbit(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Orthonormal directions (n, k) of the orbit through u that the frozen components leave, in block scales."""
         found = gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
         if self.frozen is None or not found.size:
@@ -95,16 +95,16 @@ class StateMap:
             raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
         return hats
 
-    def overlaps(self, hats: Conjugates) -> Overlaps:
-        """Overlaps from conjugates; DomainError where Lambda + G is not positive definite."""
-        problem, law = self.problem, self.problem.law
-        sizes = hats.theta.shape
-        out = Overlaps(np.empty_like(hats.q), np.empty_like(hats.V), np.empty_like(hats.m), np.empty(sizes))
+    def overlaps(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
+        """Overlaps from conjugates, with the trained numbers phi beside them.
+
+        Raises:
+            DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
+        """
+        problem = self.problem
+        out = Overlaps(*[np.empty_like(block) for block in (hats.q, hats.V, hats.m, hats.theta)], phi)
         inside = problem.solver.prior.overlaps(
-            law.weights,
-            law.gamma,
-            law.gram,
-            problem.ridge,
+            *problem.prior_law(),
             hats.q,
             hats.V,
             hats.m,
@@ -115,19 +115,36 @@ class StateMap:
             out.theta,
         )
         if not inside:
-            raise DomainError("Lambda + sum gamma V^ is not positive definite")
+            raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
         return out
+
+    def trained(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """The next phi, (P,): a step down the gradient alpha E[dloss/dphi] + ridge phi, in units of its curvature."""
+        problem, phi = self.problem, overlaps.phi
+        if not len(phi):
+            return phi
+        offsets = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
+        first, second = (
+            problem.alpha * moments[: problem.clusters, start : start + len(phi)].sum(axis=0)
+            for start in (offsets["loss_phi"], offsets["loss_phi_phi"])
+        )
+        ridge = np.array([number["ridge"] for number in problem.trained])
+        return phi - (first + ridge * phi) / np.maximum(np.abs(second) + ridge, 1e-3 * problem.alpha)
+
+    def image(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """Packed overlaps that follow from the averages (C, row) at the given ones."""
+        return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
 
     def averages(self, overlaps: Overlaps) -> Averages:
         self.evaluations += 1
         return self.rule.averages(self.problem, overlaps)
 
-    def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
-        return self.kept(u, self.overlaps(self.conjugates(overlaps, averages.moments.mean(axis=0))).pack(), sizes)
+        return self.kept(u, self.image(overlaps, averages.moments.mean(axis=0)), sizes)
 
-    def kept(self, u: np.ndarray, image: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The image of u with the frozen components at zero and no step along the orbit of u."""
         if self.frozen is not None:
             image[self.frozen] = 0.0
@@ -136,7 +153,7 @@ class StateMap:
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
 
-    def correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    def correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: Sizes) -> np.ndarray:
         """(I - J)^{-1} gap across the orbit, for one gap (n,) or several (k, n).
 
         Args:
@@ -155,20 +172,17 @@ class StateMap:
         out.T[free] = (solved.T * scales[free]).T
         return out
 
-    def across(self, matrix: np.ndarray, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    def across(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The Jacobian without the directions of the orbit, whose eigenvalue 1 means nothing."""
         scales, orbit = Overlaps.unpack(u, sizes).block_scales, gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
         projector = np.eye(len(u)) - orbit @ orbit.T
         return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
 
-    def replicates(self, u: np.ndarray, sizes: tuple[int, int, int]) -> tuple[np.ndarray, Averages]:
+    def replicates(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Averages]:
         """G(u) of every replicate, (R, n), and the averages."""
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
-        images = [
-            self.kept(u, self.overlaps(self.conjugates(overlaps, moments)).pack(), sizes)
-            for moments in averages.moments
-        ]
+        images = [self.kept(u, self.image(overlaps, moments), sizes) for moments in averages.moments]
         return np.stack(images), averages
 
 
@@ -181,7 +195,7 @@ class FixedPoint:
     """
 
     u: np.ndarray
-    sizes: tuple[int, int, int]
+    sizes: Sizes
     residual: float
     status: Status
     iterations: int
@@ -192,13 +206,13 @@ class FixedPoint:
         return Overlaps.unpack(self.u, self.sizes)
 
 
-def residual_of(image: np.ndarray, u: np.ndarray, sizes: tuple[int, int, int]) -> float:
+def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
     """max |G(u) - u| / (block scale)."""
     return float(np.max(np.abs(image - u) / Overlaps.unpack(u, sizes).block_scales))
 
 
 def jacobian(
-    state_map: StateMap, u: np.ndarray, sizes: tuple[int, int, int], step: float = 1e-4, one_sided: bool = False
+    state_map: StateMap, u: np.ndarray, sizes: Sizes, step: float = 1e-4, one_sided: bool = False
 ) -> np.ndarray:
     """dG/du by differences with steps relative to the block sizes, smaller where the domain is near.
 

@@ -26,8 +26,7 @@ def generators(problem: Problem) -> np.ndarray:
     basis = np.zeros((len(rows), s, s))
     for k, (a, b) in enumerate(zip(rows, columns, strict=True)):
         basis[k, a, b], basis[k, b, a] = np.sqrt(0.5), -np.sqrt(0.5)
-    penalty = np.diag(problem.ridge)
-    conditions = [np.stack([(A @ penalty - penalty @ A).ravel() for A in basis], axis=1) / np.abs(penalty).max()]
+    conditions = [_penalty_conditions(problem, basis)]
     channel = problem.solver.channel
     generator = np.random.default_rng(11)
     none = [0.0] * (problem.tokens * s * (s + 1) // 2)
@@ -47,6 +46,21 @@ def generators(problem: Problem) -> np.ndarray:
     return np.einsum("kn,nab->kab", directions[rank:], basis)
 
 
+def _penalty_conditions(problem: Problem, basis: np.ndarray) -> np.ndarray:
+    """The same condition for the regulariser: the commutator with a ridge, the slope along A w of a penalty."""
+    if problem.has_ridge:
+        strength = np.diag(problem.strengths)
+        return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1) / np.abs(strength).max()
+    prior, s = problem.solver.prior, problem.student_rank
+    generator = np.random.default_rng(13)
+    lines = []
+    for _ in range(_PROBES * s):
+        w, pi = generator.standard_normal(s), generator.standard_normal(prior.KNOWN)
+        slope = np.array(prior.slopes(*w, *pi, problem.strengths)[:s])
+        lines.append([slope @ A @ w / (np.linalg.norm(slope) * np.linalg.norm(w) + 1e-300) for A in basis])
+    return np.array(lines)
+
+
 def tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
     """Orthonormal directions (n, k) of the orbit through the overlaps, in units of the block scales.
 
@@ -60,6 +74,7 @@ def tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
             V=A.T @ overlaps.V + overlaps.V @ A,
             m=overlaps.m @ A,
             theta=A.T @ overlaps.theta,
+            phi=np.zeros_like(overlaps.phi),
         )
         found.append(moved.pack() / overlaps.block_scales)
     if not found:
@@ -116,4 +131,5 @@ def turned(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
         V=frame.T @ overlaps.V @ frame,
         m=overlaps.m @ frame,
         theta=frame.T @ overlaps.theta,
+        phi=overlaps.phi,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +32,8 @@ class TokenLaw:
     teacher_means: np.ndarray
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any], tokens: int, clusters: int) -> TokenLaw:
-        """From a generated module's `law`, checked.
+    def of(cls, arrays: Mapping[str, Any], tokens: int, clusters: int) -> TokenLaw:
+        """From the arrays of a generated module's `law` or of `Tokens`, checked.
 
         Raises:
             InputError: probabilities, eigenvalues or Gram matrices are impossible; the sentence names which.
@@ -46,6 +47,22 @@ class TokenLaw:
         )
         law.check()
         return law
+
+    def with_spectrum(self, spectrum: np.ndarray) -> TokenLaw:
+        """The law with another joint spectrum of the covariances, independent of (tau, pi) given this law's atoms.
+
+        Args:
+            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all).
+        """
+        weights, gamma = spectrum[:, 0], np.broadcast_to(spectrum[:, 1:], (len(spectrum), self.gamma.shape[1]))
+        own, new = len(self.weights), len(spectrum)
+        return TokenLaw(
+            labels=self.labels,
+            weights=np.outer(self.weights, weights).ravel(),
+            gamma=np.tile(gamma, (own, 1)),
+            gram=np.repeat(self.gram, new, axis=0),
+            teacher_means=self.teacher_means,
+        )
 
     @property
     def rho(self) -> np.ndarray:

@@ -35,13 +35,13 @@ class Losses:
 
 def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
     """Free entropy and the two parts of the training loss, replicates averaged."""
-    law = problem.law
     trace, entropic, penalty = problem.solver.prior.free_entropy(
-        law.weights, law.gamma, law.gram, problem.ridge,
+        *problem.prior_law(),
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
-    return Losses(trace + entropic - problem.alpha * moreau, problem.alpha * loss, penalty)
+    own = sum(number["ridge"] * phi**2 / 2 for number, phi in zip(problem.trained, overlaps.phi, strict=True))
+    return Losses(trace + entropic - own - problem.alpha * moreau, problem.alpha * loss, penalty + own)
 
 
 def _metric_nodes(problem: Problem, fields: Fields, budget: float) -> tuple[np.ndarray, np.ndarray]:

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+Sizes = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """q, V (C, s, s) symmetric, m (C, s), theta (C, s, t); C contexts (token, cluster), cluster fastest."""
+    """q, V (C, s, s) symmetric, m (C, s), theta (C, s, t); C contexts (token, cluster), cluster fastest.
+
+    Beside them phi (P,): the O(1) numbers trained with the weights.
+    """
 
     q: np.ndarray
     V: np.ndarray
     m: np.ndarray
     theta: np.ndarray
+    phi: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """(C, s, t)."""
+    def sizes(self) -> Sizes:
+        """(C, s, t, P)."""
         contexts, s, t = self.theta.shape
-        return contexts, s, t
+        return contexts, s, t, len(self.phi)
 
     def pack(self) -> np.ndarray:
-        """Independent components: upper triangles of q and V, m, theta."""
+        """Independent components: upper triangles of q and V, m, theta, phi."""
         rows, columns = np.triu_indices(self.q.shape[1])
-        return np.concatenate(
-            [self.q[:, rows, columns].ravel(), self.V[:, rows, columns].ravel(), self.m.ravel(), self.theta.ravel()]
-        )
+        upper = [block[:, rows, columns].ravel() for block in (self.q, self.V)]
+        return np.concatenate([*upper, self.m.ravel(), self.theta.ravel(), self.phi])
 
     @classmethod
-    def unpack(cls, vector: np.ndarray, sizes: tuple[int, int, int]) -> Overlaps:
-        contexts, s, t = sizes
+    def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Overlaps:
+        contexts, s, t, trained = sizes
         rows, columns = np.triu_indices(s)
         half = contexts * len(rows)
 
@@ -41,17 +46,22 @@ class Overlaps:
             full[:, columns, rows] = full[:, rows, columns]
             return full
 
+        end = len(vector) - trained
         return cls(
             q=symmetric(vector[:half]),
             V=symmetric(vector[half : 2 * half]),
             m=vector[2 * half : 2 * half + contexts * s].reshape(contexts, s).copy(),
-            theta=vector[2 * half + contexts * s :].reshape(contexts, s, t).copy(),
+            theta=vector[2 * half + contexts * s : end].reshape(contexts, s, t).copy(),
+            phi=vector[end:].copy(),
         )
 
     @property
     def block_scales(self) -> np.ndarray:
-        """For every packed component the size of its block: |q|, |V|, and for m and theta the scale of q^(1/2)."""
-        contexts, s, t = self.sizes
+        """For every packed component the size of its block: |q|, |V|, for m and theta the scale of q^(1/2).
+
+        For each phi it is |phi|, but no less than 1.
+        """
+        contexts, s, t, _ = self.sizes
         half = contexts * s * (s + 1) // 2
         q_scale, V_scale = np.abs(self.q).max(), np.abs(self.V).max()
         field = max(np.sqrt(q_scale), np.abs(self.m).max(initial=0.0))
@@ -62,12 +72,13 @@ class Overlaps:
                 np.full(half, V_scale),
                 np.full(contexts * s, field),
                 np.full(contexts * s * t, theta),
+                np.maximum(np.abs(self.phi), 1.0),
             ]
         )
 
     def flipped(self) -> Overlaps:
         """The same state with the sign of W reversed."""
-        return Overlaps(self.q, self.V, -self.m, -self.theta)
+        return Overlaps(self.q, self.V, -self.m, -self.theta, self.phi)
 
     @property
     def free_sign_is_positive(self) -> bool:
@@ -90,8 +101,8 @@ class Conjugates:
     theta: np.ndarray
 
     @classmethod
-    def empty(cls, sizes: tuple[int, int, int]) -> Conjugates:
-        contexts, s, t = sizes
+    def empty(cls, sizes: Sizes) -> Conjugates:
+        contexts, s, t, _ = sizes
         return cls(
             np.empty((contexts, s, s)), np.empty((contexts, s, s)), np.empty((contexts, s)), np.empty((contexts, s, t))
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -12,7 +12,10 @@ import numpy as np
 
 from .errors import InputError
 from .law import TokenLaw
+from .overlaps import Overlaps, Sizes
 from .solver import STRUCTURAL, Solver, load_solver
+
+PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,15 @@ class Problem:
     Attributes:
         alpha: sample complexity n / d.
         parameters: name -> value as float or array of the parameter's shape.
+        spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
+        given_law: a law of the tokens in place of the model's, or None.
     """
 
     solver: Solver
     alpha: float
     parameters: Mapping[str, Any]
+    spectrum: np.ndarray | None = None
+    given_law: TokenLaw | None = None
 
     @property
     def tokens(self) -> int:
@@ -48,6 +55,11 @@ class Problem:
     def contexts(self) -> int:
         return self.tokens * self.clusters
 
+    @property
+    def sizes(self) -> Sizes:
+        """(C, s, t, P) of its overlaps."""
+        return self.contexts, self.student_rank, self.teacher_rank, len(self.trained)
+
     @cached_property
     def flat(self) -> np.ndarray:
         """All parameters in the order of the generated SYMBOLS."""
@@ -56,12 +68,37 @@ class Problem:
 
     @cached_property
     def law(self) -> TokenLaw:
-        return TokenLaw.from_arrays(self.solver.model.law(self.flat), self.tokens, self.clusters)
+        law = self.given_law or TokenLaw.of(self.solver.model.law(self.flat), self.tokens, self.clusters)
+        if self.spectrum is not None:
+            law = law.with_spectrum(self.spectrum)
+            law.check()
+        return law
+
+    @property
+    def trained(self) -> tuple[Mapping[str, Any], ...]:
+        """Numbers phi trained with the weights: name, start, ridge."""
+        return self.solver.model.TRAINED
+
+    @property
+    def has_ridge(self) -> bool:
+        """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
+        return self.solver.model.REGULARISER == "ridge"
 
     @cached_property
-    def ridge(self) -> np.ndarray:
-        """lambda_a, (s,)."""
-        return np.asarray(self.parameters["lambda_"], float).reshape(self.student_rank)
+    def strengths(self) -> np.ndarray:
+        """The regulariser's parameters in the order of its declaration; for a ridge lambda_a, (s,)."""
+        own = self.solver.model.STRENGTHS
+        return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in own]])
+
+    def prior_law(self, points: int = PRIOR_POINTS) -> tuple[np.ndarray, ...]:
+        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes.
+
+        Args:
+            points: Gauss-Legendre nodes a panel for the averages over a row of W.
+        """
+        law = self.law
+        known = law.weights, law.gamma, law.gram, self.strengths
+        return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(points), axis=1))
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
@@ -74,10 +111,19 @@ class Problem:
         choices = product(range(self.clusters), repeat=self.tokens)
         return [(k, float(self.law.labels[k])) for k in choices if self.law.labels[k] > 0]
 
-    def constants(self, labels: tuple[int, ...]) -> np.ndarray:
-        """The constants vector of the generated channel: rho_l, k_l, parameters."""
+    def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
+        """The constants vector of the generated channel: rho_l, k_l, parameters, and what losses hold of a solution.
+
+        Args:
+            overlaps: q of every token and phi are taken from here; by default zeros and the starts of phi.
+        """
         contexts = self.context_of(labels)
-        return np.concatenate([self.law.rho[contexts], np.asarray(labels, float), self.flat])
+        own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
+        if self.solver.model.HOLDS_Q:
+            rows, columns = np.triu_indices(self.student_rank)
+            q = np.zeros((self.contexts, *[self.student_rank] * 2)) if overlaps is None else overlaps.q
+            own = [*q[contexts][:, rows, columns], *own]
+        return np.concatenate([self.law.rho[contexts], np.asarray(labels, float), self.flat, *own])
 
     def context_of(self, labels: tuple[int, ...]) -> np.ndarray:
         """Context index of every token, (L,)."""
@@ -86,7 +132,8 @@ class Problem:
     def with_(self, **changes: Any) -> Problem:
         """The same problem with some parameters (alpha included) changed."""
         alpha = float(changes.pop("alpha", self.alpha))
-        return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)})
+        spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
+        return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law)
 
     def value_of(self, name: str) -> float:
         """A scalar parameter, alpha included.
@@ -107,11 +154,14 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"lambda_" if name == "lambda" else name: value for name, value in values.items()}
 
 
-def problem(model: Any, *, alpha: float = 1.0, **values: Any) -> Problem:
+def problem(model: Any, *, alpha: float = 1.0, spectrum: Any = None, law: Any = None, **values: Any) -> Problem:
     """A problem from a catalogue name, a path or a Model, with parameters by name.
 
     Args:
         alpha: sample complexity n / d, positive.
+        spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
+            an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest.
+        law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
         values: parameters and structural sizes (tokens, student_rank, teacher_rank, clusters); the rest keep defaults.
 
     Raises:
@@ -121,16 +171,17 @@ def problem(model: Any, *, alpha: float = 1.0, **values: Any) -> Problem:
     for name, value in sizes.items():
         if isinstance(value, bool) or not float(value).is_integer():
             raise InputError(f"{name} = {value!r}: a whole number is expected")
-    return _build(load_solver(model, **sizes), alpha, _renamed(values))
+    return _build(load_solver(model, **sizes), alpha, _renamed(values), spectrum, law)
 
 
-def _build(solver: Solver, alpha: Any, values: Mapping[str, Any]) -> Problem:
+def _build(solver: Solver, alpha: Any, values: Mapping[str, Any], spectrum: Any, law: Any) -> Problem:
     specs = {spec["name"]: spec for spec in solver.model.PARAMETERS}
     unknown = [name for name in values if name not in specs]
     if unknown:
         known = "; ".join(
             [
                 "alpha in (0, inf)",
+                "spectrum as [[weight, eigenvalue], ...]",
                 *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()],
                 *_size_names(solver),
             ]
@@ -141,10 +192,69 @@ def _build(solver: Solver, alpha: Any, values: Mapping[str, Any]) -> Problem:
     if not 0 < number < np.inf:
         raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf)")
     built = Problem(solver, number, checked)
+    built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))
     _ = built.law
+    _check_penalty(built)
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
+
+
+def _check_penalty(problem: Problem) -> None:
+    """Refuse values of a penalty's parameters at which it is seen not to be convex (a probe on random chords)."""
+    if problem.has_ridge:
+        return
+    prior = problem.solver.prior
+    generator = np.random.default_rng(17)
+    for _ in range(60):
+        pi = generator.standard_normal(prior.KNOWN)
+        one, other = 10 ** generator.uniform(-2, 2) * generator.standard_normal((2, problem.student_rank))
+        ends = [prior.regulariser.py_func(*w, *pi, problem.strengths) for w in (one, other, (one + other) / 2)]
+        if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
+            named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
+            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}")
+
+
+def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
+    if value is None:
+        return None
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
+    if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts):
+        raise InputError(
+            f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue, or {contexts} (one a context), "
+            "are expected"
+        )
+    if not np.isfinite(array).all():
+        raise InputError("spectrum holds numbers that are not finite")
+    array.setflags(write=False)
+    return array
+
+
+def _law(value: Any, problem: Problem) -> TokenLaw | None:
+    """A given law as numbers, of the problem's sizes."""
+    if value is None or isinstance(value, TokenLaw):
+        law = value
+    else:
+        try:
+            arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
+        except (AttributeError, TypeError, ValueError):
+            raise InputError("law must be Tokens whose entries are numbers") from None
+        if arrays["labels"].size != problem.clusters**problem.tokens:
+            raise InputError(
+                f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
+            )
+        law = TokenLaw.of(arrays, problem.tokens, problem.clusters)
+    if law is not None:
+        size = problem.contexts + problem.teacher_rank
+        if law.gamma.shape[1:] != (problem.contexts,) or law.gram.shape[1:] != (size, size):
+            raise InputError(
+                f"law has {law.gamma.shape[1]} contexts and Gram matrices {law.gram.shape[1:]}; "
+                f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
+            )
+    return law
 
 
 def _size_names(solver: Solver) -> list[str]:

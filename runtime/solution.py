@@ -14,7 +14,7 @@ from .errors import InputError
 from .fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
 from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, rule_named
 from .integration.fields import DomainError
-from .overlaps import Conjugates, Overlaps
+from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .progress import bar, say
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
@@ -174,7 +174,7 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
         m += weight * with_fields[:, :contexts].T
         theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
     V = float(spec["susceptibility"]) * law.rho[:, None, None] * np.eye(s)
-    return Overlaps(q, V, m, theta)
+    return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
 
 
 def is_replicated(rule: Rule) -> bool:
@@ -201,7 +201,7 @@ def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
     return rule, rule.finer()
 
 
-def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes) -> np.ndarray:
     """dG/du by differences: narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum
     swaps, wide steps over a small set, so that many nodes swap within a step."""
     if is_replicated(rule):
@@ -252,7 +252,7 @@ def solve(
         return _finish(problem, name, _newton(problem, rule, point, frozen, accuracy), rule, accuracy, frozen)
 
     if isinstance(start, Solution):
-        if start.overlaps.sizes != (problem.contexts, problem.student_rank, problem.teacher_rank):
+        if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
         if start.frozen is not None:
             u, sizes = start.overlaps.pack(), start.overlaps.sizes
@@ -295,8 +295,9 @@ def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
     """Components of m and theta that are zero to rounding under the sign-symmetric coarse rule."""
     scales = point.overlaps.block_scales
     frozen = np.abs(point.u) < 1e-11 * scales
-    contexts, s, _ = point.sizes
+    contexts, s, _, trained = point.sizes
     frozen[: contexts * s * (s + 1)] = False
+    frozen[len(frozen) - trained :] = False
     return frozen
 
 
@@ -339,11 +340,16 @@ def _solve_auto(
     solution = _refine(problem, name, approach, frozen, accuracy, levels[first:], patient=near is None)
     if solution.success:
         return solution
-    if channel.FIELDS == 1:
-        # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-        adapted = _refine(problem, name, approach, frozen, accuracy, _PRODUCT[:effort])
-        return min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
-    return solution
+    if channel.FIELDS > 1 and (solution.losses is not None or _covers(problem, solution.rule, solution.overlaps)):
+        return solution
+    if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
+        return _climb(problem, name, approach, frozen, accuracy, seed, effort)
+    # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
+    dimension = problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
+    levels = tuple(level for level in _PRODUCT[:effort] if level.points**dimension <= 2e7)
+    adapted = _refine(problem, name, approach, frozen, accuracy, levels)
+    best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
+    return best if best.losses is not None else _climb(problem, name, approach, frozen, accuracy, seed, effort)
 
 
 def _first_level(levels: tuple[Rule, ...], accuracy: float, near: Solution | None) -> int:
@@ -405,9 +411,13 @@ def _refine(
 
 
 def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:
-    """Whether a rule's weights add up to one: a grid too wide for the law of the fields may miss it."""
+    """Whether a rule's weights add up to one and its saddles lead to two minima each.
+
+    A grid too wide for the law of the fields may miss it, and sharply bent losses have more critical points than that.
+    """
     try:
-        return abs(rule.averages(problem, overlaps).mass - 1) < MASS_TOLERANCE
+        averages = rule.averages(problem, overlaps)
+        return abs(averages.mass - 1) + averages.unconverged < MASS_TOLERANCE
     except DomainError:
         return False
 
@@ -517,7 +527,7 @@ def _finish(
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
-        image = state_map.kept(point.u, state_map.overlaps(hats).pack(), sizes)
+        image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
     except DomainError:
         return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual = residual_of(image, point.u, sizes)
@@ -631,7 +641,7 @@ def _finer_rules(rule: Rule, fields: int) -> list[Rule]:
     return [level for level in _PRODUCT if level.points > getattr(rule, "points", 0)]
 
 
-def _test_or_nan(problem: Problem, u: np.ndarray, sizes: tuple[int, int, int]) -> float:
+def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes) -> float:
     try:
         return observables.test_error(problem, Overlaps.unpack(u, sizes))[0]
     except DomainError:

@@ -87,13 +87,13 @@ class Stability:
         }
 
 
-def replicon_matrix(problem: Problem, square: np.ndarray, resolvents: np.ndarray) -> np.ndarray:
+def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray) -> np.ndarray:
     """The linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (theory.md section 8b).
 
     Args:
         square: E[G_ll' (x) G_ll'] per label assignment, (labels, L, L, s, s, s, s) with axes l, l', a, e, b, f for
             G[la, l'b] G[le, l'f].
-        resolvents: dw/db per spectral atom, (atoms, s, s).
+        responses: E[J (x) J] per spectral atom, J = dw/db, (atoms, s, s, s, s) with axes a, b, e, f for J_ab J_ef.
     """
     contexts, s = problem.contexts, problem.student_rank
     channel = np.zeros((contexts, s, s, contexts, s, s))
@@ -103,19 +103,15 @@ def replicon_matrix(problem: Problem, square: np.ndarray, resolvents: np.ndarray
             for r, d in enumerate(at):
                 channel[c, :, :, d, :, :] += problem.alpha * probability * blocks[l, r]
     law = problem.law
-    prior = np.einsum("i,ic,id,iab,ief->cabefd", law.weights, law.gamma, law.gamma, resolvents, resolvents)
-    # D'_c[a, e] = sum_i w gamma_c gamma_d R[a, b] D^_d[b, f] R[e, f]
-    prior = np.einsum("cabefd->caebfd", prior)
+    # D'_c[a, e] = sum_i w gamma_c gamma_d E[J[a, b] J[e, f]] D^_d[b, f]
+    prior = np.einsum("i,ic,id,iabef->caebfd", law.weights, law.gamma, law.gamma, responses)
     total = np.einsum("caebfd,dbfghk->caeghk", prior, channel)
     return total.reshape(contexts * s * s, contexts * s * s)
 
 
-def _resolvents(problem: Problem, hats: Conjugates) -> np.ndarray:
-    law = problem.law
-    out = np.empty((len(law.weights), problem.student_rank, problem.student_rank))
-    problem.solver.prior.resolvents(
-        law.weights, law.gamma, law.gram, problem.ridge, hats.q, hats.V, hats.m, hats.theta, out
-    )
+def _responses(problem: Problem, hats: Conjugates) -> np.ndarray:
+    out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
+    problem.solver.prior.responses(*problem.prior_law(), hats.q, hats.V, hats.m, hats.theta, out)
     return out
 
 
@@ -144,20 +140,20 @@ def assess(
     # The jump part is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
     own = state_map.averages(overlaps) if replicates else averages
-    resolvents = _resolvents(problem, state_map.conjugates(overlaps, own.moments.mean(axis=0)))
+    responses = _responses(problem, state_map.conjugates(overlaps, own.moments.mean(axis=0)))
 
     def weight(moments: np.ndarray, slope: np.ndarray) -> float:
         smooth = _slope_trace(problem, slope)
         hats = state_map.conjugates(overlaps, moments)
         return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / abs(smooth)
 
-    replicon = _radius(problem, parts[0].square.mean(axis=0), resolvents)
+    replicon = _radius(problem, parts[0].square.mean(axis=0), responses)
     if replicates:
-        roots = [_radius(problem, square, resolvents) for square in parts[0].square]
+        roots = [_radius(problem, square, responses) for square in parts[0].square]
         weights = [weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
         errors = [2 * float(np.std(values, ddof=1)) / np.sqrt(len(values)) for values in (roots, weights)]
     else:
-        roots = [_radius(problem, part.square[0], resolvents) for part in parts]
+        roots = [_radius(problem, part.square[0], responses) for part in parts]
         weights = [weight(own.moments[0], part.slope[0]) for part in parts]
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
@@ -166,5 +162,5 @@ def assess(
     return Stability(values, replicon, errors[0], own.bistable, float(np.mean(weights)), errors[1])
 
 
-def _radius(problem: Problem, square: np.ndarray, resolvents: np.ndarray) -> float:
-    return float(np.max(np.abs(np.linalg.eigvals(replicon_matrix(problem, square, resolvents)))))
+def _radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
+    return float(np.max(np.abs(np.linalg.eigvals(replicon_matrix(problem, square, responses)))))

@@ -72,7 +72,8 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     """A branch as a Dataset along the parameter.
 
     Axes: the parameter under its own name, then token, cluster, column, column2, teacher (of length 1 where there is
-    one), counted from 1. Variables: q, V, m, theta, training_loss and test_error with half widths in `*_error`;
+    one), counted from 1. Variables: q, V, m, theta, training_loss, test_error and trained_NAME with half widths in
+    `*_error`;
     baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
     errors), longitudinal_eigenvalue and verdict. The attributes name model, digest, version, parameters (JSON), branch
     and where it ends.
@@ -96,6 +97,9 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     def words(name: str, pick: Callable[[Solution], str]) -> None:
         variables[name] = (axis, np.array([pick(s) for s in curve.solutions], object))
 
+    for n, number in enumerate(problem.trained if problem is not None else ()):
+        scalars(f"trained_{number['name']}", lambda s, n=n: float(s.overlaps.phi[n]))
+        scalars(f"trained_{number['name']}_error", lambda s, n=n: float(s.half_widths.phi[n]))
     blocks(lambda s: s.overlaps, "")
     blocks(lambda s: s.half_widths, "_error")
     for name in (

@@ -43,7 +43,8 @@ def solution_table(solution: Solution) -> str:
     problem = solution.problem
     lines = [
         f"{problem.solver.name}  alpha = {problem.alpha:g}  "
-        + "  ".join(f"{n.rstrip('_')} = {_short(v)}" for n, v in problem.parameters.items()),
+        + "  ".join(f"{n.rstrip('_')} = {_short(v)}" for n, v in problem.parameters.items())
+        + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}"),
         f"start {solution.start}, reached {solution.branch}"
         + (f", rank {solution.rank} by training loss" if solution.rank else "")
         + f"; {solution.status.value.replace('_', ' ')}, residual {solution.residual:.1e}",
@@ -70,6 +71,8 @@ def solution_table(solution: Solution) -> str:
                     f"theta{index} {_near_zero(solution.overlaps.theta[context, a, b], widths.theta[context, a, b])}"
                 )
             lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
+    for number, value, width in zip(problem.trained, solution.overlaps.phi, widths.phi, strict=True):
+        lines.append(f"  {number['name']} {with_error(value, width)} (trained)")
     if solution.losses:
         lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
         if math.isfinite(solution.test_error):

@@ -21,7 +21,7 @@ from ..parameters import DiscreteNoise, GaussianNoise
 from ..saddle_point import SaddlePoint, channel_averages, saddle_point
 from .chain import rows_of_two_as_sigmoids, staged_derivatives
 from .kernel import Kernel, extract, freeze, hoist
-from .kinks import check_slope
+from .kinks import almost_everywhere, check_slope
 
 PROX_SPACE_LIMIT = 4
 
@@ -44,7 +44,9 @@ class Channel:
         features: teacher features f0, f1, ... from Y, u.
         objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
         starts: extra start points of the proximal solver, as signs of the token's fields.
-        moments: layout; moment_rows: kernel whose results are r_<token>_<index>.
+        moments: layout; moment_rows: kernel whose results are r_<token>_<index>; token 0 carries those of phi.
+        own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
+            entries that `moments` lists, the second derivatives in phi follow.
         columns, critical, determinant: prox-space rule, None above PROX_SPACE_LIMIT fields.
     """
 
@@ -58,6 +60,7 @@ class Channel:
     loss_hessian: Kernel
     moments: tuple[Moment, ...]
     moment_rows: Kernel
+    own_slopes: Kernel | None
     noise_probabilities: Kernel | None
     noise_values: tuple[tuple[float, ...], ...]
     columns: Kernel | None
@@ -69,14 +72,15 @@ class Channel:
 def saddle_for(model: ModelAt) -> SaddlePoint:
     """The saddle point of the model at its concrete s and t."""
     structure = model.structure
-    return saddle_point(free_entropy(structure.student_rank, structure.teacher_rank, model.regulariser))
+    sizes = structure.student_rank, structure.teacher_rank
+    return saddle_point(free_entropy(*sizes, model.regulariser, len(model.trained), model.loss_holds_q))
 
 
 def constants_of(model: ModelAt) -> tuple[str, ...]:
-    """Names of the constants vector handed to every channel function."""
+    """Names of the vector handed to every channel function, constant over its averages."""
     weights = [token_weight(l).name for l in range(model.structure.tokens)]
     labels = [k.name for k in model.labels]
-    return (*weights, *labels, *[s.name for s in model.parameter_symbols()])
+    return (*weights, *labels, *[s.name for s in (*model.parameter_symbols(), *model.own)])
 
 
 def fields(model: ModelAt, name: str) -> sp.Matrix:
@@ -101,7 +105,7 @@ def build_channel(model: ModelAt) -> Channel:
     structure = model.structure
     X = list(model.X)
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
-    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, set(X), "f")
+    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*X, *model.own}, "f")
     feature_names = tuple(symbol.name for symbol, _ in definitions)
     features = freeze({symbol.name: e for symbol, e in definitions})
 
@@ -119,7 +123,7 @@ def build_channel(model: ModelAt) -> Channel:
     own_hessian = {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
 
     saddle = saddle_for(model)
-    moments, rows = _moment_rows(model, saddle)
+    moments, rows, slopes = _moment_rows(model, saddle, loss)
     probabilities, values = joint_discrete_noise(model)
 
     columns = critical = determinant = None
@@ -141,6 +145,7 @@ def build_channel(model: ModelAt) -> Channel:
         loss_hessian=freeze(own_hessian, stages.definitions),
         moments=moments,
         moment_rows=rows,
+        own_slopes=slopes,
         noise_probabilities=probabilities,
         noise_values=values,
         columns=columns,
@@ -158,25 +163,50 @@ def _determinant(model: ModelAt) -> sp.Expr:
     return (sp.eye(size) + V * H).det(method="berkowitz")
 
 
-def _moment_rows(model: ModelAt, saddle: SaddlePoint) -> tuple[tuple[Moment, ...], Kernel]:
-    """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy."""
+def _moment_rows(
+    model: ModelAt, saddle: SaddlePoint, loss: sp.Expr
+) -> tuple[tuple[Moment, ...], Kernel, Kernel | None]:
+    """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy and in the
+    loss's derivatives in its own q and phi; and those derivatives."""
     p: Symbols = saddle.symbols
     moments: list[Moment] = []
     results: dict[str, sp.Expr] = {}
+    own: dict[sp.Expr, str] = {}
     g, dw, dy = fields(model, "g"), fields(model, "dw"), fields(model, "dy")
+    phi = [symbol for symbol, _ in model.trained.values()]
+
+    def slope(expression: sp.Expr) -> sp.Expr:
+        derivative = almost_everywhere(expression)
+        return sp.Symbol(own.setdefault(derivative, f"own_{len(own)}"), real=True) if derivative != 0 else derivative
+
     offset = 0
     for average in channel_averages(saddle):
         matrix = average.summand
         rows, columns = (int(n) for n in matrix.shape)
         moments.append(Moment(str(matrix), (rows, columns), offset))
+        explicit = sp.Matrix(matrix.as_explicit())
         for token in range(model.structure.tokens):
-            named = {p.g: g[token, :], p.domega: dw[token, :], p.dY: dy[token, :]}
+            named: dict[sp.Expr, sp.Expr] = {}
+            for entry in explicit.atoms(MatrixElement):
+                if entry.parent == p.loss_q:
+                    # Off the diagonal one symbol stands for two entries of the symmetric matrix.
+                    share = 1 if entry.i == entry.j else sp.Rational(1, 2)
+                    named[entry] = slope(sp.diff(loss, model.Q[token][entry.i, entry.j])) * share
+                elif entry.parent == p.loss_phi:
+                    named[entry] = slope(sp.diff(loss, phi[entry.i])) if token == 0 else sp.Integer(0)
+                else:
+                    named[entry] = {p.g: g, p.domega: dw, p.dY: dy}[entry.parent][token, entry.i]
             for position, (a, b) in enumerate(product(range(rows), range(columns))):
-                entry = sp.Matrix(matrix.as_explicit())[a, b]
-                entry = entry.xreplace({e: named[e.parent][e.i] for e in entry.atoms(MatrixElement)})
-                results[f"r_{token}_{offset + position}"] = entry
+                results[f"r_{token}_{offset + position}"] = explicit[a, b].xreplace(named)
         offset += rows * columns
-    return tuple(moments), freeze(results, prefix="z")
+    if phi:
+        # Not asked for by the saddle point: a scale for steps in phi.
+        moments.append(Moment("loss_phi_phi", (len(phi), 1), offset))
+        for token in range(model.structure.tokens):
+            for n, symbol in enumerate(phi):
+                results[f"r_{token}_{offset + n}"] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
+    slopes = freeze({name: expression for expression, name in own.items()}, prefix="o") if own else None
+    return tuple(moments), freeze(results, prefix="z"), slopes
 
 
 def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:

@@ -191,6 +191,8 @@ def lower(expression: sp.Expr) -> Node:
         if base is sp.E:
             return ("call", "exp", lower(exponent))
         return ("call", "pow", lower(base), lower(exponent))
+    if isinstance(expression, sp.logic.boolalg.Boolean):
+        return _condition(expression)  # a condition that several pieces share, named on its own
     if isinstance(expression, sp.KroneckerDelta):
         return ("call", "equal", *[lower(a) for a in expression.args])
     if isinstance(expression, sp.Piecewise):
@@ -208,6 +210,8 @@ def lower(expression: sp.Expr) -> Node:
 
 
 def _condition(condition: sp.Basic) -> Node:
+    if condition.is_Symbol:
+        return ("name", condition.name)
     for connective, name in ((sp.And, "and"), (sp.Or, "or")):
         if isinstance(condition, connective):
             return ("call", name, *[_condition(a) for a in sorted(condition.args, key=sp.default_sort_key)])

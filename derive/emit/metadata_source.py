@@ -96,7 +96,15 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         "STARTS = {",
         *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
         "}",
-        f"REGULARISER = {at.regulariser.identity()!r}",
+        "TRAINED = ("
+        + "".join(
+            f"dict(name={n!r}, start={_plain(v.start)!r}, ridge={_plain(v.ridge)!r}), "
+            for n, (_, v) in at.trained.items()
+        )
+        + ")",
+        f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
+        f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
+        f"REGULARISER = {at.regulariser.kind!r}",
         "",
         "",
         "def law(p):",

@@ -25,7 +25,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "pow": lambda a, b: a**b,
     "sign": lambda a: mp.mpf(1) if a >= 0 else mp.mpf(-1),
-    "heaviside": lambda a: mp.mpf(1 if a > 0 else 0),
+    "heaviside": lambda a: mp.mpf(1 if a > 0 else 0 if a < 0 else 0.5),
     "equal": lambda a, b: mp.mpf(1 if a == b else 0),
     "where": lambda c, a, b: a if c else b,
     "gt": lambda a, b: a > b,

@@ -63,7 +63,7 @@ def _call(node: Node) -> str:
         "max": lambda: f"max({', '.join(arguments)})",
         "min": lambda: f"min({', '.join(arguments)})",
         "sign": lambda: f"math.copysign(1.0, {arguments[0]})",
-        "heaviside": lambda: f"(1.0 if {arguments[0]} > 0.0 else 0.0)",
+        "heaviside": lambda: f"_step({arguments[0]})",
         "equal": lambda: f"(1.0 if {arguments[0]} == {arguments[1]} else 0.0)",
         "where": lambda: f"({arguments[1]} if {arguments[0]} else {arguments[2]})",
         "gt": lambda: f"{arguments[0]} > {arguments[1]}",

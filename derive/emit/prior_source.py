@@ -6,20 +6,22 @@ coordinate are reduced to second moments of (tau, pi).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 
-from ..averages import CONTEXTS, COORDINATE, MatrixAverage, Symbols
+from ..averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols
 from ..free_entropy import free_entropy, split_average
 from ..model import ModelAt
+from ..parameters import leaves
 from ..saddle_point import SaddlePoint, channel_averages
 from .channel import saddle_for
-from .kernel import freeze
-from .numba_printer import body
+from .kernel import Kernel, freeze
+from .kinks import almost_everywhere
+from .numba_printer import body, helpers
 
 
 def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
@@ -46,6 +48,7 @@ def _loads(names: Iterable[str], arrays: set[str], vectors: set[str]) -> list[st
 
 
 def prior_context(model: ModelAt) -> dict[str, Any]:
+    """Lines and kernels of the prior template, of the variant that the regulariser asks for."""
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
     saddle = saddle_for(model)
@@ -100,16 +103,17 @@ def prior_context(model: ModelAt) -> dict[str, Any]:
         "channel_inverses": inverses,
         "conjugate_loads": loads,
         "conjugate_lines": body(conjugate_kernel),
-        **_prior_lines(model, saddle, arrays, vectors),
+        "composite_lines": _composite_lines(saddle, arrays, vectors),
+        "trace_lines": _trace_lines(saddle, model, arrays, vectors),
+        **(_penalty_context(model, saddle, vectors) if model.penalty else _ridge_lines(model, saddle, vectors)),
     }
 
 
-def _prior_lines(model: ModelAt, saddle: SaddlePoint, arrays: set[str], vectors: set[str]) -> dict[str, list[str]]:
-    """Conjugates to overlaps through second moments of (tau, pi), and the three parts of Phi."""
+def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str]) -> list[str]:
+    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B."""
     p: Symbols = saddle.symbols
-    s, t = model.structure.student_rank, model.structure.teacher_rank
+    s, t = int(p.s), int(p.t)
     gamma_n = sp.Symbol("gamma_n", real=True)
-
     composite_lines: list[str] = []
     composite_names: set[str] = set()
     entries: dict[str, sp.Expr] = {}
@@ -129,8 +133,105 @@ def _prior_lines(model: ModelAt, saddle: SaddlePoint, arrays: set[str], vectors:
         composite_names |= kernel.names
         (line,) = body(kernel)
         composite_lines.append(f"{target} += {line.removeprefix('value = ')}")
-    composite_lines = _loads(composite_names, arrays, vectors) + composite_lines
+    return _loads(composite_names, arrays, vectors) + composite_lines
 
+
+def _trace_lines(saddle: SaddlePoint, model: ModelAt, arrays: set[str], vectors: set[str]) -> list[str]:
+    """The part of Phi that pairs overlaps with conjugates, for one context."""
+    phi = free_entropy(int(saddle.symbols.s), int(saddle.symbols.t), model.regulariser)
+    trace = sp.Integer(0)
+    for term in sp.Add.make_args(phi.expression):
+        coefficient, average = split_average(term)
+        if average.kind == CONTEXTS:
+            trace += coefficient * _trace_entries(average.summand)
+    kernel = freeze({"trace_n": _named(trace)})
+    return [*_loads(kernel.names, arrays, vectors), *body(kernel), "trace += trace_n"]
+
+
+def _overlap_lines(
+    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix]
+) -> list[str]:
+    """Averages over a coordinate added to the overlaps of context n; `entries_of` names what a summand becomes."""
+    p: Symbols = saddle.symbols
+    outputs: dict[str, sp.Expr] = {}
+    for equation in saddle.equations:
+        if equation.target not in p.overlaps:
+            continue
+        matrix = sp.zeros(*(int(n) for n in equation.target.shape))
+        for term in sp.MatAdd.make_args(equation.value):
+            scalar, average = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
+            if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
+                raise TypeError(f"{equation.target}: no rule for {term}")
+            matrix += scalar * entries_of(average.summand)
+        for i, j in product(*map(range, matrix.shape)):
+            index = f"n, {i}" if equation.target.name in vectors else f"n, {i}, {j}"
+            outputs[f"{equation.target.name}[{index}]"] = _named(
+                matrix[i, j].subs(p.gamma, sp.Symbol("gamma_n", real=True))
+            )
+    lines = []
+    for line in body(freeze(outputs)):
+        target, expression = line.split(" = ", 1)
+        lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
+    return lines
+
+
+def _penalty_context(model: ModelAt, saddle: SaddlePoint, vectors: set[str]) -> dict[str, Any]:
+    """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
+    p: Symbols = saddle.symbols
+    s, t = int(p.s), int(p.t)
+    penalty = model.penalty
+    w = list(penalty.w)
+    upper = [(i, j) for i in range(s) for j in range(i, s)]
+    # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
+    gradient = [almost_everywhere(sp.diff(penalty.expression, a)) for a in w]
+    slopes = {f"d_{i}": e for i, e in enumerate(gradient)}
+    slopes |= {f"h_{i}_{j}": almost_everywhere(sp.diff(gradient[i], w[j])) for i, j in upper}
+    kernels = {
+        "value": freeze({"value": penalty.expression}),
+        "slopes": freeze(slopes),
+        "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}),
+    }
+    names = [symbol.name for key in penalty.parameters.values() for symbol in leaves(key.symbols(model.structure))]
+
+    def unpack(kernel: Kernel) -> str:
+        return "\n".join(f"    {name} = c[{i}]" for i, name in enumerate(names) if name in kernel.names)
+
+    square, response = sp.MatrixSymbol("ww", s, s), sp.MatrixSymbol("response", s, s)
+    means, taught = sp.MatrixSymbol("wtau", s, 1), sp.MatrixSymbol("wpi", s, t)
+
+    def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
+        scalar, factors = summand.as_coeff_matrices() if isinstance(summand, sp.MatMul) else (sp.Integer(1), [summand])
+        if factors == [Jacobian(p.w, p.b)]:
+            return scalar * _entries(response)
+        if factors == [p.w] and scalar.has(p.tau):
+            return scalar / p.tau * _entries(means)
+        known = {(p.w, p.w.T): square, (p.w, p.pi.T): taught}
+        return scalar * _entries(known[tuple(factors)])
+
+    lines = [f"ww_{a}_{b} = ww[{a}, {b}]" for a in range(s) for b in range(s)]
+    lines += [f"response_{a}_{b} = response[{a}, {b}]" for a in range(s) for b in range(s)]
+    lines += [f"wtau_{a}_0 = wz[{a}, n]" for a in range(s)]
+    lines += [f"wpi_{a}_{b} = wz[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
+    return {
+        "prior_side": "penalty.py.jinja",
+        "uses_math": True,
+        "kernels": kernels,
+        "unpack": unpack,
+        "softmax_widths": helpers(list(kernels.values())),
+        "corners": penalty.kinks,
+        "known_teachers": t if penalty.knows_teacher else 0,
+        "w_names": [a.name for a in w],
+        "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
+        "d_names": [f"d_{i}" for i in range(s)],
+        "h_names": [f"h_{i}_{j}" for i, j in upper],
+        "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of),
+    }
+
+
+def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str]) -> dict[str, Any]:
+    """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
+    p: Symbols = saddle.symbols
+    s, t = model.structure.student_rank, model.structure.teacher_rank
     resolvent = sp.MatrixSymbol("R", s, s)
     product_BB, product_tau = sp.MatrixSymbol("BB", s, s), sp.MatrixSymbol("Btau", s, 1)
     product_pi = sp.MatrixSymbol("Bpi", s, t)
@@ -143,39 +244,21 @@ def _prior_lines(model: ModelAt, saddle: SaddlePoint, arrays: set[str], vectors:
     for a, b in product(range(s), range(s)):
         second_moment_lines.append(f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]")
 
-    outputs: dict[str, sp.Expr] = {}
-    for equation in saddle.equations:
-        if equation.target not in p.overlaps:
-            continue
-        matrix = sp.zeros(*(int(n) for n in equation.target.shape))
-        for term in sp.MatAdd.make_args(equation.value):
-            scalar, average = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
-            if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
-                raise TypeError(f"{equation.target}: no second-moment rule for {term}")
-            summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
-            matrix += scalar * _second_moments(summand, p, product_BB, product_tau, product_pi)
-        for i, j in product(*map(range, matrix.shape)):
-            index = f"n, {i}" if equation.target.name in vectors else f"n, {i}, {j}"
-            outputs[f"{equation.target.name}[{index}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
-    kernel = freeze(outputs)
+    def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
+        known = summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
+        return _second_moments(known, p, product_BB, product_tau, product_pi)
+
     overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
     overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
-    for line in body(kernel):
-        target, expression = line.split(" = ", 1)
-        overlap_lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
+    overlap_lines += _overlap_lines(saddle, vectors, entries_of)
 
     phi = free_entropy(s, t, model.regulariser)
-    trace = sp.Integer(0)
     entropic = sp.Integer(0)
     for term in sp.Add.make_args(phi.expression):
         coefficient, average = split_average(term)
-        if average.kind == CONTEXTS:
-            trace += coefficient * _trace_entries(average.summand)
-        elif average.kind == COORDINATE:
+        if average.kind == COORDINATE:
             summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
             entropic += coefficient * _second_moment_trace(summand, p, product_BB)
-    trace_kernel = freeze({"trace_n": _named(trace)})
-    trace_lines = [*_loads(trace_kernel.names, arrays, vectors), *body(trace_kernel), "trace += trace_n"]
     second = _second_moments(resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi)
     ridge = [sp.Symbol(f"ridge_{a}", positive=True) for a in range(s)]
     penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
@@ -187,10 +270,10 @@ def _prior_lines(model: ModelAt, saddle: SaddlePoint, arrays: set[str], vectors:
         "penalty += weights[atom] * penalty_n",
     ]
     return {
-        "composite_lines": composite_lines,
+        "prior_side": "ridge.py.jinja",
+        "uses_math": False,
         "second_moment_lines": second_moment_lines,
         "overlap_lines": overlap_lines,
-        "trace_lines": trace_lines,
         "entropic_lines": entropic_lines,
     }
 

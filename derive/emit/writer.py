@@ -20,6 +20,7 @@ from .kernel import Kernel, freeze
 from .metadata_source import metadata_file
 from .numba_printer import body, helpers
 from .prior_source import prior_context
+from .probes import check_bounded, check_convex
 
 _HERE = Path(__file__).parent
 
@@ -43,6 +44,9 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
     """
     structure = structure or model.default_structure()
     at = model.at(structure)
+    check_bounded(at)
+    if at.penalty is not None:
+        check_convex(at.penalty, structure)
     channel = build_channel(at)
     environment = _environment()
     common = {"model": at.name, "structure": structure.key, "header": _header(at)}

@@ -243,4 +243,8 @@ def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
         if not np.isfinite(array).all():
             raise InputError(f"--from {path}: {name} holds numbers that are not finite")
         arrays[name] = array.reshape(problem.contexts, *shape)
-    return Overlaps(**arrays)
+    numbers = data.get("trained") or {}
+    missing = [number["name"] for number in problem.trained if not isinstance(numbers.get(number["name"]), int | float)]
+    if missing:
+        raise InputError(f"--from {path}: the trained number {missing[0]!r} is missing")
+    return Overlaps(**arrays, phi=np.array([float(numbers[number["name"]]) for number in problem.trained]))

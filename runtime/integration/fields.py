@@ -80,5 +80,5 @@ def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
         precision=np.ascontiguousarray(np.linalg.inv(V)),
         field_precision=np.ascontiguousarray(np.linalg.inv(conditional)),
         log_normalisation=-0.5 * (size * np.log(2 * np.pi) + log_det),
-        constants=problem.constants(labels),
+        constants=problem.constants(labels, overlaps),
     )

@@ -222,7 +222,13 @@ class ProxSpace:
             raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
         edges = prox_box(problem, fields)
         grid, volumes = tensor(student_axes(problem, edges, self.points))
-        nodes, weights = tensor(teacher_axes(problem, fields, self.teacher, equidistant=True))
+        dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
+        if dimension > 2:
+            # Equidistant nodes in so many axes are out of reach: as many in all as in a plane, where they do most.
+            axes = teacher_axes(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
+        else:
+            axes = teacher_axes(problem, fields, self.teacher, equidistant=True)
+        nodes, weights = tensor(axes)
         keep = weights > 1e-14 * weights.max()
         teachers = channel.teacher_table(
             np.ascontiguousarray(nodes[keep]),

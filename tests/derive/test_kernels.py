@@ -154,6 +154,7 @@ def run_printed(kernel: Kernel, point: dict[sp.Symbol, float]) -> dict[str, floa
         "math": math,
         "_sigmoid": lambda z: 1 / (1 + math.exp(-z)),
         "_softplus": lambda z: math.log1p(math.exp(z)),
+        "_step": lambda z: (z > 0) + 0.5 * (z == 0),
     }
     scope |= {f"_softmax{n}": row for n in numba_printer.helpers([kernel])}
     exec("\n".join(numba_printer.body(kernel)), scope)

@@ -54,7 +54,7 @@ def test_the_docstring_gives_summary_and_source():
         (lambda X, Y: Y[0, 0] ** 2, r"loss does not depend on X"),
         (lambda X, Y: None, r"loss returned None, expected a SymPy expression"),
         (lambda X, Y: X[0, 5], r"loss failed at l1_s1_t1_k1: IndexError"),
-        (lambda X, Z: X[0, 0] * Z, r"loss asks for 'Z', which is neither one of X, Y, k nor a parameter"),
+        (lambda X, Z: X[0, 0] * Z, r"loss asks for 'Z', which is neither one of X, Y, k, Q nor a parameter"),
         (lambda X, Y, alpha=1: X[0, 0] * alpha, r"parameter name 'alpha' is not allowed"),
         (lambda X, Y, tokens=1: X[0, 0] * tokens, r"parameter name 'tokens' is not allowed"),
         (lambda X, Y, lambda_=1: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
@@ -111,7 +111,7 @@ def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
     symbol, law = model(noise={"u": flips})(noisy).at().noise["u"]
     assert symbol.name == "u_u"
     assert sum(law.probabilities) == 1
-    assert {str(s) for s in law.probabilities[0].free_symbols} == {"Delta", "y_0_0"}
+    assert {str(s) for s in law.probabilities[0].free_symbols} == {"Delta_", "y_0_0"}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_field_response_is_the_derivative_of_the_proximal_map(student_rank, nume
     model = catalogue_model("dot_product_attention")
     at = model.at(model.structure(student_rank=student_rank))
     size = 2 * student_rank
-    values = {"omega": 0.3, "A_0_0": 0.6, "A_0_1": 0.4, "A_1_0": 0.4, "A_1_1": 0.6, "rho_0": 0.25, "rho_1": 0.25}
+    values = {"omega_": 0.3, "A_0_0_": 0.6, "A_0_1_": 0.4, "A_1_0_": 0.4, "A_1_1_": 0.6, "rho_0": 0.25, "rho_1": 0.25}
     fixed = {symbol: values[symbol.name] for symbol in at.loss.free_symbols if symbol.name in values}
     X = list(at.X)
     names = [*X, *at.Y, *fixed]

@@ -250,7 +250,7 @@ def law_arrays(**changes: object) -> dict[str, object]:
 
 
 def test_overlaps_of_the_teacher_follow_from_the_law():
-    law = TokenLaw.from_arrays(law_arrays(), 1, 2)
+    law = TokenLaw.of(law_arrays(), 1, 2)
     assert law.rho.tolist() == [1.0, 2.0]
     assert law.rho_star.ravel().tolist() == [1.0, 2.0]
 
@@ -269,14 +269,12 @@ def test_overlaps_of_the_teacher_follow_from_the_law():
 )
 def test_impossible_laws_are_refused(changes, sentence):
     with pytest.raises(InputError, match=sentence):
-        TokenLaw.from_arrays(law_arrays(**changes), 1, 2)
+        TokenLaw.of(law_arrays(**changes), 1, 2)
 
 
 def test_an_atom_at_fault_is_named():
     with pytest.raises(InputError, match="of spectral atom 1 is not positive semidefinite"):
-        TokenLaw.from_arrays(
-            law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2
-        )
+        TokenLaw.of(law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Counterexamples looked for before anything is generated: a loss without a lower bound, a penalty that is not convex.
+
+These are probes at random points and at the parameters' defaults. What they pass may still be wrong elsewhere.
+"""
+
+from __future__ import annotations
+
+import random
+
+import mpmath as mp
+import sympy as sp
+
+from ..errors import ModelError
+from ..model import ModelAt
+from ..parameters import DiscreteNoise, Structure, leaves
+from ..regulariser import PenaltyAt
+from .kernel import freeze
+from .mpmath_printer import evaluate
+
+_RAYS = 40
+_NEAR, _FAR = 10**4, 10**6
+_CHORDS = 200
+
+
+def check_bounded(model: ModelAt) -> None:
+    """Refuse a loss that falls without end along some ray of the student's fields.
+
+    Raises:
+        ModelError: with the point at which it was seen.
+    """
+    if model.unbounded or model.loss_holds_q:
+        # With q in the loss, its bound holds for W as a whole and not at fixed q.
+        return
+    generator = random.Random(3)
+    kernel = freeze({"loss": model.loss})
+    names = kernel.names
+    known = {s.name: _number(v) for s, v in zip(model.parameter_symbols(), model.parameter_defaults(), strict=True)}
+    known |= {symbol.name: _number(value.start) for symbol, value in model.trained.values()}
+    for _ in range(_RAYS):
+        point = dict(known)
+        point |= {name: mp.mpf(abs(generator.gauss(0, 1)) + 0.1) for name in names if name.startswith("rho_")}
+        point |= {y.name: mp.mpf(generator.gauss(0, 1)) for y in model.Y}
+        point |= {k.name: mp.mpf(generator.randrange(model.structure.clusters)) for k in model.labels}
+        for symbol, law in model.noise.values():
+            value = generator.choice(law.values) if isinstance(law, DiscreteNoise) else generator.gauss(0, 1)
+            point[symbol.name] = _number(value)
+        ray = {x.name: generator.gauss(0, 1) for x in model.X}
+        near, far = (
+            evaluate(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}})["loss"]
+            for length in (_NEAR, _FAR)
+        )
+        if mp.im(far) == 0 and far < -1e3 and far < 5 * near < 0:
+            where = ", ".join(f"{name} = {_FAR * z:.3g}" for name, z in ray.items())
+            raise ModelError(
+                f"model {model.name}: the loss has no lower bound ({mp.nstr(far, 3)} at {where}); if the regulariser "
+                "holds it, declare @model(unbounded=True)"
+            )
+
+
+def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
+    """Refuse a penalty that lies above a chord of itself somewhere.
+
+    Raises:
+        ModelError: with the chord.
+    """
+    generator = random.Random(4)
+    kernel = freeze({"value": penalty.expression})
+    known = {
+        symbol.name: _number(value)
+        for parameter in penalty.parameters.values()
+        for symbol, value in zip(leaves(parameter.symbols(structure)), leaves(parameter.value(structure)), strict=True)
+    }
+    for _ in range(_CHORDS):
+        point = dict(known) | {b.name: mp.mpf(generator.gauss(0, 1)) for b in penalty.pi}
+        size = 10 ** generator.uniform(-2, 2)
+        one, other = ([size * generator.gauss(0, 1) for _ in penalty.w] for _ in "12")
+        middle = [(a + b) / 2 for a, b in zip(one, other, strict=True)]
+        values = [
+            evaluate(kernel, point | {w.name: mp.mpf(z) for w, z in zip(penalty.w, place, strict=True)})["value"]
+            for place in (one, other, middle)
+        ]
+        if values[2] > (values[0] + values[1]) / 2 + 1e-12 * (1 + abs(values[2])):
+            shown = [", ".join(f"{z:.3g}" for z in place) for place in (one, other)]
+            raise ModelError(f"the penalty is not convex: it lies above its chord from w = {shown[0]} to {shown[1]}")
+
+
+def _number(value: object) -> mp.mpf:
+    value = sp.sympify(value)
+    return mp.mpf(sp.Rational(value).p) / sp.Rational(value).q if value.is_Rational else mp.mpf(str(sp.N(value, 30)))

@@ -1,0 +1,42 @@
+"""A soft committee machine that learns from another one."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import half_square, square
+from ..model import model
+from ..parameters import GaussianNoise, Parameter, Start, Structure, structural
+from ..regulariser import Ridge
+
+
+def output(fields: sp.Matrix) -> sp.Expr:
+    """Mean of the hidden units erf(x / sqrt 2) over the columns, times the root of their number."""
+    return sum(sp.erf(x / sp.sqrt(2)) for x in fields) / sp.sqrt(len(fields))
+
+
+def alike(structure: Structure) -> tuple[tuple[str, ...], ...]:
+    """Every column of W is the same mixture of all teacher columns."""
+    return (("3/10",) * structure.teacher_rank,) * structure.student_rank
+
+
+@model(
+    student=structural(2),
+    teacher=structural(2),
+    noise={"u": GaussianNoise(variance="Delta")},
+    regulariser=Ridge(0.01),
+    metric=lambda h, Y: square(output(Y) - output(h)),
+    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=alike)},
+)
+def committee_machine(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    u: sp.Symbol,
+    *,
+    Delta: Any = Parameter(0.01, 0, doc="variance of the label noise"),  # noqa: B008
+) -> sp.Expr:
+    """Square loss between two soft committee machines, hidden units erf(x / sqrt 2), and a ridge penalty.
+
+    Source: Saad, Solla, Phys. Rev. E 52 (1995) 4225; Aubin et al., NeurIPS 2018, arXiv 1806.05451
+    """
+    return half_square(output(Y) + u - output(X))

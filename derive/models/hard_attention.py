@@ -1,0 +1,54 @@
+"""Dot-product attention that learns from a hard-attention teacher."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import half_square, rho, softmax
+from ..model import model
+from ..parameters import Parameter, structural
+from ..tokens import isotropic_tokens
+from .mixed_target import mixed, positional_target, token_error
+
+
+def hard(scores: sp.Matrix) -> sp.Matrix:
+    """1 at the largest entry of each row, 0 elsewhere: softmax at zero temperature."""
+    count = scores.shape[1]
+    return sp.Matrix(
+        *scores.shape,
+        lambda i, j: sp.Mul(*[sp.Heaviside(scores[i, j] - scores[i, b]) for b in range(count) if b != j]),
+    )
+
+
+def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+    """The token to which each token of the teacher attends, mixed with the positional matrix."""
+    return mixed(hard(Y @ Y.T), omega, A)
+
+
+def steps(Y: sp.Matrix) -> list[sp.Expr]:
+    """Where a target jumps on an axis; it also does where two scores of one token are equal."""
+    return list(Y) if Y.shape[1] == 1 else []
+
+
+@model(
+    tokens=structural(2, low=2),
+    student=structural(1),
+    teacher=structural(1),
+    law=isotropic_tokens,
+    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(h @ h.T)),
+    baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
+    loss_kinks=steps,
+    metric_kinks=steps,
+)
+def hard_attention(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    *,
+    omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
+    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+) -> sp.Expr:
+    """Tied attention softmax(X X^T) learns (1-omega) hardmax(Y Y^T) + omega A.
+
+    Source: hard targets for the model of arXiv 2402.03902, eq. 15-16
+    """
+    return half_square(target(Y, omega, A) - softmax(X @ X.T), weight=rho)

@@ -1,0 +1,31 @@
+"""Classification of the sign of a linear teacher with the hinge loss: a linear support vector machine."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import rounded_hinge
+from ..model import model
+from ..parameters import Parameter, Start
+from ..regulariser import Ridge
+from .logistic_regression import zero_one
+
+
+@model(
+    regulariser=Ridge(0.1),
+    metric=zero_one,
+    loss_kinks=lambda X, Y, rounding: [Y[0, 0], *[X[0, 0] - side - e * rounding for side in (-1, 1) for e in (-1, 1)]],
+    metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
+    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+)
+def hinge(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    *,
+    rounding: Any = Parameter("1e-7", 0, 1, True, True, doc="half width over which the corner is rounded"),  # noqa: B008
+) -> sp.Expr:
+    """Hinge loss max(0, 1 - sign(Y) X) with a ridge penalty; its corner is rounded over a width far below any error.
+
+    Source: Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560
+    """
+    return rounded_hinge(1 - sp.sign(Y[0, 0]) * X[0, 0], rounding)

@@ -1,0 +1,38 @@
+"""Linear regression with the l1 penalty on a sparse teacher."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..language import half_square, square
+from ..model import model
+from ..parameters import GaussianNoise, Parameter, Start
+from ..regulariser import penalty
+from ..tokens import sparse_teacher
+
+
+@penalty
+def l1_norm(w: sp.Matrix, *, lambda_: Any = Parameter(0.2, 0, open_low=True, doc="strength of |w|")) -> sp.Expr:  # noqa: B008
+    """lambda |w|."""
+    return lambda_ * sp.Abs(w[0])
+
+
+@model(
+    noise={"u": GaussianNoise(variance="Delta")},
+    law=sparse_teacher,
+    regulariser=l1_norm,
+    metric=lambda h, Y, u: square(Y[0, 0] + u - h[0, 0]),
+    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+)
+def lasso_regression(
+    X: sp.Matrix,
+    Y: sp.Matrix,
+    u: sp.Symbol,
+    *,
+    Delta: Any = Parameter(0.25, 0, doc="variance of the label noise"),  # noqa: B008
+) -> sp.Expr:
+    """Square loss on y = Y + u, a Gauss-Bernoulli teacher and the LASSO.
+
+    Source: Bayati, Montanari, IEEE Trans. Inf. Theory 58 (2012) 1997, arXiv 1008.2581
+    """
+    return half_square(Y[0, 0] + u - X[0, 0])

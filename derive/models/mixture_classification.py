@@ -1,0 +1,85 @@
+"""Multinomial logistic classification of a Gaussian mixture: the labels are the clusters."""
+
+from typing import Any
+
+import sympy as sp
+
+from ..errors import ModelError
+from ..language import by_label, softmax
+from ..model import model
+from ..parameters import Parameter, Start, Structure, structural
+from ..regulariser import Ridge
+from ..tokens import Tokens
+
+
+def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:
+    """K logits of K - 1 fields, 1 x K: an orthonormal frame of the vectors that add up to zero.
+
+    A common shift of all logits changes nothing and a ridge sets it to zero, so that K - 1 columns of W are enough.
+    """
+    if fields.shape[1] != classes - 1:
+        raise ModelError(f"{classes} clusters need student_rank = {classes - 1}, not {fields.shape[1]}")
+    frame = sp.zeros(classes - 1, classes)
+    for a in range(classes - 1):
+        norm = sp.sqrt((a + 1) * (a + 2))
+        for j in range(a + 1):
+            frame[a, j] = 1 / norm
+        frame[a, a + 1] = -(a + 1) / norm
+    return fields * frame
+
+
+def class_means(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
+    """Gram matrix of the means: a regular simplex of unit vectors."""
+    count = structure.clusters
+    return tuple(
+        tuple(sp.Integer(1) if i == j else -sp.Rational(1, count - 1) for j in range(count)) for i in range(count)
+    )
+
+
+def even(structure: Structure) -> tuple[sp.Rational, ...]:
+    """Every class as likely as the others."""
+    return (sp.Rational(1, structure.clusters),) * structure.clusters
+
+
+def mixture(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="deviation of a coordinate within a class"),  # noqa: B008
+    means: Any = Parameter(class_means, doc="Gram matrix of the class means, K x K"),  # noqa: B008
+    labels: Any = Parameter(even, 0, 1, doc="probability of each class"),  # noqa: B008
+) -> Tokens:
+    """K isotropic Gaussians; there is no teacher but the label, whose field is a formality."""
+    classes, teachers = structure.clusters, structure.teacher_rank
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * classes],
+        gram=[sp.diag(means, sp.eye(teachers))],
+        labels=list(labels),
+        teacher_means=[[0] * teachers] * classes,
+    )
+
+
+def zero_one(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
+    """1 where another class has the largest score."""
+    count = structure.clusters
+    scores = class_scores(h, count)
+    right = [sp.Mul(*[sp.Heaviside(scores[a] - scores[j]) for j in range(count) if j != a]) for a in range(count)]
+    return 1 - by_label(k[0], *right)
+
+
+@model(
+    student=structural(1),
+    clusters=structural(2, low=2),
+    law=mixture,
+    regulariser=Ridge(0.1),
+    metric=zero_one,
+    metric_kinks=lambda h, structure: [h[0, 0]] if structure.clusters == 2 else [],
+    starts={"positional": Start(encodings="2/5"), "uninformed": Start(noise="3/5")},
+)
+def mixture_classification(X: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
+    """Cross-entropy loss on a mixture of K Gaussians with a ridge penalty; set student_rank = K - 1.
+
+    Source: Mignacco, Krzakala, Lu, Urbani, Zdeborova, ICML 2020, arXiv 2002.11544; Loureiro et al., arXiv 2106.03791
+    """
+    scores = class_scores(X, structure.clusters)
+    return by_label(k[0], *[-sp.log(p) for p in softmax(scores)])
