@@ -102,7 +102,8 @@ class StateMap:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
         problem = self.problem
-        out = Overlaps(*[np.empty_like(block) for block in (hats.q, hats.V, hats.m, hats.theta)], phi)
+        blocks = {name: np.empty_like(getattr(hats, name)) for name in ("q", "V", "m", "theta")}
+        out = Overlaps(**blocks, phi=phi)
         inside = problem.solver.prior.overlaps(
             *problem.prior_law(),
             hats.q,

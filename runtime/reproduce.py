@@ -502,7 +502,7 @@ def _compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
 
 
 def _unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:
-    return Overlaps.unpack(np.array(vector, float), (at.contexts, at.student_rank, at.teacher_rank))
+    return Overlaps.unpack(np.array(vector, float), at.sizes)
 
 
 def _nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
