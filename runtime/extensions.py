@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import xarray
 
 from . import plots, report
 from .branches import Branch, curve
@@ -138,7 +139,7 @@ SETTINGS: dict[str, Setting] = {
         parameters={},
         reached={"positional": "mixed"},  # its value column follows the teacher
         grid=(2.0, 2.25, 2.5, 2.75),
-        omegas=(0.3, 0.2),
+        omegas=(0.3,),
         curve_accuracy=2e-2,
         overlap_accuracy=2e-2,
         accuracy=5e-2,
@@ -347,6 +348,8 @@ class ExtensionsRun(Run):
         write_whole(self.out / "tables" / "extensions.json", dumps(rows) + "\n")
         path = self.out / "figures" / f"{EXTENSIONS}.png"
         base = {name: self.dataset(name) for name in BRANCHES}
+        for name, found in self.results["settings"].items():
+            found["seen"] = seen(self.branch_tables(name))
         found = pages.figure_rows(self.results, self.branch_tables)
         plots.plot_extensions(found, base, pages.base_line(self.results), path)
         images = {EXTENSIONS: path.read_bytes()}
@@ -367,6 +370,27 @@ def _identity(at: Problem) -> dict[str, Any]:
         "sources": digest_of(b"\0".join(path.read_bytes() for path in sources)),
         "parameters": values,
     }
+
+
+def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
+    """What the branches of a setting show: range of the largest longitudinal eigenvalue, and where each lies lowest.
+
+    Returns:
+        eigenvalues: branch -> [least, greatest] along it; lowest: branch -> values of alpha, of those at which every
+        branch was found, where its training loss is the lowest.
+    """
+    eigenvalues, losses = {}, {}
+    for name, dataset in datasets.items():
+        largest = dataset["longitudinal_eigenvalue"].values
+        eigenvalues[name] = [float(np.nanmin(largest)), float(np.nanmax(largest))] if np.isfinite(largest).any() else []
+        losses[name] = dict(zip(dataset["alpha"].values.tolist(), dataset["training_loss"].values, strict=True))
+    common = sorted(set.intersection(*[set(found) for found in losses.values()])) if losses else []
+    lowest: dict[str, list[float]] = {name: [] for name in datasets}
+    for alpha in common:
+        values = {name: found[alpha] for name, found in losses.items()}
+        if np.isfinite(list(values.values())).all():
+            lowest[min(values, key=lambda name: values[name])].append(alpha)
+    return {"eigenvalues": eigenvalues, "lowest": lowest}
 
 
 def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:

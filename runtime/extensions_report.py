@@ -132,10 +132,25 @@ def content(results: Mapping[str, Any]) -> list[report.Block]:
     for row in rows:
         if row["alpha_c"] is None:
             blocks.append(report.Paragraph(f"{row['setting']}, omega = {row['omega']:g}: {row['sentence']}."))
+    for setting in SETTINGS.values():
+        others = [w for w, _ in _ordered(results["thresholds"]["alpha_c"]) if float(w) not in setting.omegas]
+        if others:
+            blocks.append(report.Paragraph(f"{setting.title}: not sought at omega = {', '.join(others)}."))
     blocks.append(report.Heading(f"Branches at omega = {SHOWN_OMEGA:g}"))
     for name, setting in SETTINGS.items():
-        for found in results["settings"][name]["curves"].values():
-            blocks.append(report.Paragraph(f"{setting.title}: {found['ends']} ({found['points']} solutions)."))
+        found = results["settings"][name]
+        sentences = [f"{branch['ends']} ({branch['points']} solutions)" for branch in found["curves"].values()]
+        for branch, between in found["seen"]["eigenvalues"].items():
+            if between:
+                low, high = (f"{value:.2f}" for value in between)
+                sentences.append(
+                    f"largest longitudinal eigenvalue of the {branch} branch between {low} and {high} (stable below 1)"
+                )
+        for branch, alphas in found["seen"]["lowest"].items():
+            if alphas:
+                at = ", ".join(f"{alpha:g}" for alpha in alphas)
+                sentences.append(f"{branch} has the lowest training loss of the branches at alpha = {at}")
+        blocks.append(report.Paragraph(f"{setting.title}: {'; '.join(sentences)}."))
     blocks.append(report.Heading("Files"))
     blocks.append(
         report.Paragraph(

@@ -43,7 +43,7 @@ def made_threshold(at, value, status="converged"):
 
 @pytest.fixture(scope="module")
 def without_solving():
-    """Replace every computation by made-up results; the value matrix is not reached at omega = 0.2."""
+    """Replace every computation by made-up results; the transition with a value matrix is not reached."""
 
     def curve(base, *, start, over="alpha", values=(0.5, 1.0, 1.5, 2.0), **_):
         found = tuple(made_solution(base.with_(alpha=alpha), start) for alpha in (0.5, 1.0, 1.5, 2.0))
@@ -51,7 +51,7 @@ def without_solving():
 
     def located(kind, at, guess, step, seeds, accuracy, **_):
         omega = at.value_of("omega")
-        if at.solver.name == "value_attention" and omega == 0.2:
+        if at.solver.name == "value_attention":
             return made_threshold(at, None, "not_converged")
         moved = 0.0 if at.solver.name == "dot_product_attention" else 0.25
         return made_threshold(at, 1.25 + 2.5 * (omega - 0.3) + moved)
@@ -114,13 +114,14 @@ def test_every_transition_is_set_beside_the_base_case_and_what_was_not_reached_i
     assert untied["shift"] == pytest.approx(0.25)
     assert untied["shift_error"] == pytest.approx(4e-3)
     assert named[SETTINGS["rank_two"].title, 0.3]["transition"] == "onset"
-    missing = named[SETTINGS["value"].title, 0.2]
+    missing = named[SETTINGS["value"].title, 0.3]
     assert missing["alpha_c"] is None
     assert missing["status"] == "not_converged"
     assert not found.complete
     text = (found.out / "extensions.md").read_text()
-    assert "| value matrix | 0.2 | none found | - |" in text
-    assert "value matrix, omega = 0.2: the semantic branch was lost." in text
+    assert "| value matrix | 0.3 | none found | - |" in text
+    assert "value matrix, omega = 0.3: the semantic branch was lost." in text
+    assert "value matrix: not sought at omega = 0, 0.1, 0.2, 0.4." in text
     assert len([row for row in rows if row["setting"].startswith("correlated tokens: ")]) >= len(VARIATIONS)
 
 
