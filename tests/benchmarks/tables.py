@@ -91,7 +91,9 @@ name, sizes = sys.argv[1], dict((k, int(v)) for k, v in (pair.split("=") for pai
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.emit.writer import generate
 model = catalogue_model(name)
-begin = time.perf_counter(); generated = generate(model, model.structure(**sizes)); derived = time.perf_counter() - begin
+begin = time.perf_counter()
+generated = generate(model, model.structure(**sizes))
+derived = time.perf_counter() - begin
 problem = sf.problem(model, alpha=2.0, **sizes)
 start = start_overlaps(problem, next(iter(problem.solver.model.STARTS)))
 state_map, rule = StateMap(problem, Sobol(6, 1)), Sobol(10, 4)
@@ -114,9 +116,7 @@ COSTS = (
 
 def cost() -> None:
     """Seconds to derive and generate, to compile what one average needs, and microseconds a node and label choice."""
-    print(
-        "| model | L | s | t | K | generate (s) | compile (s) | per node (us) | lines |\n|---|---|---|---|---|---|---|---|---|"
-    )
+    print("| model | L | s | t | K | generate (s) | compile (s) | per node (us) | lines |\n" + "|---" * 9 + "|")
     for name, sizes in COSTS:
         with tempfile.TemporaryDirectory() as folder:
             found = subprocess.run(
