@@ -27,6 +27,7 @@ DIFFERENCE_SAFETY = 1.5
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
 MASS_TOLERANCE = 1e-3
+_MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
 _LINE = tuple(
@@ -224,7 +225,7 @@ def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
 
     Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
     """
-    contexts, s, _ = overlaps.sizes
+    contexts, s, *_ = overlaps.sizes
     values = np.linalg.eigvalsh(overlaps.q)
     steps = np.full(len(overlaps.block_scales), width)
     steps[: contexts * s * (s + 1) // 2] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
@@ -367,7 +368,7 @@ def _solve_auto(
         return _climb(problem, name, approach, frozen, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     dimension = problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
-    levels = tuple(level for level in _PRODUCT[:effort] if level.points**dimension <= 2e7)
+    levels = tuple(level for level in _PRODUCT[:effort] if level.points**dimension <= _MOST_NODES)
     adapted = _refine(problem, name, approach, frozen, accuracy, levels)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return best if best.losses is not None else _climb(problem, name, approach, frozen, accuracy, seed, effort)
