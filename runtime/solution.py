@@ -108,7 +108,7 @@ class Solution:
         """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
         if self.averages is None:
             return None
-        rules = _rules_for_slopes(self.rule, self.averages.bistable)
+        rules = _rules_for_slopes(self.problem, self.rule, self.averages.bistable)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
         matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
@@ -189,7 +189,7 @@ def is_replicated(rule: Rule) -> bool:
     return isinstance(rule, Sobol)
 
 
-def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
+def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
     """Rules for the averages of the field's slope (replicon, jump weight), which need few digits."""
     if isinstance(rule, Sobol):
         return (replace(rule, log2=min(rule.log2, 12)),)
@@ -205,7 +205,14 @@ def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
             return fine, fine.coarser(), fine.coarser().coarser()
         # Nothing to tell apart: no minimum is compared with others.
         rule = replace(rule, neglected=np.inf)
+    if isinstance(rule, GaussHermite) and rule.finer().points ** _dimension(problem) > _MOST_NODES:
+        return (Sobol(12),)
     return rule, rule.finer()
+
+
+def _dimension(problem: Problem) -> int:
+    """Of the integrals over omega, Y and Gaussian noise."""
+    return problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
 
 
 def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes, sample: Sobol = _HASTY) -> np.ndarray:
@@ -367,8 +374,7 @@ def _solve_auto(
     if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
         return _climb(problem, name, approach, frozen, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-    dimension = problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
-    levels = tuple(level for level in _PRODUCT[:effort] if level.points**dimension <= _MOST_NODES)
+    levels = tuple(level for level in _PRODUCT[:effort] if level.points ** _dimension(problem) <= _MOST_NODES)
     adapted = _refine(problem, name, approach, frozen, accuracy, levels)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return best if best.losses is not None else _climb(problem, name, approach, frozen, accuracy, seed, effort)
