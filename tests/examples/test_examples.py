@@ -204,7 +204,9 @@ def test_the_training_loss_is_stationary_in_the_trained_numbers():
 def test_query_and_key_share_the_penalty_evenly():
     """W_1 -> a W_1, W_2 -> W_2 / a leaves every attention unchanged, so that lambda_1 |W_1|^2 = lambda_2 |W_2|^2."""
     ridges = np.array([0.01, 0.02])
-    solution = solved(example("cross_attention"), "positional", accuracy=2e-2, alpha=3.0, lambda_=tuple(ridges))
+    problem = sf.problem(example("cross_attention"), alpha=3.0, lambda_=ridges)
+    solution = sf.solve(problem, "positional", accuracy=2e-2)
+    assert solution.status == "converged"
     parts, widths = (ridges * np.diagonal(o.q[0]) for o in (solution.overlaps, solution.half_widths))
     assert abs(parts[0] - parts[1]) <= 2 * widths.sum()
     assert widths.max() < 0.03 * parts.min()
