@@ -38,7 +38,7 @@ class Tokens:
 
     @classmethod
     def from_arrays(
-        cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int = 8
+        cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
     ) -> Tokens:
         """The law of tokens seen as data, with numbers for entries; `law_of_data` has the arguments and its quality.
 

@@ -27,6 +27,8 @@ class Branch:
     Args:
         name: start used first, and the branch to stay on: the one of this name, or for a start with a name of its own
             the one that it first reaches.
+        reached: what its solutions go by (`Solution.branch`) where that is not its name: a value column that follows
+            the teacher makes a positional solution a mixed one.
         accuracy, seed, effort: as for `solve`; a soft branch that misses the accuracy is used with the error it has.
     """
 
@@ -41,7 +43,7 @@ class Branch:
     reached: str | None = None
 
     def __post_init__(self) -> None:
-        if self.name in BRANCH_NAMES:
+        if self.reached is None and self.name in BRANCH_NAMES:
             self.reached = self.name
 
     def at(self, value: float, accuracy: float | None = None) -> Solution | None:
@@ -145,6 +147,7 @@ def curve(
     accuracy: float = 1e-3,
     seed: int = 0,
     refine_end: int = 4,
+    reached: str | None = None,
     on_point: Callable[[Solution], None] | None = None,
     **ranges: Any,
 ) -> Curve:
@@ -155,6 +158,7 @@ def curve(
         accuracy, seed: as for `solve`.
         over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
         refine_end: bisections of the interval in which the branch ends.
+        reached: what the solutions go by where that is not the start's name (see `Branch`).
         on_point: called with every solution found, as it is found.
 
     Raises:
@@ -177,7 +181,7 @@ def curve(
         raise InputError(
             f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
         )
-    branch = Branch(problem, over, start, accuracy, seed, effort=2)
+    branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     ends: list[tuple[float, float] | None] = [None, None]
     with bar(f"{start} branch", len(grid)) as task:
         order, anchor = _order(branch, grid)

@@ -26,7 +26,9 @@ class DataLaw:
     misfit_of_noise: float
 
 
-def law_of_data(x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int = 8) -> DataLaw:
+def law_of_data(
+    x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
+) -> DataLaw:
     """Estimate the law of the tokens (theory.md section 2) from samples.
 
     The common eigenbasis is that of the average covariance; its coordinates are sorted by their average eigenvalue and
@@ -37,7 +39,7 @@ def law_of_data(x: Any, labels: Any = None, *, encodings: Any = None, teacher: A
         labels: cluster of every token, whole numbers from 0, (n, L); one cluster by default.
         encodings: positional encodings p_l, (L, d); none by default.
         teacher: W*, (d, t); by default rows standard normal and independent of the tokens, t = 1.
-        atoms: bins of the spectrum, at most d.
+        atoms: bins of the spectrum, at most d; 8 by default where d allows.
 
     Raises:
         InputError: shapes that do not fit, numbers that are not finite, a label seen fewer than twice.
@@ -51,6 +53,7 @@ def law_of_data(x: Any, labels: Any = None, *, encodings: Any = None, teacher: A
     labels = labels[:, None] if labels.ndim == 1 else labels
     if labels.shape != (n, tokens) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
         raise InputError(f"labels must be whole numbers from 0 in shape {(n, tokens)}, not {labels.shape}")
+    atoms = min(8, d) if atoms is None else atoms
     if not 1 <= atoms <= d:
         raise InputError(f"atoms = {atoms}: allowed are 1 to d = {d}")
     p = np.zeros((tokens, d)) if encodings is None else np.asarray(encodings, float)
@@ -99,8 +102,8 @@ def law_of_data(x: Any, labels: Any = None, *, encodings: Any = None, teacher: A
         teacher_means=np.zeros((len(contexts), t)) if rows is None else np.array(means) @ rows / np.sqrt(d),
     )
     law.check()
-    diagonal = float((gamma**2).sum())
-    return DataLaw(law, float(np.sqrt((whole - diagonal) / whole)), float(np.sqrt(noise / whole)))
+    off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # rounding for one context
+    return DataLaw(law, float(np.sqrt(off_diagonal / whole)), float(np.sqrt(noise / whole)))
 
 
 def _frequencies(labels: np.ndarray, clusters: int) -> np.ndarray:

@@ -102,7 +102,8 @@ class StateMap:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
         problem = self.problem
-        out = Overlaps(*[np.empty_like(block) for block in (hats.q, hats.V, hats.m, hats.theta)], phi)
+        blocks = {name: np.empty_like(getattr(hats, name)) for name in ("q", "V", "m", "theta")}
+        out = Overlaps(**blocks, phi=phi)
         inside = problem.solver.prior.overlaps(
             *problem.prior_law(),
             hats.q,
@@ -212,9 +213,14 @@ def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
 
 
 def jacobian(
-    state_map: StateMap, u: np.ndarray, sizes: Sizes, step: float = 1e-4, one_sided: bool = False
+    state_map: StateMap,
+    u: np.ndarray,
+    sizes: Sizes,
+    step: float | np.ndarray = 1e-4,
+    one_sided: bool = False,
 ) -> np.ndarray:
-    """dG/du by differences with steps relative to the block sizes, smaller where the domain is near.
+    """dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the domain
+    is near.
 
     Central, or one-sided at half the cost, for smooth maps and small steps.
 
@@ -222,6 +228,7 @@ def jacobian(
         DomainError: even steps of 1e-5 of the given ones leave the domain.
     """
     scales = Overlaps.unpack(u, sizes).block_scales
+    steps = np.broadcast_to(step, u.shape)
     base = state_map(u, sizes) if one_sided else None
 
     def column(i: int, size: float) -> np.ndarray:
@@ -232,11 +239,11 @@ def jacobian(
                 return (state_map(u + shift, sizes) - base) / shift[i]
             return (state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * shift[i])
         except DomainError:
-            if size < 1e-5 * step:
+            if size < 1e-5 * steps[i]:
                 raise
             return column(i, size / 10)
 
-    return np.stack([column(i, step) for i in range(len(u))], axis=1)
+    return np.stack([column(i, steps[i]) for i in range(len(u))], axis=1)
 
 
 def damped(

@@ -313,8 +313,13 @@ def deviation(published: float, ours: float) -> str:
 
 def markdown(results: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
     """The report in Markdown, figures by their path `figures/<name>.png`."""
+    return markdown_of(content(results, list(images)))
+
+
+def markdown_of(blocks: Sequence[Block]) -> str:
+    """Blocks in Markdown."""
     parts = []
-    for block in content(results, list(images)):
+    for block in blocks:
         if isinstance(block, Heading):
             parts.append("#" * block.level + " " + block.text)
         elif isinstance(block, Paragraph):
@@ -354,9 +359,14 @@ figcaption {{ color: #555; font-size: .9rem; }}
 
 def html(results: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
     """The report as one HTML file that holds its figures."""
+    return html_of(content(results, list(images)), images)
+
+
+def html_of(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
+    """Blocks as one HTML file that holds its figures."""
     parts = []
     title = ""
-    for block in content(results, list(images)):
+    for block in blocks:
         if isinstance(block, Heading):
             title = title or block.text
             parts.append(f"<h{block.level}>{markup.escape(block.text)}</h{block.level}>")
@@ -377,4 +387,4 @@ def html(results: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
     return _PAGE.format(title=markup.escape(title), body="\n".join(parts))
 
 
-__all__ = ["content", "html", "is_complete", "markdown"]
+__all__ = ["content", "html", "html_of", "is_complete", "markdown", "markdown_of"]

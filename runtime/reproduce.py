@@ -24,7 +24,7 @@ import xarray
 
 from . import observables, plots, report, tables
 from ._version import __version__
-from .branches import Branch, curve
+from .branches import Branch, Curve, curve
 from .contract import clean, dumps
 from .errors import InputError, NotConvergedError
 from .files import check_folder, write_whole
@@ -35,7 +35,7 @@ from .overlaps import Overlaps
 from .problem import Problem, problem
 from .progress import bar, say
 from .solution import Solution, branch_of, solve, start_overlaps
-from .thresholds import Threshold, crossing, where
+from .thresholds import Threshold, crossing, loss_difference, where
 
 MODEL = "dot_product_attention"
 SHOWN_OMEGA = 0.3
@@ -49,6 +49,7 @@ THRESHOLD_ACCURACY = 1e-3  # of the others
 # error is not, and is solved again more finely where its error bar asks for that.
 OVERLAP_ACCURACY = 1e-3
 FIGURES = ("overlaps", "test_error", "loss_difference", "phase_diagram")
+EXTENSIONS = "extensions"  # drawn on request only: it has a longer job of its own
 # Seconds a step is expected to take on two cores from empty caches.
 BUDGET = {"derivation": 5, "generated": 10, "curve": 60, "coarse": 5, "alpha_c": 12, "alpha_l": 5, "report": 5}
 _NUMERICS = (
@@ -83,14 +84,19 @@ class Reproduction:
     out: Path
     results: Mapping[str, Any]
     complete: bool
+    page: str = "report.html"
 
     @property
     def report(self) -> Path:
-        return self.out / "report.html"
+        return self.out / self.page
 
     def to_json(self) -> dict[str, Any]:
         """The results, with the names of the files."""
         return {**self.results, "report": str(self.report), "complete": self.complete}
+
+
+Plan = list[tuple[str, int, Callable[[], None]]]
+"""What a run does, in order: a title, the seconds it may take, and the work."""
 
 
 class Steps:
@@ -132,7 +138,7 @@ class Steps:
         if kept is not None:
             return kept
         result = clean(dict(work()))
-        digests = {file: _digest((self.out / file).read_bytes()) for file in files}
+        digests = {file: digest_of((self.out / file).read_bytes()) for file in files}
         write_whole(path, dumps({"key": key, "settings": dict(settings), "files": digests, "result": result}) + "\n")
         self.computed.append(name)
         return result
@@ -143,14 +149,14 @@ class Steps:
             if kept["key"] != key:
                 return None
             for file, digest in kept["files"].items():
-                if _digest((self.out / file).read_bytes()) != digest:
+                if digest_of((self.out / file).read_bytes()) != digest:
                     return None
             return kept["result"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
@@ -158,7 +164,7 @@ def _numerics_digest(base: Problem) -> str:
     """Digest of the code that decides the digits: this package's numerical modules and the generated solver."""
     package = Path(__file__).parent
     sources = [package / name for name in _NUMERICS] + sorted(base.solver.folder.glob("*.py"))
-    return _digest(b"\0".join(path.read_bytes() for path in sources))
+    return digest_of(b"\0".join(path.read_bytes() for path in sources))
 
 
 def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduction:
@@ -166,21 +172,35 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
 
     Args:
         out: folder; what an earlier run left there is used again where it is still valid.
-        figures: names among FIGURES to draw; default all.
+        figures: names among FIGURES to draw, default all of them; or EXTENSIONS (see `extensions`).
 
     Raises:
         InputError: the folder cannot be written, or a figure has no such name.
     """
     out = check_folder(Path(out))
     wanted = tuple(figures or FIGURES)
+    known = (*FIGURES, EXTENSIONS)
     for name in wanted:
-        if name not in FIGURES:
-            raise InputError(f"no figure {name!r}; known are {', '.join(FIGURES)}")
-    return _Run(out, wanted).all()
+        if name not in known:
+            raise InputError(f"no figure {name!r}; known are {', '.join(known)}")
+    runs: list[Run] = []
+    if set(wanted) & set(FIGURES):
+        runs.append(Run(out, tuple(name for name in wanted if name in FIGURES)))
+    if EXTENSIONS in wanted:
+        from .extensions import ExtensionsRun
+
+        runs.append(ExtensionsRun(out))
+    found = [run.all() for run in runs]
+    if len(found) == 1:
+        return found[0]
+    first, second = found
+    return Reproduction(out, {**first.results, EXTENSIONS: second.results}, first.complete and second.complete)
 
 
-class _Run:
+class Run:
     """One run: the steps in order, with a bar over all of them."""
+
+    page = "report.html"
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         self.out, self.figures = out, figures
@@ -201,32 +221,35 @@ class _Run:
                 how = "done" if len(self.steps.computed) > before or number == len(plan) else "kept from before"
                 say(f"{title}: {how}, {taken:.0f} s (budget {budget} s)")
                 task.advance()
-        return Reproduction(self.out, self.results, report.is_complete(self.results))
+        return Reproduction(self.out, self.results, self._complete(), self.page)
 
-    def _plan(self) -> list[tuple[str, int, Callable[[], None]]]:
-        plan: list[tuple[str, int, Callable[[], None]]] = [
+    def _complete(self) -> bool:
+        return report.is_complete(self.results)
+
+    def _plan(self) -> Plan:
+        plan: Plan = [
             ("deriving the free entropy and the saddle-point equations", BUDGET["derivation"], self._derive),
             ("comparing the generated solver with the generator", BUDGET["generated"], self._compare),
         ]
-        plan += [
-            (
-                f"following the {name} branch at omega = {SHOWN_OMEGA:g}",
-                BUDGET["curve"],
-                partial(self._curve, name),
-            )
+        plan += self._branches_and_thresholds(alpha_c="transition", alpha_l="gain over the linear baseline")
+        plan.append(("solving with a coarse rule, as the publication did", BUDGET["coarse"], self._coarse))
+        plan.append(("writing tables, figures and the report", BUDGET["report"], self._write))
+        return plan
+
+    def _branches_and_thresholds(self, **kinds: str) -> Plan:
+        """The branches at omega = 0.3 and thresholds at every omega.
+
+        Args:
+            kinds: alpha_c, alpha_l or both, each with what it is called.
+        """
+        plan: Plan = [
+            (f"following the {name} branch at omega = {SHOWN_OMEGA:g}", BUDGET["curve"], partial(self._curve, name))
             for name in BRANCHES
         ]
         for omega in OMEGAS:
-            for kind, title in (("alpha_c", "transition"), ("alpha_l", "gain over the linear baseline")):
-                plan.append(
-                    (
-                        f"locating {kind} ({title}) at omega = {omega:g}",
-                        BUDGET[kind],
-                        partial(self._threshold, kind, omega),
-                    )
-                )
-        plan.append(("solving with a coarse rule, as the publication did", BUDGET["coarse"], self._coarse))
-        plan.append(("writing tables, figures and the report", BUDGET["report"], self._write))
+            for kind, title in kinds.items():
+                sentence = f"locating {kind} ({title}) at omega = {omega:g}"
+                plan.append((sentence, BUDGET[kind], partial(self._threshold, kind, omega)))
         return plan
 
     # What is computed
@@ -254,7 +277,7 @@ class _Run:
 
         root = Path(generated.__path__[0])
         files = sorted(p for p in root.rglob("*.py") if MODEL in p.parts or p.name == "catalogue.py")
-        settings = {"sources": _derive_digest(), "files": _digest(b"\0".join(p.read_bytes() for p in files))}
+        settings = {"sources": _derive_digest(), "files": digest_of(b"\0".join(p.read_bytes() for p in files))}
 
         def work() -> dict[str, Any]:
             from .derive.emit.tree import differences
@@ -272,16 +295,20 @@ class _Run:
             found = curve(self.base, start=name, alpha=GRID, accuracy=CURVE_ACCURACY, refine_end=2)
             if not found.solutions:
                 raise NotConvergedError(f"the {name} branch was not found at omega = {SHOWN_OMEGA:g}")
-            dataset = found.to_xarray()
-            tables.save_dataset(dataset, self.out / files[0])
-            write_whole(self.out / files[1], tables.dataset_frame(dataset).to_csv(index=False, lineterminator="\n"))
-            return {"ends": found.end_text(), "points": len(found.solutions)}
+            return self.keep_curve(found, files)
 
         settings = {"omega": SHOWN_OMEGA, "grid": GRID, "accuracy": CURVE_ACCURACY}
         self.results.setdefault("curves", {})[name] = self.steps.run(f"curve_{name}", settings, work, files=files)
 
+    def keep_curve(self, found: Curve, files: tuple[str, str]) -> dict[str, Any]:
+        """Write a branch as netCDF and CSV; returns what is said of it."""
+        dataset = found.to_xarray()
+        tables.save_dataset(dataset, self.out / files[0])
+        write_whole(self.out / files[1], tables.dataset_frame(dataset).to_csv(index=False, lineterminator="\n"))
+        return {"ends": found.end_text(), "points": len(found.solutions)}
+
     def dataset(self, name: str) -> xarray.Dataset:
-        """The table of a branch at omega = 0.3."""
+        """The table of a branch at omega = 0.3; `name` may lead into a folder."""
         return tables.load_dataset(self.out / "tables" / f"{name}.nc")
 
     def _threshold(self, kind: str, omega: float) -> None:
@@ -303,10 +330,10 @@ class _Run:
         """Where to look, in steps of what width, and overlaps to start from: from the curves, then from neighbours."""
         if not earlier:
             datasets = {name: self.dataset(name) for name in BRANCHES}
-            guess = _guess_from_curves(kind, datasets)
-            return guess, 0.02, {n: _nearest_overlaps(self.base, d, guess) for n, d in datasets.items()}
+            guess = guess_from_curves(kind, datasets)
+            return guess, 0.02, {n: nearest_overlaps(self.base, d, guess) for n, d in datasets.items()}
         nearest = min(earlier, key=lambda w: abs(w - omega))
-        seeds = {n: _unpacked(self.base, u) for n, u in earlier[nearest]["overlaps"].items()}
+        seeds = {n: unpacked(self.base, u) for n, u in earlier[nearest]["overlaps"].items()}
         points = {w: float(r["value"]) for w, r in earlier.items() if r["value"] is not None}
         return extrapolated(points, omega), 0.08, seeds
 
@@ -365,11 +392,19 @@ def _derive_digest() -> str:
     from .derive.digest import generator_digest
 
     models = Path(sys.modules[f"{__package__}.derive"].__path__[0]) / "models"
-    return _digest(b"".join(p.read_bytes() for p in sorted(models.glob("*.py"))) + generator_digest().encode())
+    return digest_of(b"".join(p.read_bytes() for p in sorted(models.glob("*.py"))) + generator_digest().encode())
 
 
 def located(
-    kind: str, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps], accuracy: float
+    kind: str,
+    at: Problem,
+    guess: float,
+    step: float,
+    seeds: Mapping[str, Overlaps],
+    accuracy: float,
+    *,
+    overlap_accuracy: float = OVERLAP_ACCURACY,
+    reached: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """A threshold in alpha near a guess, as plain numbers and words; where there is none, the evidence for that.
 
@@ -377,18 +412,21 @@ def located(
         kind: alpha_c, equal training loss; alpha_l, test error of the semantic branch equal to the baseline.
         step: between the values of alpha tried until the sign changes.
         seeds: overlaps near the guess to start each branch from.
+        overlap_accuracy: of the overlaps on which the threshold is located, relative.
+        reached: what the solutions of a branch go by where that is not its name (see `Branch`).
     """
     names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
-    followers = {name: Branch(at, "alpha", name, OVERLAP_ACCURACY) for name in names}
+    called = dict(reached or {})
+    followers = {n: Branch(at, "alpha", n, overlap_accuracy, reached=called.get(n)) for n in names}
     for name, follower in followers.items():
         _seed(follower, guess + step / 2, seeds.get(name))
     bracket = _bracketed(kind, followers, guess + step / 2, step)
     if isinstance(bracket, str):
-        return _absent_result(kind, followers, bracket)
+        return absent_result(kind, followers, bracket)
     try:
-        return _threshold_result(_locate(kind, at, followers, bracket, accuracy))
+        return threshold_result(_locate(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
-        return {**_absent_result(kind, followers, str(error)), "status": "not_converged"}
+        return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
 
 
 def _bracketed(
@@ -440,7 +478,7 @@ def _seed(follower: Branch, alpha: float, overlaps: Overlaps | None) -> None:
     if overlaps is None:
         return
     solution = solve(follower.problem.with_(alpha=alpha), overlaps, accuracy=follower.accuracy)
-    if solution.losses is not None and solution.branch == follower.name:
+    if solution.losses is not None and solution.branch == (follower.reached or solution.branch):
         follower.known[alpha] = solution
 
 
@@ -454,21 +492,22 @@ def _locate(
     return where(at, "test_error = baseline_error", on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
 
 
-def _threshold_result(found: Threshold) -> dict[str, Any]:
+def threshold_result(found: Threshold) -> dict[str, Any]:
+    pairs = list(zip(found.branches, found.solutions, strict=True))
     return {
         "value": found.value,
         "error": found.error,
         "error_kind": found.error_kind,
         "status": found.status,
-        "verdicts": {s.branch: s.stability.verdict if s.stability else "not known" for s in found.solutions},
-        "bistable_shares": {s.branch: s.averages.bistable if s.averages else None for s in found.solutions},
+        "verdicts": {name: s.stability.verdict if s.stability else "not known" for name, s in pairs},
+        "bistable_shares": {name: s.averages.bistable if s.averages else None for name, s in pairs},
         "evidence": found.evidence,
-        "overlaps": {s.branch: s.overlaps.pack() for s in found.solutions},
+        "overlaps": {name: s.overlaps.pack() for name, s in pairs},
         "sentence": "",
     }
 
 
-def _absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
+def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
     """No threshold was found: what was compared, and where each branch was seen and not seen."""
     known = [follower.known for follower in followers.values()]
     common = sorted(set(known[0]).intersection(*known[1:]))
@@ -494,25 +533,24 @@ def _absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) ->
 
 def _compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
     if kind == "alpha_c":
-        one, other = solutions
-        error = one.training_loss_error + other.training_loss_error
-        return {"difference": one.training_loss - other.training_loss, "error": error}
+        difference, error = loss_difference(*solutions)
+        return {"difference": difference, "error": error}
     (one,) = solutions
     return {"difference": one.test_error - one.baseline_error, "error": one.test_error_error}
 
 
-def _unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:
-    return Overlaps.unpack(np.array(vector, float), (at.contexts, at.student_rank, at.teacher_rank))
+def unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:
+    return Overlaps.unpack(np.array(vector, float), at.sizes)
 
 
-def _nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
+def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
     row = dataset.sel(alpha=alpha, method="nearest")
     shapes = {"q": (at.student_rank,) * 2, "V": (at.student_rank,) * 2, "m": (at.student_rank,)}
     shapes["theta"] = (at.student_rank, at.teacher_rank)
     return Overlaps(**{name: row[name].values.reshape(at.contexts, *shape) for name, shape in shapes.items()})
 
 
-def _guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
+def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
     """The sign change along the curves, by linear interpolation; their upper end if there is none."""
     semantic = datasets["semantic"]
     if kind == "alpha_c":
@@ -631,8 +669,8 @@ def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas
     columns: dict[str, Any] = {"omega": np.array(omegas)}
     for kind, found in thresholds.items():
         rows = [found.get(f"{w:g}", {}) for w in omegas]
-        columns[kind] = np.array([_number(r.get("value")) for r in rows])
-        columns[f"{kind}_error"] = np.array([_number(r.get("error")) for r in rows])
+        columns[kind] = np.array([number_or_nan(r.get("value")) for r in rows])
+        columns[f"{kind}_error"] = np.array([number_or_nan(r.get("error")) for r in rows])
         columns[f"{kind}_published"] = np.array([report.PUBLISHED[kind].get(f"{w:g}", np.nan) for w in omegas])
         columns[f"{kind}_status"] = np.array([r.get("status", "") for r in rows], object)
         verdicts = [" | ".join(f"{b}: {v}" for b, v in r.get("verdicts", {}).items()) for r in rows]
@@ -653,15 +691,15 @@ def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
             {
                 "label": report.SHORT_NAMES[kind],
                 "omega": [float(w) for w in omegas],
-                "alpha": [_number(found[w]["value"]) for w in omegas],
-                "error": [_number(found[w]["error"]) for w in omegas],
+                "alpha": [number_or_nan(found[w]["value"]) for w in omegas],
+                "error": [number_or_nan(found[w]["error"]) for w in omegas],
                 "published": [(float(w), value) for w, value in report.PUBLISHED[kind].items()],
             }
         )
     return lines
 
 
-def _number(value: float | None) -> float:
+def number_or_nan(value: float | None) -> float:
     return np.nan if value is None else float(value)
 
 

@@ -34,6 +34,8 @@ _LINE = tuple(
 )
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
+# Sets over which the Jacobian of a sampled map is taken, and the level of _SAMPLES to try with the larger one.
+_HASTY, _PATIENT, _PATIENT_LEVEL = Sobol(10, 4), Sobol(12, 8), 2
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,11 @@ class Solution:
             return None
         rules = _rules_for_slopes(self.rule, self.averages.bistable)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
-        matrix = StateMap(self.problem, self.rule).across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
+        state_map = StateMap(self.problem, self.rule)
+        matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
+        if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
+            # Noise over few points looks like an instability: a verdict asks for more.
+            matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
         return assess(self.problem, self.overlaps, rules, matrix, self.averages)
 
     def table(self) -> str:
@@ -203,15 +209,28 @@ def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
     return rule, rule.finer()
 
 
-def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes, sample: Sobol = _HASTY) -> np.ndarray:
     """dG/du by differences: narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum
-    swaps, wide steps over a small set, so that many nodes swap within a step."""
+    swaps, wide steps over a smaller set `sample`, so that many nodes swap within a step."""
     if is_replicated(rule):
-        return jacobian(StateMap(problem, Sobol(10, 4, getattr(rule, "seed", 0))), u, sizes, 1e-2)
+        state_map = StateMap(problem, replace(sample, seed=getattr(rule, "seed", 0)))
+        return jacobian(state_map, u, sizes, _wide_steps(Overlaps.unpack(u, sizes)))
     if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
         largest = _PLANE[1]
         return jacobian(StateMap(problem, min(rule, largest, key=lambda r: r.points)), u, sizes, 1e-6, one_sided=True)
     return jacobian(StateMap(problem, rule), u, sizes, 1e-4)
+
+
+def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
+    """Steps relative to the blocks, (n,); along q no wider than a tenth of its narrowest direction.
+
+    Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
+    """
+    contexts, s, _ = overlaps.sizes
+    values = np.linalg.eigvalsh(overlaps.q)
+    steps = np.full(len(overlaps.block_scales), width)
+    steps[: contexts * s * (s + 1) // 2] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
+    return steps
 
 
 def solve(
@@ -303,14 +322,16 @@ def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
     return frozen
 
 
-def _newton(problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray, accuracy: float) -> FixedPoint:
+def _newton(
+    problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray, accuracy: float, sample: Sobol = _HASTY
+) -> FixedPoint:
     u = point.u.copy()
     u[frozen] = 0.0
     found = newton(
         StateMap(problem, rule, frozen),
         replace(point, u=u),
         _tolerance(rule, accuracy),
-        lambda u: _jacobian(problem, rule, u, point.sizes),
+        lambda u: _jacobian(problem, rule, u, point.sizes, sample),
     )
     if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
         # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
@@ -446,18 +467,26 @@ def _climb(
     seed: int,
     effort: int,
 ) -> Solution:
-    """Climb Sobol sets, each started from the last, until the spread of the replicates meets the accuracy."""
+    """Climb Sobol sets, each started from the last, until the spread of the replicates meets the accuracy.
+
+    A soft branch with jumps may be out of reach of Newton on few points: their floor is high, and differences over them
+    say little about the slope. It is then tried once on a larger set with a Jacobian from a larger one.
+    """
     point = approach
     position = 0
+    patient = False
     while True:
         rule = replace(_SAMPLES[position], seed=seed)
-        point = _newton(problem, rule, point, frozen, accuracy)
+        point = _newton(problem, rule, point, frozen, accuracy, _PATIENT if patient else _HASTY)
         if not point.status.success:
-            return _failed(problem, name, point, rule)
+            if patient or point.status is not Status.MAX_ITERATIONS:
+                return _failed(problem, name, point, rule)
+            patient, position, point = True, max(position, _PATIENT_LEVEL), replace(point, jacobian=None)
+            continue
         found = _replicate_shifts(problem, point, rule, frozen)
         if found is None:
             return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
-        error = float(np.max(_two_standard_errors(found[0]) / point.overlaps.block_scales))
+        error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
         if error <= accuracy or position + 1 >= min(len(_SAMPLES), effort):
             return _finish(problem, name, point, rule, accuracy, frozen)
         gain = 0.85  # error in powers of two per level
@@ -477,7 +506,8 @@ def _replicate_shifts(
     return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
 
 
-def _two_standard_errors(samples: np.ndarray) -> np.ndarray:
+def two_standard_errors(samples: np.ndarray) -> np.ndarray:
+    """Half width of the mean over the first axis."""
     return 2 * samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
 
 
@@ -507,11 +537,11 @@ def _finish(
             if found is None:
                 raise DomainError("a replicate's map leaves the domain")
             shifts, averages = found
-            errors = _two_standard_errors(shifts)
-            loss_error = problem.alpha * float(_two_standard_errors(averages.moreau[:, None])[0])
+            errors = two_standard_errors(shifts)
+            loss_error = problem.alpha * float(two_standard_errors(averages.moreau[:, None])[0])
             test, test_own = observables.test_error(problem, overlaps)
             tests = [_test_or_nan(problem, point.u + shift, sizes) for shift in shifts]
-            test_error_error = float(_two_standard_errors(np.array(tests)[:, None])[0]) + test_own
+            test_error_error = float(two_standard_errors(np.array(tests)[:, None])[0]) + test_own
         else:
             averages = state_map.averages(overlaps)
             differences = _differences(problem, point, rule, frozen, averages.bistable, finer)
@@ -538,7 +568,7 @@ def _finish(
     errors = errors + residual * scales
     loss = observables.losses(problem, overlaps, hats, averages)
     if is_replicated(rule):
-        second_order = relative**2 * abs(loss.training_loss)
+        second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)
     loss_error += second_order
     status = point.status
     if status is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
@@ -566,6 +596,23 @@ def _finish(
         averages=averages,
         frozen=frozen,
     )
+
+
+def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, reached: float, relative: float) -> float:
+    """What the spread of the replicates costs in Phi, from the direction (R, n) in which they spread most.
+
+    A soft branch spreads far along few directions in which Phi is flat. Beyond the domain, the square of the relative
+    error stands in.
+    """
+    scales = point.overlaps.block_scales
+    scaled = (shifts - shifts.mean(axis=0)) / scales
+    _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
+    width = 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
+    try:
+        ends = [Overlaps.unpack(point.u + way * width, point.sizes) for way in (1, -1)]
+        return DIFFERENCE_SAFETY * max(abs(_free_entropy(state_map, end) - reached) for end in ends)
+    except DomainError:
+        return relative**2 * abs(reached)
 
 
 def _change(state_map: StateMap, there: Overlaps, reached: float) -> float:
@@ -621,7 +668,7 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     for rule in _finer_rules(solution.rule, problem.solver.channel.FIELDS):
         averages = rule.averages(problem, overlaps)
         if is_replicated(rule):
-            error = problem.alpha * float(_two_standard_errors(averages.moreau[:, None])[0])
+            error = problem.alpha * float(two_standard_errors(averages.moreau[:, None])[0])
         else:
             finer = rule.finer().averages(problem, overlaps)
             error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau[0] - averages.moreau[0]))

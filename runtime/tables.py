@@ -98,8 +98,9 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
         variables[name] = (axis, np.array([pick(s) for s in curve.solutions], object))
 
     for n, number in enumerate(problem.trained if problem is not None else ()):
-        scalars(f"trained_{number['name']}", lambda s, n=n: float(s.overlaps.phi[n]))
-        scalars(f"trained_{number['name']}_error", lambda s, n=n: float(s.half_widths.phi[n]))
+        values = np.array([(s.overlaps.phi[n], s.half_widths.phi[n]) for s in curve.solutions])
+        for suffix, column in zip(("", "_error"), values.T, strict=True):
+            variables[f"trained_{number['name']}{suffix}"] = (axis, column)
     blocks(lambda s: s.overlaps, "")
     blocks(lambda s: s.half_widths, "_error")
     for name in (

@@ -19,7 +19,7 @@ from .contract import parameters_json
 from .errors import InputError, NotConvergedError
 from .problem import Problem
 from .progress import bar
-from .solution import Solution, refine_losses
+from .solution import Solution, refine_losses, two_standard_errors
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,26 @@ def crossing(
             slope = float(first - second)
         return Evaluation(
             value,
-            pair[0].training_loss - pair[1].training_loss,
-            pair[0].training_loss_error + pair[1].training_loss_error,
+            *loss_difference(*pair),
             slope,
             tuple(pair),
         )
 
     return _locate("crossing", problem, parameter, tuple(between), bracket, accuracy, evaluate)
+
+
+def loss_difference(one: Solution, other: Solution) -> tuple[float, float]:
+    """Training loss of one solution minus that of another, and its half width.
+
+    Where both come in as many replicates over the same scramblings, the spread of the differences is the error: noise
+    that the branches share cancels, and what they do not share adds in squares.
+    """
+    difference = one.training_loss - other.training_loss
+    both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (one, other)]
+    if len(both[0]) > 1 and len(both[0]) == len(both[1]) and one.problem.alpha == other.problem.alpha:
+        sampled = one.problem.alpha * float(two_standard_errors(both[0] - both[1]))
+        return difference, sampled + one.second_order + other.second_order
+    return difference, one.training_loss_error + other.training_loss_error
 
 
 def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:

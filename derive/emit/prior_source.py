@@ -17,6 +17,7 @@ from ..averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols
 from ..free_entropy import free_entropy, split_average
 from ..model import ModelAt
 from ..parameters import leaves
+from ..regulariser import PenaltyAt
 from ..saddle_point import SaddlePoint, channel_averages
 from .channel import saddle_for
 from .kernel import Kernel, freeze
@@ -105,7 +106,11 @@ def prior_context(model: ModelAt) -> dict[str, Any]:
         "conjugate_lines": body(conjugate_kernel),
         "composite_lines": _composite_lines(saddle, arrays, vectors),
         "trace_lines": _trace_lines(saddle, model, arrays, vectors),
-        **(_penalty_context(model, saddle, vectors) if model.penalty else _ridge_lines(model, saddle, vectors)),
+        **(
+            _penalty_context(model, model.penalty, saddle, vectors)
+            if model.penalty
+            else _ridge_lines(model, saddle, vectors)
+        ),
     }
 
 
@@ -175,11 +180,10 @@ def _overlap_lines(
     return lines
 
 
-def _penalty_context(model: ModelAt, saddle: SaddlePoint, vectors: set[str]) -> dict[str, Any]:
+def _penalty_context(model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, vectors: set[str]) -> dict[str, Any]:
     """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
-    penalty = model.penalty
     w = list(penalty.w)
     upper = [(i, j) for i in range(s) for j in range(i, s)]
     # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.

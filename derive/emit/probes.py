@@ -6,6 +6,7 @@ These are probes at random points and at the parameters' defaults. What they pas
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import mpmath as mp
 import sympy as sp
@@ -84,6 +85,6 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
             raise ModelError(f"the penalty is not convex: it lies above its chord from w = {shown[0]} to {shown[1]}")
 
 
-def _number(value: object) -> mp.mpf:
+def _number(value: Any) -> mp.mpf:
     value = sp.sympify(value)
     return mp.mpf(sp.Rational(value).p) / sp.Rational(value).q if value.is_Rational else mp.mpf(str(sp.N(value, 30)))

@@ -632,7 +632,12 @@ def threshold(
 def reproduce(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and the report go.")],
     figure: Annotated[
-        list[str] | None, typer.Option("--figure", metavar="NAME", help="Only this figure; repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            metavar="NAME",
+            help="Only this figure; repeat for several. `extensions`, a job of its own (half an hour), is on request.",
+        ),
     ] = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,

@@ -12,7 +12,7 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from .averages import Averages, JacobianAverages, Rule
 from .fields import Fields, fields_of
-from .nodes import gauss_hermite, legendre, panels, sobol_normal, tensor, trapezoid
+from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 _TOTALS = 6
@@ -149,6 +149,28 @@ class GaussHermite(_Sampled):
 
     def finer(self) -> GaussHermite:
         return replace(self, points=max(self.points + 2, self.points * 3 // 2))
+
+
+@dataclass(frozen=True)
+class SparseGrid(_Sampled):
+    """Smolyak's sparse grid of Gauss-Hermite rules: for integrands that are smooth, in many dimensions.
+
+    Where the proximal map jumps, or the loss has kinks, its negative weights make it worse than a Sobol set.
+    """
+
+    level: int = 4
+    starts: int = 1
+    name: str = "sparse-grid"
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": self.name, "points": self.level, "seed": None}
+
+    def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
+        dimension = problem.tokens * (problem.teacher_rank + problem.student_rank) + len(problem.noise_scale)
+        return [smolyak(dimension, self.level)]
+
+    def finer(self) -> SparseGrid:
+        return replace(self, level=self.level + 1)
 
 
 @dataclass(frozen=True)
@@ -327,7 +349,7 @@ def prox_box(problem: Problem, fields: Fields) -> list[float]:
 
 
 def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
-    """A rule by its name on the command line; `points` an axis (Gauss-Hermite, prox-space) or log2 of a Sobol set.
+    """A rule by its name on the command line; `points` an axis (Gauss-Hermite, prox-space), log2 (Sobol), level.
 
     Raises:
         InputError: no such rule.
@@ -338,4 +360,6 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
         return Sobol(points or 13, seed=seed)
     if name == "prox-space":
         return ProxSpace(points or 80, max(16, (points or 80) // 2))
-    raise InputError(f"no integrator {name!r}; known are auto, gauss-hermite, sobol, prox-space")
+    if name == "sparse-grid":
+        return SparseGrid(points or 4)
+    raise InputError(f"no integrator {name!r}; known are auto, gauss-hermite, sobol, prox-space, sparse-grid")

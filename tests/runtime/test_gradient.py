@@ -7,6 +7,7 @@ Phi = trace + entropic - alpha E[M] is a function of overlaps and conjugates ali
     dPhi/dV = -1/2 (q^ - q^[overlaps])   dPhi/dV^ = 1/2 (q - q[hats])
     dPhi/dm = -(m^ - m^[overlaps])       dPhi/dm^ = -(m - m[hats])
     dPhi/dtheta = -(theta^ - ...)        dPhi/dtheta^ = -(theta - ...)
+    dPhi/dphi = -(alpha E[dloss/dphi] + ridge phi)
 """
 
 import os
@@ -16,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.fixed_point import StateMap
 from saddleforge.integration import GaussHermite
+from saddleforge.observables import losses
 from saddleforge.overlaps import Conjugates, Overlaps
 
 BLOCKS = ("q", "V", "m", "theta")
@@ -53,6 +56,28 @@ def two_clusters() -> Any:
     return two_cluster_attention
 
 
+def with_own_numbers() -> Any:
+    """A loss that holds the overlaps q of both tokens and two trained numbers, a penalty that knows the teacher."""
+
+    @sf.penalty
+    def toward_teacher(w, pi, *, strength=0.4):
+        """Smooth, convex, drawn to the teacher's row."""
+        return strength * sp.sqrt(1 + (w[0] - pi[0]) ** 2) + w[0] ** 2 / 10
+
+    def law(structure: Any) -> sf.Tokens:
+        gram = [[[0.6, 0.1, 0.2], [0.1, 0.5, -0.1], [0.2, -0.1, 0.9]], [[0.3, 0, 0], [0, 0.2, 0], [0, 0, 0.0]]]
+        means = [[0.1], [0.0]]
+        return sf.Tokens([0.6, 0.4], [[0.5, 0.8], [0.9, 0.4]], gram, [1], means)
+
+    @sf.model(tokens=2, law=law, regulariser=toward_teacher)
+    def own_numbers(X, Y, Q, *, c=0.3, scale=sf.trained(1, ridge=0.2), shift=sf.trained(0)):
+        """Coupled to its own q and to phi."""
+        first, second = Q[0][0, 0], Q[1][0, 0]
+        return (scale * X[0] * X[1] + shift - Y[0] - Y[1] / 2) ** 2 / 2 + c * first * second * X[0] ** 2 + c * second
+
+    return own_numbers
+
+
 @dataclass(frozen=True)
 class Case:
     """A problem, a rule that is exact for it to about 1e-8, and the scale of its overlaps."""
@@ -63,7 +88,16 @@ class Case:
     V: float
 
 
-CASES = ("ridge 1,1,1", "logistic 1,1,1", "attention 2,1,1", "attention 2,2,1", "attention 3,1,1", "two clusters")
+CASES = (
+    "ridge 1,1,1",
+    "logistic 1,1,1",
+    "attention 2,1,1",
+    "attention 2,2,1",
+    "attention 3,1,1",
+    "two clusters",
+    "own q and phi",
+    "elastic net",
+)
 
 
 @pytest.fixture(scope="session")
@@ -87,17 +121,23 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
             return Case(
                 sf.problem("dot_product_attention", tokens=3, **attention), GaussHermite(7, starts=0), 0.01, 0.5
             )
+        if name == "elastic net":
+            return Case(sf.problem("elastic_net_regression", alpha=1.3), GaussHermite(12), 0.7, 1.1)
+        made, rule, q, V = {
+            "two clusters": (two_clusters(), GaussHermite(12, starts=0), 0.04, 0.6),
+            "own q and phi": (with_own_numbers(), GaussHermite(24, starts=0), 0.04, 0.3),
+        }[name]
         previous = os.environ.get("SADDLEFORGE_CACHE")
         os.environ["SADDLEFORGE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
         try:
-            problem = sf.problem(two_clusters(), alpha=1.7)
+            problem = sf.problem(made, alpha=1.7)
             _ = problem.solver.channel, problem.solver.prior
         finally:
             if previous is None:
                 del os.environ["SADDLEFORGE_CACHE"]
             else:
                 os.environ["SADDLEFORGE_CACHE"] = previous
-        return Case(problem, GaussHermite(12, starts=0), 0.04, 0.6)
+        return Case(problem, rule, q, V)
 
     return build
 
@@ -116,7 +156,8 @@ def random_overlaps(case: Case, rng: np.random.Generator) -> Overlaps:
     K = rng.uniform(-0.5, 0.5, (contexts, s, t)) / np.sqrt(s)
     theta = np.linalg.cholesky(q) @ K @ np.linalg.cholesky(problem.law.rho_star).transpose(0, 2, 1)
     m = 0.5 * np.sqrt(case.q) * rng.standard_normal((contexts, s))
-    return Overlaps(q, spd(rng, contexts, s, case.V), m, theta)
+    phi = np.array([number["start"] for number in problem.trained]) + 0.3 * rng.standard_normal(len(problem.trained))
+    return Overlaps(q, spd(rng, contexts, s, case.V), m, theta, phi)
 
 
 def random_conjugates(
@@ -151,9 +192,9 @@ def energetic(case: Case, overlaps: Overlaps) -> float:
 
 
 def prior_part(case: Case, overlaps: Overlaps, hats: Conjugates) -> float:
-    problem, law = case.problem, case.problem.law
+    problem = case.problem
     trace, entropic, _ = problem.solver.prior.free_entropy(
-        law.weights, law.gamma, law.gram, problem.ridge,
+        *problem.prior_law(),
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     return trace + entropic
@@ -201,7 +242,7 @@ def test_gradient_in_the_conjugates(cases, which, name):
     case = cases(which)
     rng = np.random.default_rng(40 + CASES.index(which))
     overlaps, hats = random_overlaps(case, rng), random_conjugates(case, rng)
-    computed = StateMap(case.problem, case.rule).overlaps(hats)
+    computed = StateMap(case.problem, case.rule).overlaps(hats, overlaps.phi)
     partner, factor = {"q": ("V", -0.5), "V": ("q", 0.5), "m": ("m", -1.0), "theta": ("theta", -1.0)}[name]
     gradient = factor * (getattr(overlaps, partner) - getattr(computed, partner))
     scale = np.abs(gradient).max()
@@ -213,12 +254,30 @@ def test_gradient_in_the_conjugates(cases, which, name):
         )
 
 
+def test_gradient_in_the_trained_numbers(cases):
+    case = cases("own q and phi")
+    overlaps, hats, _ = random_point(case, np.random.default_rng(5))
+    state_map = StateMap(case.problem, case.rule)
+    averages = state_map.averages(overlaps)
+
+    def phi_of(at: Overlaps) -> float:
+        return losses(case.problem, at, hats, state_map.averages(at)).free_entropy
+
+    offset = {text: start for text, _, start in case.problem.solver.channel.MOMENTS}["loss_phi"]
+    for n, number in enumerate(case.problem.trained):
+        there, back = (replace(overlaps, phi=overlaps.phi + sign * STEP * np.eye(2)[n]) for sign in (1, -1))
+        slope = case.problem.alpha * averages.moments[0, 0, offset + n] + number["ridge"] * overlaps.phi[n]
+        assert (phi_of(there) - phi_of(back)) / (2 * STEP) == pytest.approx(-slope, rel=AGREEMENT)
+        assert abs(slope) > 1e-3
+
+
 @pytest.mark.parametrize("which", CASES)
 def test_the_points_are_not_stationary(cases, which):
     """Otherwise the tests above would compare zeros: both sides are off by per cents and more."""
     case = cases(which)
     overlaps, hats, computed = random_point(case, np.random.default_rng(60 + CASES.index(which)))
-    images = StateMap(case.problem, case.rule).overlaps(random_conjugates(case, np.random.default_rng(1)))
+    hats_there = random_conjugates(case, np.random.default_rng(1))
+    images = StateMap(case.problem, case.rule).overlaps(hats_there, overlaps.phi)
     for name in BLOCKS:
         assert np.abs(getattr(hats, name) / getattr(computed, name) - 1).max() > 0.02
         assert (

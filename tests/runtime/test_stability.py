@@ -151,8 +151,8 @@ def test_replicon_matrix_of_one_field_is_the_scalar_formula():
     """alpha E[(dg/domega)^2] E[gamma^2 J^2] (theory.md section 8b)."""
     problem = sf.problem("ridge_regression", alpha=1.7, sigma=0.8)
     square = np.full((1, 1, 1, 1, 1, 1, 1), 0.31)
-    resolvents = np.full((1, 1, 1), 1.9)
-    matrix = replicon_matrix(problem, square, resolvents)
+    responses = np.full((1, 1, 1, 1, 1), 1.9**2)
+    matrix = replicon_matrix(problem, square, responses)
     assert matrix.shape == (1, 1)
     assert matrix.item() == pytest.approx(1.7 * 0.31 * 0.8**4 * 1.9**2, rel=1e-14)
 

@@ -1,0 +1,410 @@
+"""The transition beyond the base case (arXiv 2402.03902, appendix E.3): rank-two student, untied query and key,
+correlated tokens, value matrix.
+
+Each setting is followed along alpha beside the base case, its transition located along omega, and everything is drawn
+as one figure with a table. A student of rank two has no first-order transition: its positional and semantic branches
+are saddles, and one with both overlaps grows out of the positional branch (see `onset`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import xarray
+
+from . import plots, report
+from .branches import Branch, curve
+from .contract import dumps
+from .errors import NotConvergedError
+from .files import write_whole
+from .onset import onset
+from .overlaps import Overlaps
+from .problem import Problem, problem
+from .reproduce import (
+    BRANCHES,
+    BUDGET,
+    EXTENSIONS,
+    SHOWN_OMEGA,
+    Plan,
+    Run,
+    absent_result,
+    digest_of,
+    guess_from_curves,
+    located,
+    nearest_overlaps,
+    number_or_nan,
+    threshold_result,
+    unpacked,
+)
+
+FOLDER = "extensions"
+ONSET, CROSSING = "onset", "crossing"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to leave the base case.
+
+    Attributes:
+        parameters: structural sizes and values that differ from the model's defaults.
+        branches: those followed; with ONSET the transition is where theta grows out of the positional one, with
+            CROSSING where semantic and positional have equal training loss.
+        reached: what the solutions of a branch go by where that is not its name (see `Branch`).
+        grid: values of alpha of the branches at omega = 0.3; omegas: those of the transition, each after its neighbour.
+        curve_accuracy, overlap_accuracy: of the overlaps along the branches, and where the transition is located.
+        accuracy: half width asked of the transition in alpha.
+        budget: seconds that a branch and a transition may take on two cores.
+    """
+
+    title: str
+    model: str
+    parameters: Mapping[str, Any]
+    grid: Sequence[float]
+    omegas: Sequence[float]
+    curve_accuracy: float
+    overlap_accuracy: float
+    accuracy: float
+    budget: tuple[int, int]
+    branches: Sequence[str] = BRANCHES
+    transition: str = CROSSING
+    reached: Mapping[str, str] = field(default_factory=dict)
+
+    def problem(self, omega: float, **changes: Any) -> Problem:
+        """The setting at an omega (and alpha = 1), with further changes of parameters."""
+        return problem(self.model, omega=omega, **{**self.parameters, **changes})
+
+
+def along_encodings(share: float) -> list[list[float]]:
+    """means . encodings of two tokens and two clusters whose opposite means have this component along the encodings."""
+    return [[side * share * way for way in (1.0, -1.0)] for _ in range(2) for side in (-1.0, 1.0)]
+
+
+def along_teacher(share: float) -> list[list[float]]:
+    """means . teacher of two tokens and two clusters with opposite means, for a teacher of rank one."""
+    return [[side * share] for _ in range(2) for side in (-1.0, 1.0)]
+
+
+def widths_of_clusters(narrow: float, mean: float = 0.25) -> list[float]:
+    """Deviations of two tokens and two clusters of equal weight; rho averages to `mean` over the clusters."""
+    return [narrow, float(np.sqrt(2 * mean - narrow**2))] * 2
+
+
+EQUAL_LABELS = (0.4, 0.1, 0.1, 0.4)  # the tokens of a sentence come from one cluster with probability 0.8
+
+SETTINGS: dict[str, Setting] = {
+    "rank_two": Setting(
+        title="student of rank 2",
+        model="dot_product_attention",
+        parameters={"student_rank": 2},
+        branches=("mixed", *BRANCHES),
+        transition=ONSET,
+        grid=(0.7, 0.85, 1.0, 1.25, 1.5, 1.75, 2.0),
+        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
+        curve_accuracy=1e-2,
+        overlap_accuracy=1e-2,
+        accuracy=2e-2,
+        budget=(75, 75),
+    ),
+    "untied": Setting(
+        title="untied query and key",
+        model="untied_attention",
+        parameters={},
+        grid=(1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0),
+        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
+        curve_accuracy=1e-2,
+        overlap_accuracy=1e-2,
+        accuracy=4e-3,
+        budget=(25, 25),
+    ),
+    "mixture": Setting(
+        title="correlated tokens: clusters of unequal width",
+        model="attention_on_mixture",
+        parameters={"sigma": widths_of_clusters(0.4), "labels": EQUAL_LABELS},
+        grid=(0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
+        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
+        curve_accuracy=3e-3,
+        overlap_accuracy=3e-3,
+        accuracy=1e-3,
+        budget=(60, 60),
+    ),
+    "value": Setting(
+        title="value matrix",
+        model="value_attention",
+        parameters={},
+        reached={"positional": "mixed"},  # its value column follows the teacher
+        grid=(2.0, 2.25, 2.5, 2.75),
+        omegas=(0.3,),
+        curve_accuracy=2e-2,
+        overlap_accuracy=2e-2,
+        accuracy=5e-2,
+        budget=(120, 200),
+    ),
+}
+
+# What moves the transition of correlated tokens at omega = 0.3: one change at a time from the base case.
+VARIATIONS: dict[str, dict[str, Any]] = {
+    "correlated labels": {"labels": EQUAL_LABELS},
+    "unequal widths (sigma 0.4 and 0.583, mean rho as before)": {"sigma": widths_of_clusters(0.4)},
+    "means with a share 0.5 along the encodings": {"along": along_encodings(0.5)},
+    "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": along_teacher(0.25)},
+    "m* = 0.25 and correlated labels": {"taught": along_teacher(0.25), "labels": EQUAL_LABELS},
+}
+VARIED = "attention_on_mixture"
+
+
+class ExtensionsRun(Run):
+    """The base case, the four settings and the variations of correlated tokens, then figure, table and report."""
+
+    page = "extensions.html"
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(out, (EXTENSIONS,))
+        self.results["settings"] = {name: {"curves": {}, "alpha_c": {}} for name in SETTINGS}
+        self.results["variations"] = {}
+
+    def _plan(self) -> Plan:
+        plan = self._branches_and_thresholds(alpha_c="base case")
+        for name, setting in SETTINGS.items():
+            plan += [
+                (
+                    f"{setting.title}: following the {branch} branch at omega = {SHOWN_OMEGA:g}",
+                    setting.budget[0],
+                    partial(self._setting_curve, name, branch),
+                )
+                for branch in setting.branches
+            ]
+            plan += [
+                (
+                    f"{setting.title}: locating the transition at omega = {omega:g}",
+                    setting.budget[1],
+                    partial(self._setting_threshold, name, omega),
+                )
+                for omega in setting.omegas
+            ]
+            if setting.transition == ONSET:
+                plan.append(
+                    (
+                        f"{setting.title}: where its two saddles have equal training loss",
+                        setting.budget[1],
+                        partial(self._saddles, name),
+                    )
+                )
+        for number, change in enumerate(VARIATIONS):
+            plan.append((f"correlated tokens: {change}", 60, partial(self._variation, number, change)))
+        plan.append(("writing table, figure and the report", BUDGET["report"], self._write))
+        return plan
+
+    def _complete(self) -> bool:
+        from .extensions_report import is_complete
+
+        return is_complete(self.results)
+
+    # What is computed
+
+    def _setting_curve(self, name: str, branch: str) -> None:
+        setting = SETTINGS[name]
+        at = setting.problem(SHOWN_OMEGA)
+        files = (f"tables/{FOLDER}/{name}_{branch}.nc", f"tables/{FOLDER}/{name}_{branch}.csv")
+
+        def work() -> dict[str, Any]:
+            found = curve(
+                at,
+                start=branch,
+                over="alpha",
+                values=setting.grid,
+                accuracy=setting.curve_accuracy,
+                refine_end=0,
+                reached=setting.reached.get(branch),
+            )
+            return self.keep_curve(found, files)
+
+        settings = {
+            "solver": _identity(at),
+            "grid": setting.grid,
+            "accuracy": setting.curve_accuracy,
+            "reached": setting.reached,
+        }
+        step = f"{FOLDER}_{name}_curve_{branch}"
+        self.results["settings"][name]["curves"][branch] = self.steps.run(step, settings, work, files=files)
+
+    def branch_tables(self, name: str) -> dict[str, Any]:
+        """Branch -> table of a setting, those of the branches that were found at all."""
+        found = self.results["settings"][name]["curves"]
+        return {b: self.dataset(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]}
+
+    def _setting_threshold(self, name: str, omega: float) -> None:
+        setting = SETTINGS[name]
+        found = self.results["settings"][name]["alpha_c"]
+        earlier = {float(w): r for w, r in found.items()}
+        at = setting.problem(omega)
+
+        def work() -> dict[str, Any]:
+            guess, seeds = self._setting_guess(name, omega, earlier)
+            if setting.transition == ONSET:
+                return onset_result(at, guess, seeds.get("positional"), setting)
+            return located(
+                "alpha_c",
+                at,
+                guess,
+                0.08 if earlier else 0.04,
+                seeds,
+                setting.accuracy,
+                overlap_accuracy=setting.overlap_accuracy,
+                reached=setting.reached,
+            )
+
+        settings = {
+            "solver": _identity(at),
+            "accuracy": [setting.accuracy, setting.overlap_accuracy],
+            "transition": setting.transition,
+            "reached": setting.reached,
+        }
+        after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
+        after += [f"{FOLDER}_{name}_{w:g}" for w in earlier] + [f"alpha_c_{w}" for w in self._base]
+        found[f"{omega:g}"] = self.steps.run(f"{FOLDER}_{name}_{omega:g}", settings, work, after=after)
+
+    @property
+    def _base(self) -> dict[str, dict[str, Any]]:
+        return self.results["thresholds"]["alpha_c"]
+
+    def _setting_guess(
+        self, name: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
+    ) -> tuple[float, dict[str, Overlaps]]:
+        """Where to look and what to start from: the curves, then a neighbour, moved as the base case moves."""
+        setting = SETTINGS[name]
+        located_at = {w: r for w, r in earlier.items() if r["value"] is not None}
+        if not located_at:
+            datasets = self.branch_tables(name)
+            guess = guess_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
+            if setting.transition == ONSET:
+                guess = setting.grid[0]
+            at = setting.problem(omega)
+            return guess, {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
+        nearest = min(located_at, key=lambda w: abs(w - omega))
+        value = float(located_at[nearest]["value"])
+        here, there = (self._base.get(f"{w:g}", {}).get("value") for w in (omega, nearest))
+        guess = value * here / there if here and there else value
+        seeds = located_at[nearest]["overlaps"]
+        return guess, {b: unpacked(setting.problem(omega), u) for b, u in seeds.items()}
+
+    def _saddles(self, name: str) -> None:
+        setting = SETTINGS[name]
+        at = setting.problem(SHOWN_OMEGA)
+
+        def work() -> dict[str, Any]:
+            datasets = self.branch_tables(name)
+            guess = guess_from_curves("alpha_c", datasets)
+            seeds = {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
+            accuracy = setting.overlap_accuracy
+            return located("alpha_c", at, guess, 0.04, seeds, setting.accuracy, overlap_accuracy=accuracy)
+
+        after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
+        settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
+        step = f"{FOLDER}_{name}_saddles"
+        self.results["settings"][name]["saddles"] = self.steps.run(step, settings, work, after=after)
+
+    def _variation(self, number: int, change: str) -> None:
+        setting = SETTINGS["mixture"]
+        at = problem(VARIED, omega=SHOWN_OMEGA, **VARIATIONS[change])
+        base = self._base[f"{SHOWN_OMEGA:g}"]
+
+        def work() -> dict[str, Any]:
+            taught = bool(np.any(at.law.teacher_means))
+            seeds = {b: _per_cluster(unpacked(self.base, u), at.clusters) for b, u in base["overlaps"].items()}
+            # A teacher that overlaps the means gives the semantic branch an overlap with them.
+            reached = {"semantic": "mixed"} if taught else {}
+            guess = number_or_nan(base["value"]) if base["value"] is not None else 1.0
+            accuracy = setting.overlap_accuracy
+            return located(
+                "alpha_c",
+                at,
+                guess,
+                0.08,
+                {} if taught else seeds,
+                setting.accuracy,
+                overlap_accuracy=accuracy,
+                reached=reached,
+            )
+
+        settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
+        step = f"{FOLDER}_variation_{number}"
+        self.results["variations"][change] = self.steps.run(step, settings, work, after=[f"alpha_c_{SHOWN_OMEGA:g}"])
+
+    # What is written
+
+    def _write(self) -> None:
+        from . import extensions_report as pages
+
+        rows = pages.table_rows(self.results)
+        frame = pandas.DataFrame(rows)
+        write_whole(self.out / "tables" / "extensions.csv", frame.to_csv(index=False, lineterminator="\n"))
+        write_whole(self.out / "tables" / "extensions.json", dumps(rows) + "\n")
+        path = self.out / "figures" / f"{EXTENSIONS}.png"
+        base = {name: self.dataset(name) for name in BRANCHES}
+        for name, found in self.results["settings"].items():
+            found["seen"] = seen(self.branch_tables(name))
+        found = pages.figure_rows(self.results, self.branch_tables)
+        plots.plot_extensions(found, base, pages.base_line(self.results), path)
+        images = {EXTENSIONS: path.read_bytes()}
+        blocks = pages.content(self.results)
+        write_whole(self.out / "extensions.md", report.markdown_of(blocks))
+        write_whole(self.out / self.page, report.html_of(blocks, images))
+        write_whole(self.out / "extensions.json", dumps(self.results) + "\n")
+
+
+def _identity(at: Problem) -> dict[str, Any]:
+    """What decides the digits of a problem beyond this package's numerical modules."""
+    folder = Path(__file__).parent
+    sources = [folder / name for name in ("extensions.py", "onset.py")] + sorted(at.solver.folder.glob("*.py"))
+    values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
+    return {
+        "model": at.solver.name,
+        "structure": at.solver.key,
+        "sources": digest_of(b"\0".join(path.read_bytes() for path in sources)),
+        "parameters": values,
+    }
+
+
+def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
+    """What the branches of a setting show: range of the largest longitudinal eigenvalue, and where each lies lowest.
+
+    Returns:
+        eigenvalues: branch -> [least, greatest] along it; lowest: branch -> values of alpha, of those at which every
+        branch was found, where its training loss is the lowest (none where there is nothing to compare).
+    """
+    eigenvalues, losses = {}, {}
+    for name, dataset in datasets.items():
+        largest = dataset["longitudinal_eigenvalue"].values
+        eigenvalues[name] = [float(np.nanmin(largest)), float(np.nanmax(largest))] if np.isfinite(largest).any() else []
+        losses[name] = dict(zip(dataset["alpha"].values.tolist(), dataset["training_loss"].values, strict=True))
+    common = sorted(set.intersection(*[set(found) for found in losses.values()])) if len(losses) > 1 else []
+    lowest: dict[str, list[float]] = {name: [] for name in datasets}
+    for alpha in common:
+        values = {name: found[alpha] for name, found in losses.items()}
+        if np.isfinite(list(values.values())).all():
+            lowest[min(values, key=lambda name: values[name])].append(alpha)
+    return {"eigenvalues": eigenvalues, "lowest": lowest}
+
+
+def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:
+    """The overlaps of tokens without clusters, the same in every cluster."""
+    blocks = (overlaps.q, overlaps.V, overlaps.m, overlaps.theta)
+    return Overlaps(*(np.repeat(block, clusters, axis=0) for block in blocks))
+
+
+def onset_result(at: Problem, guess: float, start: Overlaps | None, setting: Setting) -> dict[str, Any]:
+    """Where theta begins to grow on the positional branch, as `located` gives a threshold."""
+    branch = Branch(at, "alpha", "positional", setting.overlap_accuracy)
+    try:
+        return threshold_result(onset(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start))
+    except NotConvergedError as error:
+        return {**absent_result("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}
+
+
+__all__ = ["SETTINGS", "VARIATIONS", "ExtensionsRun", "Setting"]

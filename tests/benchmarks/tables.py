@@ -1,0 +1,136 @@
+"""The measured tables of docs/numbers.md: error of an integral against time, and what a structure costs.
+
+    python tests/benchmarks/tables.py integration
+    python tests/benchmarks/tables.py cost
+
+Both print Markdown. Times are of this machine: read them as ratios.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+import saddleforge as sf
+from saddleforge.fixed_point import StateMap, damped
+from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol, SparseGrid
+from saddleforge.overlaps import Overlaps
+from saddleforge.solution import start_overlaps
+
+# (dimension, what, model, parameters, start)
+CASES = (
+    (2, "logistic regression", "logistic_regression", {"alpha": 2.0}, "semantic"),
+    (4, "attention L = 2, no jumps", "dot_product_attention", {"alpha": 2.0}, "semantic"),
+    (4, "attention L = 2, 1.2 % bistable", "dot_product_attention", {"alpha": 1.25}, "positional"),
+    (6, "attention L = 3", "dot_product_attention", {"alpha": 2.0, "tokens": 3}, "semantic"),
+    (8, "value matrix, L = s = t = 2", "value_attention", {"alpha": 3.0}, "semantic"),
+    (12, "attention L = 4, s = 2", "dot_product_attention", {"alpha": 2.0, "tokens": 4, "student_rank": 2}, "semantic"),
+)
+LADDERS: dict[str, tuple[Rule, ...]] = {
+    "prox-space": tuple(ProxSpace(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60))),
+    "gauss-hermite": tuple(GaussHermite(n) for n in (4, 6, 8, 12, 16, 24, 32)),
+    "sparse-grid": tuple(SparseGrid(level) for level in range(2, 8)),
+    "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14)),
+}
+LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
+SLOWEST = 20.0  # seconds; a ladder ends there
+
+
+def image(state_map: StateMap, u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """G(u) relative to the block scales: what one evaluation of a rule is for."""
+    return state_map(u, overlaps.sizes) / overlaps.block_scales
+
+
+def integration(cases: Iterable[tuple] = CASES) -> None:
+    """Largest relative error of the state map against the time of one evaluation."""
+    print("| dimension | case | rule | points an axis, level or log2 | error | seconds |\n|---|---|---|---|---|---|")
+    for dimension, what, name, parameters, start in cases:
+        problem = sf.problem(name, **parameters)
+        point = damped(StateMap(problem, Sobol(10, 4)), start_overlaps(problem, start), 1e-3, max_iterations=200)
+        overlaps = point.overlaps
+        flat = dimension <= 4
+        exact_rule: Rule = ProxSpace(168, 84) if flat else Sobol(15, 32)
+        exact = image(StateMap(problem, exact_rule), point.u, overlaps)
+        own = 0.0
+        if not flat:
+            images, _ = StateMap(problem, exact_rule).replicates(point.u, overlaps.sizes)
+            own = float(np.max(2 * images.std(axis=0) / np.sqrt(len(images)) / overlaps.block_scales))
+        for family, ladder in LADDERS.items():
+            if family == "prox-space" and not flat:
+                continue
+            for rule in LINE if dimension == 2 and family == "prox-space" else ladder:
+                if isinstance(rule, GaussHermite) and rule.points**dimension > 2e6:
+                    continue
+                state_map = StateMap(problem, rule)
+                image(state_map, point.u, overlaps)
+                begin = time.perf_counter()
+                found = image(state_map, point.u, overlaps)
+                seconds = time.perf_counter() - begin
+                error = float(np.max(np.abs(found - exact)))
+                size = rule.describe()["points"] if not isinstance(rule, Sobol) else f"4 sets of 2^{rule.log2 + 2}"
+                shown = f"{error:.1e}" if error > 2 * own else f"< {2 * own:.0e}"
+                print(f"| {dimension} | {what} | {family} | {size} | {shown} | {seconds:.3g} |", flush=True)
+                if seconds > SLOWEST or error < max(2 * own, 1e-13):
+                    break
+
+
+ONE = """
+import sys, time
+import saddleforge as sf
+from saddleforge.fixed_point import StateMap
+from saddleforge.integration import Sobol
+from saddleforge.solution import start_overlaps
+name, sizes = sys.argv[1], dict((k, int(v)) for k, v in (pair.split("=") for pair in sys.argv[2:]))
+from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.derive.emit.writer import generate
+model = catalogue_model(name)
+begin = time.perf_counter()
+generated = generate(model, model.structure(**sizes))
+derived = time.perf_counter() - begin
+problem = sf.problem(model, alpha=2.0, **sizes)
+start = start_overlaps(problem, next(iter(problem.solver.model.STARTS)))
+state_map, rule = StateMap(problem, Sobol(6, 1)), Sobol(10, 4)
+begin = time.perf_counter(); state_map(start.pack(), start.sizes); compiled = time.perf_counter() - begin
+state_map = StateMap(problem, rule); state_map(start.pack(), start.sizes)
+begin = time.perf_counter(); state_map(start.pack(), start.sizes); run = time.perf_counter() - begin
+lines = sum(text.count("\\n") for text in generated.files.values())
+labels = len(problem.label_choices)
+print(f"{derived:.1f} | {compiled:.1f} | {1e6 * run / (labels * 4 * 4 * 2**10):.2f} | {lines}")
+"""
+COSTS = (
+    *[("dot_product_attention", {"tokens": L, "student_rank": s}) for s in (1, 2) for L in (2, 3, 4, 5)],
+    *[("dot_product_attention", {"tokens": 2, "student_rank": s}) for s in (3, 4)],
+    *[("committee_machine", {"student_rank": s, "teacher_rank": s}) for s in (1, 2, 3, 4)],
+    *[("untied_attention", {"tokens": L, "student_rank": 2}) for L in (2, 3, 4)],
+    *[("attention_on_mixture", {"tokens": 2, "clusters": K}) for K in (1, 2, 3)],
+    ("attention_on_mixture", {"tokens": 3, "clusters": 3}),
+)
+
+
+def cost() -> None:
+    """Seconds to derive and generate, to compile what one average needs, and microseconds a node and label choice."""
+    print("| model | L | s | t | K | generate (s) | compile (s) | per node (us) | lines |\n" + "|---" * 9 + "|")
+    for name, sizes in COSTS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = subprocess.run(
+                [sys.executable, "-c", ONE, name, *[f"{k}={v}" for k, v in sizes.items()]],
+                env=os.environ | {"SADDLEFORGE_CACHE": folder, "NUMBA_CACHE_DIR": str(Path(folder) / "numba")},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        complete = {**{"tokens": 1, "student_rank": 1, "teacher_rank": 1, "clusters": 1}, **sizes}
+        if name == "untied_attention":
+            complete["teacher_rank"] = 1
+        print(f"| {name} | {' | '.join(str(n) for n in complete.values())} | {found.stdout.strip()} |", flush=True)
+
+
+if __name__ == "__main__":
+    {"integration": integration, "cost": cost}[sys.argv[1]]()

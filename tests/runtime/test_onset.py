@@ -1,0 +1,71 @@
+"""Where overlaps that vanish on a branch begin to grow."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import onset as module
+from saddleforge.branches import Branch
+from saddleforge.errors import InputError, NotConvergedError
+from saddleforge.integration import ProxSpace
+from saddleforge.onset import growth, onset
+from saddleforge.overlaps import Overlaps
+
+
+def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begins():
+    """Between alpha = 0.6 and 0.7 (theory.md section 9), where theta of the semantic branch goes to zero."""
+    eigenvalues = []
+    for alpha in (0.55, 0.75):
+        solution = sf.solve(
+            sf.problem("dot_product_attention", alpha=alpha), "uninformed", accuracy=1e-2, integrator="sobol", points=10
+        )
+        assert solution.branch == "uninformed"
+        eigenvalues.append(growth(solution.problem, solution.overlaps, ProxSpace(40, 20), "theta", 0.02))
+    assert eigenvalues[0] < 1 < eigenvalues[1]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """A branch whose eigenvalue is a formula, shifted from one set of nodes to the next."""
+    shifts = np.array([0.02, -0.02, 0.01, -0.01])
+    theta = np.zeros((2, 1, 1))
+
+    def solve(at, start, *, seed, **_):
+        overlaps = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.array([[0.2], [-0.2]]), theta)
+        return SimpleNamespace(
+            problem=at, overlaps=overlaps, losses=1, branch="positional", rule=seed, stability=None, start=start
+        )
+
+    def eigenvalue(at, overlaps, rule, toward, step):
+        return 1 + 0.9 * (at.alpha - 0.57 - shifts[rule - 1] + 0.1 * (step - 0.05))
+
+    monkeypatch.setattr(module, "solve", solve)
+    monkeypatch.setattr(module, "growth", eigenvalue)
+    return SimpleNamespace(theta=theta, branch=Branch(sf.problem("dot_product_attention"), "alpha", "positional"))
+
+
+def test_every_set_of_nodes_gives_a_threshold_and_their_spread_the_error(made):
+    found = onset(made.branch, near=0.9, width=0.1, accuracy=0.1, sets=4)
+    assert found.value == pytest.approx(0.57, abs=1e-9)
+    spread = 3.182 * np.std([0.02, -0.02, 0.01, -0.01], ddof=1) / 2
+    assert found.error == pytest.approx(spread + 0.1 * 0.05, rel=1e-3)
+    assert found.success
+    assert found.branches == ("positional",)
+
+
+def test_a_spread_wider_than_asked_is_said(made):
+    assert onset(made.branch, near=0.6, width=0.1, accuracy=1e-3, sets=4).status == "accuracy_not_reached"
+
+
+def test_an_overlap_that_does_not_vanish_has_no_onset(made):
+    made.theta[:] = 0.1
+    with pytest.raises(InputError, match="theta does not vanish on the positional branch"):
+        onset(made.branch, near=0.6, width=0.1, accuracy=0.1)
+
+
+def test_an_eigenvalue_that_never_reaches_one_has_no_onset(made, monkeypatch):
+    monkeypatch.setattr(module, "growth", lambda *_: 0.5)
+    with pytest.raises(NotConvergedError, match="does not grow"):
+        onset(made.branch, near=0.6, width=0.1, accuracy=0.1)
