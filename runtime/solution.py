@@ -27,6 +27,7 @@ DIFFERENCE_SAFETY = 1.5
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
 MASS_TOLERANCE = 1e-3
+_MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
 _LINE = tuple(
@@ -107,7 +108,7 @@ class Solution:
         """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
         if self.averages is None:
             return None
-        rules = _rules_for_slopes(self.rule, self.averages.bistable)
+        rules = _rules_for_slopes(self.problem, self.rule, self.averages.bistable)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
         matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
@@ -190,7 +191,7 @@ def is_replicated(rule: Rule) -> bool:
     return isinstance(rule, Sobol)
 
 
-def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
+def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
     """Rules for the averages of the field's slope (replicon, jump weight), which need few digits."""
     if isinstance(rule, Sobol):
         return (replace(rule, log2=min(rule.log2, 12)),)
@@ -206,7 +207,14 @@ def _rules_for_slopes(rule: Rule, bistable: float) -> tuple[Rule, ...]:
             return fine, fine.coarser(), fine.coarser().coarser()
         # Nothing to tell apart: no minimum is compared with others.
         rule = replace(rule, neglected=np.inf)
+    if isinstance(rule, GaussHermite) and rule.finer().points ** _dimension(problem) > _MOST_NODES:
+        return (Sobol(12),)
     return rule, rule.finer()
+
+
+def _dimension(problem: Problem) -> int:
+    """Of the integrals over omega, Y and Gaussian noise."""
+    return problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
 
 
 def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes, sample: Sobol = _HASTY) -> np.ndarray:
@@ -226,7 +234,7 @@ def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
 
     Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
     """
-    contexts, s, _ = overlaps.sizes
+    contexts, s, *_ = overlaps.sizes
     values = np.linalg.eigvalsh(overlaps.q)
     steps = np.full(len(overlaps.block_scales), width)
     steps[: contexts * s * (s + 1) // 2] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
@@ -368,8 +376,7 @@ def _solve_auto(
     if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
         return _climb(problem, name, approach, frozen, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-    dimension = problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
-    levels = tuple(level for level in _PRODUCT[:effort] if level.points**dimension <= 2e7)
+    levels = tuple(level for level in _PRODUCT[:effort] if level.points ** _dimension(problem) <= _MOST_NODES)
     adapted = _refine(problem, name, approach, frozen, accuracy, levels)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return best if best.losses is not None else _climb(problem, name, approach, frozen, accuracy, seed, effort)
