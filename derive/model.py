@@ -234,6 +234,11 @@ class _Builder:
         overlap = set(self.parameters) & set(model.regulariser.parameters(structure))
         if overlap:
             raise ModelError(f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's")
+        for start, value in model.starts.items():
+            try:
+                value.at(structure)
+            except ModelError as error:
+                raise ModelError(f"model {model.name}: start {start!r}: {error}") from None
         return ModelAt(
             name=model.name,
             structure=structure,

@@ -178,7 +178,8 @@ class Start:
 
     Args:
         teacher: coefficient of the teacher's rows, s x t; a number goes on the diagonal (column a learns row a).
-        encodings: coefficient of the mean coordinates tau, s x L; a number is that of token 1 in the last column.
+        encodings: coefficient of the mean coordinates tau, s x L, even over a token's clusters, or s x C, one a context
+            (token, cluster), cluster fastest; a number is that of token 1 in the last column.
         noise: standard deviation of an independent part, one for all columns.
         susceptibility: V_c = susceptibility * rho_c on the diagonal.
 
@@ -189,3 +190,33 @@ class Start:
     encodings: Any = 0
     noise: Any = field(default="1/5")
     susceptibility: Any = 20
+
+    def at(self, structure: Structure) -> dict[str, Any]:
+        """The four as exact numbers and nested tuples, checked.
+
+        Raises:
+            ModelError: a matrix does not have the shape of the structure.
+        """
+        given = {name: getattr(self, name) for name in ("teacher", "encodings", "noise", "susceptibility")}
+        values = {name: exact(value(structure) if callable(value) else value) for name, value in given.items()}
+        s, tokens = structure.student_rank, structure.tokens
+        allowed: dict[str, list[tuple[int, ...]]] = {
+            "teacher": [(s, structure.teacher_rank)],
+            "encodings": list(dict.fromkeys([(s, tokens), (s, tokens * structure.clusters)])),
+        }
+        for name, value in values.items():
+            shape = _shape(value)
+            if shape and shape not in allowed.get(name, []):
+                matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
+                raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
+        return values
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Shape of a number or nested tuple or matrix, whose rows may be unequal: then the shape has a -1."""
+    if isinstance(value, sp.MatrixBase):
+        return tuple(value.shape)
+    if not isinstance(value, tuple):
+        return ()
+    inner = {_shape(item) for item in value}
+    return (len(value), *(inner.pop() if len(inner) == 1 else (-1,)))

@@ -169,7 +169,9 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
         first[-1, 0] = float(encodings)
         encodings = first
     mix[:, contexts:] = teacher
-    mix[:, :contexts] = np.repeat(encodings, problem.clusters, axis=1) / problem.clusters
+    if encodings.shape[1] != contexts:
+        encodings = np.repeat(encodings, problem.clusters, axis=1) / problem.clusters
+    mix[:, :contexts] = encodings
     noise = float(spec["noise"])
     q = np.zeros((contexts, s, s))
     m = np.zeros((contexts, s))

@@ -8,7 +8,6 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import exact
 from ..model import Model, ModelAt
 from ..parameters import Parameter, Start, Structure
 from .channel import gaussian_noise
@@ -38,8 +37,7 @@ def _bound(value: float | None) -> str:
 
 
 def _start_literal(start: Start, structure: Structure) -> str:
-    given = {n: getattr(start, n) for n in ("teacher", "encodings", "noise", "susceptibility")}
-    parts = {n: _plain(exact(v(structure) if callable(v) else v)) for n, v in given.items()}
+    parts = {name: _plain(value) for name, value in start.at(structure).items()}
     return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
 
 

@@ -19,13 +19,26 @@ def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:
     """
     if fields.shape[1] != classes - 1:
         raise ModelError(f"{classes} clusters need student_rank = {classes - 1}, not {fields.shape[1]}")
+    return fields * frame_of(classes)
+
+
+def frame_of(classes: int) -> sp.Matrix:
+    """K - 1 orthonormal rows that add up to zero over the K classes."""
     frame = sp.zeros(classes - 1, classes)
     for a in range(classes - 1):
         norm = sp.sqrt((a + 1) * (a + 2))
         for j in range(a + 1):
             frame[a, j] = 1 / norm
         frame[a, a + 1] = -(a + 1) / norm
-    return fields * frame
+    return frame
+
+
+def along_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """Columns of W along the mean of their classes, one coefficient a class."""
+    if structure.student_rank != structure.clusters - 1:
+        return ((sp.Integer(0),) * structure.clusters,) * structure.student_rank
+    rows = (sp.Rational(2, 5) * frame_of(structure.clusters)).tolist()
+    return tuple(tuple(row) for row in rows)
 
 
 def class_means(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
@@ -74,7 +87,7 @@ def zero_one(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp
     regulariser=Ridge(0.1),
     metric=zero_one,
     metric_kinks=lambda h, structure: [h[0, 0]] if structure.clusters == 2 else [],
-    starts={"positional": Start(encodings="2/5"), "uninformed": Start(noise="3/5")},
+    starts={"positional": Start(encodings=along_means), "uninformed": Start(noise="3/5")},
 )
 def mixture_classification(X: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
     """Cross-entropy loss on a mixture of K Gaussians with a ridge penalty; set student_rank = K - 1.

@@ -19,10 +19,16 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, weights / weights.sum()
 
 
+@lru_cache(maxsize=64)
+def gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre nodes and weights on [-1, 1]; finding them takes longer than most integrals over them."""
+    return np.polynomial.legendre.leggauss(points)
+
+
 def legendre(breaks: list[float], reach: float, points: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre with `points` nodes on each panel of [-reach, reach] between the breaks."""
     edges = [-reach, *sorted(b for b in breaks if -reach < b < reach), reach]
-    x, w = np.polynomial.legendre.leggauss(points)
+    x, w = gauss_legendre(points)
     halves = [((left + right) / 2, (right - left) / 2) for left, right in pairwise(edges)]
     return np.concatenate([m + h * x for m, h in halves]), np.concatenate([h * w for _, h in halves])
 

@@ -124,6 +124,12 @@ def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
         ({"metric": lambda h, Y: sp.Symbol("stray")}, r"metric uses stray"),
         ({"baseline": lambda B, Y: square(Y[0, 0] - B[0, 0] ** 2)}, r"baseline's error must be quadratic in B"),
         ({"starts": {"semantic": 1}}, r"start 'semantic' must be a Start, not int"),
+        (
+            {"starts": {"semantic": Start(teacher=(1, 2))}},
+            r"start 'semantic': teacher .* shape \(2,\); a number or",
+        ),
+        ({"starts": {"semantic": Start(encodings=((1, 0),))}}, r"start 'semantic': encodings .* shape \(1, 2\)"),
+        ({"starts": {"semantic": Start(noise=(1,))}}, r"start 'semantic': noise .* shape \(1,\); a number is expected"),
         ({"regulariser": "ridge"}, r"regulariser must be a Regulariser"),
     ],
 )
@@ -133,6 +139,14 @@ def test_fault_in_another_field(fields, message):
         return
     with fault(message):
         model(name="broken", **fields)(ridge)
+
+
+def test_a_start_may_have_a_column_a_token_or_a_column_a_cluster():
+    structure = Structure(tokens=2, student_rank=1, teacher_rank=1, clusters=2)
+    for columns in (2, 4):
+        assert Start(encodings=((1,) * columns,)).at(structure)["encodings"] == ((1,) * columns,)
+    with pytest.raises(ModelError, match=r"encodings .* shape \(1, 3\); a number or a 1 x 2 matrix or a 1 x 4 matrix"):
+        Start(encodings=((1, 1, 1),)).at(structure)
 
 
 def test_an_error_names_the_model():

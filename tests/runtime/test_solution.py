@@ -26,6 +26,18 @@ def ridge(alpha: float, accuracy: float = 1e-10, **values: float) -> Solution:
     return sf.solve(sf.problem("ridge_regression", alpha=alpha, **values), accuracy=accuracy)
 
 
+# Starts
+
+
+def test_a_start_along_single_clusters_has_an_overlap_with_balanced_means(monkeypatch):
+    """Means +-mu: weights along their average are zero, weights along mu_1 - mu_2 are not."""
+    problem = sf.problem("mixture_classification", alpha=1.0)
+    even = problem.solver.model.STARTS["positional"]
+    assert start_overlaps(problem, "positional").m == pytest.approx(0, abs=1e-15)
+    monkeypatch.setattr(problem.solver.model, "STARTS", {"along": {**even, "encodings": ((0.4, -0.4),)}})
+    assert start_overlaps(problem, "along").m.ravel() == pytest.approx([0.8, -0.8])
+
+
 # Branches
 
 
