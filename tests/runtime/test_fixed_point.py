@@ -9,9 +9,9 @@ import saddleforge as sf
 from saddleforge.fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
 from saddleforge.integration import ProxSpace
 from saddleforge.integration.fields import DomainError
-from saddleforge.overlaps import Overlaps
+from saddleforge.overlaps import Overlaps, Sizes
 
-SIZES = (1, 1, 1)
+SIZES = (1, 1, 1, 0)
 TRUTH = np.array([0.8, 1.5, 0.3, 0.5])  # q, V, m, theta
 
 
@@ -21,7 +21,7 @@ class Map(StateMap):
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
         self.function, self.evaluations, self.frozen, self.turns = function, 0, None, np.empty((0, 1, 1))
 
-    def __call__(self, u: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+    def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         assert sizes == SIZES
         self.evaluations += 1
         return self.function(u)

@@ -49,7 +49,7 @@ def test_the_map_turns_with_its_argument():
     quarter = np.array([[0.0, 1.0], [-1.0, 0.0]])
 
     def image(v: Overlaps) -> Overlaps:
-        return state_map.overlaps(state_map.conjugates(v, state_map.averages(v).moments[0]))
+        return Overlaps.unpack(state_map.image(v, state_map.averages(v).moments[0]), v.sizes)
 
     turned = gauge.turned(image(u), quarter).pack()
     # The factor of q is triangular, so that the nodes turn with it only on average.

@@ -32,9 +32,11 @@ def ridge(alpha: float, accuracy: float = 1e-10, **values: float) -> Solution:
 def test_a_start_along_single_clusters_has_an_overlap_with_balanced_means(monkeypatch):
     """Means +-mu: weights along their average are zero, weights along mu_1 - mu_2 are not."""
     problem = sf.problem("mixture_classification", alpha=1.0)
-    even = problem.solver.model.STARTS["positional"]
-    assert start_overlaps(problem, "positional").m == pytest.approx(0, abs=1e-15)
-    monkeypatch.setattr(problem.solver.model, "STARTS", {"along": {**even, "encodings": ((0.4, -0.4),)}})
+    own = problem.solver.model.STARTS["positional"]
+    assert start_overlaps(problem, "positional").m.ravel() == pytest.approx([0.4 * 2**0.5, -0.4 * 2**0.5])
+    starts = {"even": {**own, "encodings": ((0.4,),)}, "along": {**own, "encodings": ((0.4, -0.4),)}}
+    monkeypatch.setattr(problem.solver.model, "STARTS", starts)
+    assert start_overlaps(problem, "even").m == pytest.approx(0, abs=1e-15)
     assert start_overlaps(problem, "along").m.ravel() == pytest.approx([0.8, -0.8])
 
 
@@ -70,7 +72,7 @@ def test_training_loss_identity_is_exact_on_smooth_problems():
 def test_overlaps_and_conjugates_are_a_fixed_point(ranked):
     for solution in ranked:
         state_map = StateMap(solution.problem, solution.rule)
-        image = state_map.overlaps(solution.conjugates)
+        image = state_map.overlaps(solution.conjugates, solution.overlaps.phi)
         deviation = np.abs(image.pack() - solution.overlaps.pack()) / solution.overlaps.block_scales
         assert solution.frozen is not None
         assert deviation[~solution.frozen].max() == pytest.approx(solution.residual, rel=1e-6, abs=1e-12)

@@ -171,7 +171,7 @@ def test_replicon_matrix_applies_the_map_to_blocks():
     hats = [1.3 * sum(G[l, r] @ D[r] @ G[l, r].T for r in range(2)) for l in range(2)]
     total = gamma[0] * hats[0] + gamma[1] * hats[1]
     expected = np.stack([g * R @ total @ R.T for g in gamma])
-    found = replicon_matrix(problem, square, R[None]) @ D.ravel()
+    found = replicon_matrix(problem, square, np.einsum("ab,ef->abef", R, R)[None]) @ D.ravel()
     assert found == pytest.approx(expected.ravel(), rel=1e-12)
 
 
