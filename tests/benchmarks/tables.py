@@ -43,14 +43,19 @@ LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216
 BUDGETS = (0.01, 0.1, 1.0, 10.0)  # seconds
 
 
-def moments(rule: Rule, problem: sf.Problem, overlaps: Overlaps) -> np.ndarray:
-    """Channel averages of every replicate in units of the largest of their kind, (R, contexts, row)."""
-    found = rule.averages(problem, overlaps).moments
-    return found / np.abs(found.mean(axis=0)).max(axis=0)
+def hats(rule: Rule, problem: sf.Problem, overlaps: Overlaps) -> np.ndarray:
+    """The conjugates of every replicate in units of their blocks, (R, n); q^ gives the unit of m^ and theta^."""
+    state_map, rows = StateMap(problem, rule), []
+    for moments in rule.averages(problem, overlaps).moments:
+        found = state_map.conjugates(overlaps, moments)
+        field = np.sqrt(np.abs(found.q).max())
+        blocks = (found.q / field**2, found.V / np.abs(found.V).max(), found.m / field, found.theta / field)
+        rows.append(np.concatenate([block.ravel() for block in blocks]))
+    return np.stack(rows)
 
 
 def integration(cases: Iterable[tuple] = CASES) -> None:
-    """Smallest error of the channel's averages that a rule reaches within a time for one evaluation."""
+    """Smallest error of the conjugates that a rule reaches within a time for one evaluation."""
     print("| dimension | case | rule |" + "".join(f" {budget:g} s |" for budget in BUDGETS))
     print("|---" * (3 + len(BUDGETS)) + "|")
     for dimension, what, name, parameters, start in cases:
@@ -59,7 +64,7 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
         overlaps = point.overlaps if point.status.success else start_overlaps(problem, start)
         flat = dimension <= 4
         exact_rule: Rule = ProxSpace(168, 84) if flat else Sobol(15, 32)
-        replicates = moments(exact_rule, problem, overlaps)
+        replicates = hats(exact_rule, problem, overlaps)
         exact = replicates.mean(axis=0)
         own = 0.0 if flat else float(np.max(2 * replicates.std(axis=0) / np.sqrt(len(replicates))))
         for family, ladder in LADDERS.items():
@@ -71,7 +76,7 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
                     continue
                 rule.averages(problem, overlaps)
                 begin = time.perf_counter()
-                found = moments(rule, problem, overlaps).mean(axis=0)
+                found = hats(rule, problem, overlaps).mean(axis=0)
                 seconds = time.perf_counter() - begin
                 reached.append((seconds, float(np.max(np.abs(found - exact)))))
                 if seconds > max(BUDGETS):
