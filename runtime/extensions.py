@@ -155,7 +155,6 @@ VARIATIONS: dict[str, dict[str, Any]] = {
     "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": along_teacher(0.25)},
     "m* = 0.25 and correlated labels": {"taught": along_teacher(0.25), "labels": EQUAL_LABELS},
 }
-VARIED = "attention_on_mixture"
 
 
 class ExtensionsRun(Run):
@@ -311,7 +310,7 @@ class ExtensionsRun(Run):
 
     def _variation(self, number: int, change: str) -> None:
         setting = SETTINGS["mixture"]
-        at = problem(VARIED, omega=SHOWN_OMEGA, **VARIATIONS[change])
+        at = problem(setting.model, omega=SHOWN_OMEGA, **VARIATIONS[change])
         base = self._base[f"{SHOWN_OMEGA:g}"]
 
         def work() -> dict[str, Any]:

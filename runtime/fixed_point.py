@@ -105,7 +105,7 @@ class StateMap:
         blocks = {name: np.empty_like(getattr(hats, name)) for name in ("q", "V", "m", "theta")}
         out = Overlaps(**blocks, phi=phi)
         inside = problem.solver.prior.overlaps(
-            *problem.prior_law(),
+            *problem.prior_law,
             hats.q,
             hats.V,
             hats.m,

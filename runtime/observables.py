@@ -36,7 +36,7 @@ class Losses:
 def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
     """Free entropy and the two parts of the training loss, replicates averaged."""
     trace, entropic, penalty = problem.solver.prior.free_entropy(
-        *problem.prior_law(),
+        *problem.prior_law,
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
@@ -49,7 +49,7 @@ def _metric_nodes(problem: Problem, fields: Fields, budget: float) -> tuple[np.n
     tokens, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     kinks = problem.solver.model.kinks(problem.flat)["metric"]
     outer_count, inner_count = tokens * t, tokens * s
-    dimension = outer_count + inner_count + len(problem.noise_scale)
+    dimension = problem.dimension
     if dimension > 6:
         nodes = sobol_normal(
             dimension,

@@ -90,20 +90,22 @@ class Problem:
         own = self.solver.model.STRENGTHS
         return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in own]])
 
-    def prior_law(self, points: int = PRIOR_POINTS) -> tuple[np.ndarray, ...]:
-        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes.
-
-        Args:
-            points: Gauss-Legendre nodes a panel for the averages over a row of W.
-        """
+    @cached_property
+    def prior_law(self) -> tuple[np.ndarray, ...]:
+        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes."""
         law = self.law
         known = law.weights, law.gamma, law.gram, self.strengths
-        return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(points), axis=1))
+        return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1))
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
         return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+
+    @property
+    def dimension(self) -> int:
+        """Of the integrals over omega, Y and Gaussian noise."""
+        return self.tokens * (self.student_rank + self.teacher_rank) + len(self.noise_scale)
 
     @cached_property
     def label_choices(self) -> list[tuple[tuple[int, ...], float]]:

@@ -207,14 +207,9 @@ def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Ru
             return fine, fine.coarser(), fine.coarser().coarser()
         # Nothing to tell apart: no minimum is compared with others.
         rule = replace(rule, neglected=np.inf)
-    if isinstance(rule, GaussHermite) and rule.finer().points ** _dimension(problem) > _MOST_NODES:
+    if isinstance(rule, GaussHermite) and rule.finer().points ** problem.dimension > _MOST_NODES:
         return (Sobol(12),)
     return rule, rule.finer()
-
-
-def _dimension(problem: Problem) -> int:
-    """Of the integrals over omega, Y and Gaussian noise."""
-    return problem.tokens * (problem.student_rank + problem.teacher_rank) + len(problem.noise_scale)
 
 
 def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes, sample: Sobol = _HASTY) -> np.ndarray:
@@ -376,7 +371,7 @@ def _solve_auto(
     if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
         return _climb(problem, name, approach, frozen, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-    levels = tuple(level for level in _PRODUCT[:effort] if level.points ** _dimension(problem) <= _MOST_NODES)
+    levels = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
     adapted = _refine(problem, name, approach, frozen, accuracy, levels)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return best if best.losses is not None else _climb(problem, name, approach, frozen, accuracy, seed, effort)
@@ -545,10 +540,10 @@ def _finish(
                 raise DomainError("a replicate's map leaves the domain")
             shifts, averages = found
             errors = two_standard_errors(shifts)
-            loss_error = problem.alpha * float(two_standard_errors(averages.moreau[:, None])[0])
+            loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
             test, test_own = observables.test_error(problem, overlaps)
             tests = [_test_or_nan(problem, point.u + shift, sizes) for shift in shifts]
-            test_error_error = float(two_standard_errors(np.array(tests)[:, None])[0]) + test_own
+            test_error_error = float(two_standard_errors(np.array(tests))) + test_own
         else:
             averages = state_map.averages(overlaps)
             differences = _differences(problem, point, rule, frozen, averages.bistable, finer)
@@ -675,7 +670,7 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     for rule in _finer_rules(solution.rule, problem.solver.channel.FIELDS):
         averages = rule.averages(problem, overlaps)
         if is_replicated(rule):
-            error = problem.alpha * float(two_standard_errors(averages.moreau[:, None])[0])
+            error = problem.alpha * float(two_standard_errors(averages.moreau))
         else:
             finer = rule.finer().averages(problem, overlaps)
             error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau[0] - averages.moreau[0]))

@@ -111,7 +111,7 @@ def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray)
 
 def _responses(problem: Problem, hats: Conjugates) -> np.ndarray:
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.solver.prior.responses(*problem.prior_law(), hats.q, hats.V, hats.m, hats.theta, out)
+    problem.solver.prior.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, out)
     return out
 
 

@@ -9,7 +9,7 @@ from ..language import by_label, softmax
 from ..model import model
 from ..parameters import Parameter, Start, Structure, structural
 from ..regulariser import Ridge
-from ..tokens import Tokens
+from ..tokens import Tokens, simplex, uniform_labels
 
 
 def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:
@@ -43,15 +43,7 @@ def along_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
 
 def class_means(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
     """Gram matrix of the means: a regular simplex of unit vectors."""
-    count = structure.clusters
-    return tuple(
-        tuple(sp.Integer(1) if i == j else -sp.Rational(1, count - 1) for j in range(count)) for i in range(count)
-    )
-
-
-def even(structure: Structure) -> tuple[sp.Rational, ...]:
-    """Every class as likely as the others."""
-    return (sp.Rational(1, structure.clusters),) * structure.clusters
+    return simplex(structure.replace(tokens=structure.clusters))
 
 
 def mixture(
@@ -59,7 +51,7 @@ def mixture(
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="deviation of a coordinate within a class"),  # noqa: B008
     means: Any = Parameter(class_means, doc="Gram matrix of the class means, K x K"),  # noqa: B008
-    labels: Any = Parameter(even, 0, 1, doc="probability of each class"),  # noqa: B008
+    labels: Any = Parameter(uniform_labels, 0, 1, doc="probability of each class"),  # noqa: B008
 ) -> Tokens:
     """K isotropic Gaussians; there is no teacher but the label, whose field is a formality."""
     classes, teachers = structure.clusters, structure.teacher_rank

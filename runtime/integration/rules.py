@@ -166,8 +166,7 @@ class SparseGrid(_Sampled):
         return {"rule": self.name, "points": self.level, "seed": None}
 
     def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
-        dimension = problem.tokens * (problem.teacher_rank + problem.student_rank) + len(problem.noise_scale)
-        return [smolyak(dimension, self.level)]
+        return [smolyak(problem.dimension, self.level)]
 
     def finer(self) -> SparseGrid:
         return replace(self, level=self.level + 1)
@@ -192,10 +191,9 @@ class Sobol(_Sampled):
     def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
-        dimension = len(teacher) + len(student) + len(problem.noise_scale)
         sets = []
         for k in range(self.scramblings):
-            nodes = sobol_normal(dimension, self.log2, 1000 * self.seed + k, (teacher, student))
+            nodes = sobol_normal(problem.dimension, self.log2, 1000 * self.seed + k, (teacher, student))
             sets.append((nodes, np.full(len(nodes), 1 / len(nodes))))
         return sets
 

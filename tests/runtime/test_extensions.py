@@ -135,7 +135,7 @@ def test_every_setting_and_variation_is_a_problem_that_can_be_posed():
         assert set(setting.branches) <= set(at.solver.model.STARTS)
     base = sf.problem("dot_product_attention", omega=0.3)
     for change in VARIATIONS.values():
-        at = sf.problem(extensions.VARIED, omega=0.3, **change)
+        at = sf.problem(extensions.SETTINGS["mixture"].model, omega=0.3, **change)
         by_token = at.law.rho.reshape(2, 2)
         assert by_token.mean(axis=1) == pytest.approx(base.law.rho, abs=1e-12)
         for gram in at.law.gram:

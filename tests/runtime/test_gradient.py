@@ -194,7 +194,7 @@ def energetic(case: Case, overlaps: Overlaps) -> float:
 def prior_part(case: Case, overlaps: Overlaps, hats: Conjugates) -> float:
     problem = case.problem
     trace, entropic, _ = problem.solver.prior.free_entropy(
-        *problem.prior_law(),
+        *problem.prior_law,
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     return trace + entropic
