@@ -18,6 +18,7 @@ from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
+from .symmetry import NO_SYMMETRY, Symmetry
 
 
 class Status(StrEnum):
@@ -51,12 +52,12 @@ class StateMap:
     """u -> G(u) for a problem and a rule, counting evaluations.
 
     Attributes:
-        frozen: components that vanish by symmetry, kept at zero exactly under rules that do not keep the symmetry.
+        symmetry: what the iterates keep exactly, under rules that do not keep it, too.
     """
 
     problem: Problem
     rule: Rule
-    frozen: np.ndarray | None = None
+    symmetry: Symmetry = NO_SYMMETRY
     evaluations: int = field(default=0)
 
     @cached_property
@@ -65,12 +66,12 @@ class StateMap:
         return gauge.generators(self.problem)
 
     def orbit(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Orthonormal directions (n, k) of the orbit through u that the frozen components leave, in block scales."""
+        """Orthonormal directions (n, k) of the orbit through u along which the symmetry stays, in block scales."""
         found = gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
-        if self.frozen is None or not found.size:
+        if self.symmetry.is_trivial or not found.size:
             return found
-        # Combinations that stay clear of the frozen components.
-        _, values, directions = np.linalg.svd(found[self.frozen], full_matrices=True)
+        broken = np.stack([along - self.symmetry.project(along, sizes) for along in found.T], axis=1)
+        _, values, directions = np.linalg.svd(broken, full_matrices=True)
         clear = np.concatenate([values, np.zeros(len(directions) - len(values))]) < 1e-8
         return found @ directions[clear].T
 
@@ -146,9 +147,8 @@ class StateMap:
         return self.kept(u, self.image(overlaps, averages.moments.mean(axis=0)), sizes)
 
     def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The image of u with the frozen components at zero and no step along the orbit of u."""
-        if self.frozen is not None:
-            image[self.frozen] = 0.0
+        """The image of u averaged over its symmetry, without a step along the orbit of u."""
+        image = self.symmetry.project(image, sizes)
         if len(self.turns):
             scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
@@ -164,7 +164,8 @@ class StateMap:
             LinAlgError: 1 is an eigenvalue of J.
         """
         scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
-        free = np.ones(len(u), bool) if self.frozen is None else ~self.frozen
+        frozen = self.symmetry.frozen
+        free = np.ones(len(u), bool) if frozen is None else ~frozen
         scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[np.ix_(free, free)]
         along = orbit[free]
         across = np.eye(len(along)) - along @ along.T
@@ -222,7 +223,8 @@ def jacobian(
     """dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the domain
     is near.
 
-    Central, or one-sided at half the cost, for smooth maps and small steps.
+    Central, or one-sided at half the cost, for smooth maps and small steps. Under a symmetry of the map only the
+    invariant states are explored; across them the result is zero.
 
     Raises:
         DomainError: even steps of 1e-5 of the given ones leave the domain.
@@ -231,19 +233,23 @@ def jacobian(
     steps = np.broadcast_to(step, u.shape)
     base = state_map(u, sizes) if one_sided else None
 
-    def column(i: int, size: float) -> np.ndarray:
-        shift = np.zeros_like(u)
-        shift[i] = size * scales[i]
+    def slope(along: np.ndarray, size: float, least: float) -> np.ndarray:
+        shift = size * along
         try:
             if base is not None:
-                return (state_map(u + shift, sizes) - base) / shift[i]
-            return (state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * shift[i])
+                return (state_map(u + shift, sizes) - base) / size
+            return (state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * size)
         except DomainError:
-            if size < 1e-5 * steps[i]:
+            if size < least:
                 raise
-            return column(i, size / 10)
+            return slope(along, size / 10, least)
 
-    return np.stack([column(i, steps[i]) for i in range(len(u))], axis=1)
+    matrix = np.zeros((len(u), len(u)))
+    for along in state_map.symmetry.directions(sizes, len(u)):
+        i = int(np.argmax(along != 0))
+        size = steps[i] * scales[i]
+        matrix += np.outer(slope(along, size, 1e-5 * size), along / (along @ along))
+    return matrix
 
 
 def damped(

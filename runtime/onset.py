@@ -26,7 +26,7 @@ from .thresholds import Threshold
 
 # Relative to the scale of the block: the slope of a sampled map, which jumps where a node swaps, asks for wide steps.
 STEPS = (0.1, 0.05)
-LOG2_POINTS = 10
+LOG2_POINTS = 12
 
 
 def growth(problem: Problem, overlaps: Overlaps, rule: Rule, toward: str, step: float) -> float:

@@ -14,6 +14,7 @@ from .errors import InputError
 from .law import TokenLaw
 from .overlaps import Overlaps, Sizes
 from .solver import STRUCTURAL, Solver, load_solver
+from .symmetry import Exchange, loss_exchanges, of_problem
 
 PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
 
@@ -73,6 +74,16 @@ class Problem:
             law = law.with_spectrum(self.spectrum)
             law.check()
         return law
+
+    @cached_property
+    def loss_exchanges(self) -> dict[tuple[int, ...], list[Exchange]]:
+        """Labels -> permutations of tokens and signs of columns that leave the loss as it is."""
+        return loss_exchanges(self)
+
+    @cached_property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Those that leave the regulariser and the law of the tokens as they are, too."""
+        return of_problem(self)
 
     @property
     def trained(self) -> tuple[Mapping[str, Any], ...]:

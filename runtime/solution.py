@@ -18,6 +18,7 @@ from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .progress import bar, say
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
+from .symmetry import NO_SYMMETRY, Symmetry, of_state
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
@@ -69,7 +70,7 @@ class Solution:
     rank: int | None = None
     jacobian: np.ndarray | None = field(default=None, repr=False)
     averages: Averages | None = field(default=None, repr=False)
-    frozen: np.ndarray | None = field(default=None, repr=False)
+    symmetry: Symmetry | None = field(default=None, repr=False)
 
     @property
     def training_loss(self) -> float:
@@ -212,16 +213,23 @@ def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Ru
     return rule, rule.finer()
 
 
-def _jacobian(problem: Problem, rule: Rule, u: np.ndarray, sizes: Sizes, sample: Sobol = _HASTY) -> np.ndarray:
+def _jacobian(
+    problem: Problem,
+    rule: Rule,
+    u: np.ndarray,
+    sizes: Sizes,
+    sample: Sobol = _HASTY,
+    symmetry: Symmetry = NO_SYMMETRY,
+) -> np.ndarray:
     """dG/du by differences: narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum
     swaps, wide steps over a smaller set `sample`, so that many nodes swap within a step."""
     if is_replicated(rule):
-        state_map = StateMap(problem, replace(sample, seed=getattr(rule, "seed", 0)))
+        state_map = StateMap(problem, replace(sample, seed=getattr(rule, "seed", 0)), symmetry)
         return jacobian(state_map, u, sizes, _wide_steps(Overlaps.unpack(u, sizes)))
     if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
-        largest = _PLANE[1]
-        return jacobian(StateMap(problem, min(rule, largest, key=lambda r: r.points)), u, sizes, 1e-6, one_sided=True)
-    return jacobian(StateMap(problem, rule), u, sizes, 1e-4)
+        coarse = min(rule, _PLANE[1], key=lambda r: r.points)
+        return jacobian(StateMap(problem, coarse, symmetry), u, sizes, 1e-6, one_sided=True)
+    return jacobian(StateMap(problem, rule, symmetry), u, sizes, 1e-4)
 
 
 def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
@@ -268,26 +276,28 @@ def solve(
     _announce_compilation(problem)
     rule = None if integrator == "auto" else rule_named(integrator, points, seed)
 
-    def finish(point: FixedPoint, frozen: np.ndarray, near: Solution | None = None) -> Solution:
+    def finish(point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
         if rule is None:
-            return _solve_auto(problem, name, point, frozen, accuracy, seed, effort, near)
+            return _solve_auto(problem, name, point, symmetry, accuracy, seed, effort, near)
         if isinstance(rule, Sobol) and points is None:
-            return _climb(problem, name, point, frozen, accuracy, seed, effort)
-        return _finish(problem, name, _newton(problem, rule, point, frozen, accuracy), rule, accuracy, frozen)
+            return _climb(problem, name, point, symmetry, accuracy, seed, effort)
+        return _finish(problem, name, _newton(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry)
 
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
-        if start.frozen is not None:
+        if start.symmetry is not None:
             u, sizes = start.overlaps.pack(), start.overlaps.sizes
-            point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, start.jacobian)
-            found = finish(point, start.frozen, start)
+            symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
+            known = start.jacobian if symmetry == start.symmetry else None
+            point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known)
+            found = finish(point, symmetry, start)
             if found.losses is not None:
                 return found
     approach = _approach(problem, start, seed)
     if not approach.status.success and not approach.residual < 0.05:
         return _failed(problem, name, approach, COARSE)
-    return finish(approach, _symmetric_zeros(approach))
+    return finish(approach, _symmetry_of(problem, approach))
 
 
 _announced: set[str] = set()
@@ -308,33 +318,33 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
         overlaps = start.overlaps
     else:
         overlaps = start_overlaps(problem, start) if isinstance(start, str) else start
-    point = damped(StateMap(problem, replace(COARSE, seed=seed)), overlaps, 2e-3)
+    symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
+    point = damped(StateMap(problem, replace(COARSE, seed=seed), symmetry), overlaps, 2e-3)
     if point.status.success or point.residual < 0.05:
         # A soft branch needs the finer set before Newton may take over.
-        point = damped(StateMap(problem, Sobol(10, 4, seed=seed)), point.overlaps, 3e-4, max_iterations=200)
+        point = damped(StateMap(problem, Sobol(10, 4, seed=seed), symmetry), point.overlaps, 3e-4, max_iterations=200)
     return replace(point, u=gauge.canonical(problem, point.overlaps, gauge.generators(problem)).pack())
 
 
-def _symmetric_zeros(point: FixedPoint) -> np.ndarray:
-    """Components of m and theta that are zero to rounding under the sign-symmetric coarse rule."""
+def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
+    """Exchanges that leave the state as it is, and components of m and theta that are zero to rounding under the
+    sign-symmetric coarse rule."""
     scales = point.overlaps.block_scales
     frozen = np.abs(point.u) < 1e-11 * scales
     contexts, s, _, trained = point.sizes
     frozen[: contexts * s * (s + 1)] = False
     frozen[len(frozen) - trained :] = False
-    return frozen
+    return Symmetry(frozen, of_state(problem, point.overlaps), problem.clusters)
 
 
 def _newton(
-    problem: Problem, rule: Rule, point: FixedPoint, frozen: np.ndarray, accuracy: float, sample: Sobol = _HASTY
+    problem: Problem, rule: Rule, point: FixedPoint, symmetry: Symmetry, accuracy: float, sample: Sobol = _HASTY
 ) -> FixedPoint:
-    u = point.u.copy()
-    u[frozen] = 0.0
     found = newton(
-        StateMap(problem, rule, frozen),
-        replace(point, u=u),
+        StateMap(problem, rule, symmetry),
+        replace(point, u=symmetry.project(point.u, point.sizes)),
         _tolerance(rule, accuracy),
-        lambda u: _jacobian(problem, rule, u, point.sizes, sample),
+        lambda u: _jacobian(problem, rule, u, point.sizes, sample, symmetry),
     )
     if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
         # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
@@ -351,7 +361,7 @@ def _solve_auto(
     problem: Problem,
     name: str,
     approach: FixedPoint,
-    frozen: np.ndarray,
+    symmetry: Symmetry,
     accuracy: float,
     seed: int,
     effort: int,
@@ -360,21 +370,21 @@ def _solve_auto(
     """Prox-space for few fields, else Sobol with the global proximal map."""
     channel = problem.solver.channel
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
-        return _climb(problem, name, approach, frozen, accuracy, seed, effort)
+        return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     levels: tuple[Rule, ...] = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
     first = _first_level(levels, accuracy, near)
-    solution = _refine(problem, name, approach, frozen, accuracy, levels[first:], patient=near is None)
+    solution = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
     if solution.success:
         return solution
     if channel.FIELDS > 1 and (solution.losses is not None or _covers(problem, solution.rule, solution.overlaps)):
         return solution
     if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
-        return _climb(problem, name, approach, frozen, accuracy, seed, effort)
+        return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     levels = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
-    adapted = _refine(problem, name, approach, frozen, accuracy, levels)
+    adapted = _refine(problem, name, approach, symmetry, accuracy, levels)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
-    return best if best.losses is not None else _climb(problem, name, approach, frozen, accuracy, seed, effort)
+    return best if best.losses is not None else _climb(problem, name, approach, symmetry, accuracy, seed, effort)
 
 
 def _first_level(levels: tuple[Rule, ...], accuracy: float, near: Solution | None) -> int:
@@ -389,7 +399,7 @@ def _refine(
     problem: Problem,
     name: str,
     approach: FixedPoint,
-    frozen: np.ndarray,
+    symmetry: Symmetry,
     accuracy: float,
     levels: tuple[Rule, ...],
     patient: bool = True,
@@ -405,34 +415,34 @@ def _refine(
     for level in levels:
         covered = _covers(problem, level, point.overlaps)
         reached = (
-            _newton(problem, level, point, frozen, accuracy)
+            _newton(problem, level, point, symmetry, accuracy)
             if covered
             else replace(point, status=Status.MAX_ITERATIONS)
         )
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
-            nearer = damped(StateMap(problem, level, frozen), approach.overlaps, 1e-4, max_iterations=60)
-            reached = _newton(problem, level, replace(nearer, jacobian=None), frozen, accuracy)
+            nearer = damped(StateMap(problem, level, symmetry), approach.overlaps, 1e-4, max_iterations=60)
+            reached = _newton(problem, level, replace(nearer, jacobian=None), symmetry, accuracy)
         if not covered or not reached.status.success:
             failures += 1
             # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
             if problem.solver.channel.FIELDS > 1 and (solved or not patient or failures >= 2):
                 break
             continue
-        finer = _shift(problem, reached, level.finer(), frozen)
+        finer = _shift(problem, reached, level.finer(), symmetry)
         solved = reached, level, finer
         solution = None
         if finer is None:
             break
         if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
-            solution = _finish(problem, name, reached, level, accuracy, frozen, finer)
+            solution = _finish(problem, name, reached, level, accuracy, symmetry, finer)
             if solution.success:
                 return solution
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
         return _failed(problem, name, reached, level)
     point, level, finer = solved
-    return solution or _finish(problem, name, point, level, accuracy, frozen, finer)
+    return solution or _finish(problem, name, point, level, accuracy, symmetry, finer)
 
 
 def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:
@@ -447,14 +457,16 @@ def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:
         return False
 
 
-def _shift(
-    problem: Problem, point: FixedPoint, rule: Rule, frozen: np.ndarray | None
-) -> tuple[np.ndarray, Averages] | None:
+def _shift(problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry) -> tuple[np.ndarray, Averages] | None:
     """How far another rule would move the solution, (I - J)^{-1} (G(u) - u), and its averages."""
     try:
-        state_map = StateMap(problem, rule, frozen)
+        state_map = StateMap(problem, rule, symmetry)
         images, averages = state_map.replicates(point.u, point.sizes)
-        matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
+        matrix = (
+            point.jacobian
+            if point.jacobian is not None
+            else _jacobian(problem, rule, point.u, point.sizes, symmetry=symmetry)
+        )
     except DomainError:
         return None
     return state_map.correction(matrix, point.u, images.mean(axis=0) - point.u, point.sizes), averages
@@ -464,7 +476,7 @@ def _climb(
     problem: Problem,
     name: str,
     approach: FixedPoint,
-    frozen: np.ndarray,
+    symmetry: Symmetry,
     accuracy: float,
     seed: int,
     effort: int,
@@ -479,30 +491,34 @@ def _climb(
     patient = False
     while True:
         rule = replace(_SAMPLES[position], seed=seed)
-        point = _newton(problem, rule, point, frozen, accuracy, _PATIENT if patient else _HASTY)
+        point = _newton(problem, rule, point, symmetry, accuracy, _PATIENT if patient else _HASTY)
         if not point.status.success:
             if patient or point.status is not Status.MAX_ITERATIONS:
                 return _failed(problem, name, point, rule)
             patient, position, point = True, max(position, _PATIENT_LEVEL), replace(point, jacobian=None)
             continue
-        found = _replicate_shifts(problem, point, rule, frozen)
+        found = _replicate_shifts(problem, point, rule, symmetry)
         if found is None:
             return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
         if error <= accuracy or position + 1 >= min(len(_SAMPLES), effort):
-            return _finish(problem, name, point, rule, accuracy, frozen)
+            return _finish(problem, name, point, rule, accuracy, symmetry)
         gain = 0.85  # error in powers of two per level
         position = min(len(_SAMPLES), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1
 
 
 def _replicate_shifts(
-    problem: Problem, point: FixedPoint, rule: Rule, frozen: np.ndarray | None
+    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry
 ) -> tuple[np.ndarray, Averages] | None:
     """Solution of every replicate to first order less u, (R, n): (I - J)^{-1} (G_r(u) - u)."""
-    state_map = StateMap(problem, rule, frozen)
+    state_map = StateMap(problem, rule, symmetry)
     try:
         images, averages = state_map.replicates(point.u, point.sizes)
-        matrix = point.jacobian if point.jacobian is not None else _jacobian(problem, rule, point.u, point.sizes)
+        matrix = (
+            point.jacobian
+            if point.jacobian is not None
+            else _jacobian(problem, rule, point.u, point.sizes, symmetry=symmetry)
+        )
     except DomainError:
         return None
     return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
@@ -519,7 +535,7 @@ def _finish(
     point: FixedPoint,
     rule: Rule,
     accuracy: float,
-    frozen: np.ndarray | None,
+    symmetry: Symmetry,
     finer: tuple[np.ndarray, Averages] | None = None,
 ) -> Solution:
     """Observables and errors at a converged point; the residual is recomputed here.
@@ -529,13 +545,13 @@ def _finish(
     """
     if not point.status.success:
         return _failed(problem, name, point, rule)
-    state_map = StateMap(problem, rule, frozen)
+    state_map = StateMap(problem, rule, symmetry)
     if not point.overlaps.free_sign_is_positive and gauge.sign_is_free(problem):
         point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     sizes, overlaps = point.sizes, point.overlaps
     try:
         if is_replicated(rule):
-            found = _replicate_shifts(problem, point, rule, frozen)
+            found = _replicate_shifts(problem, point, rule, symmetry)
             if found is None:
                 raise DomainError("a replicate's map leaves the domain")
             shifts, averages = found
@@ -546,7 +562,7 @@ def _finish(
             test_error_error = float(two_standard_errors(np.array(tests))) + test_own
         else:
             averages = state_map.averages(overlaps)
-            differences = _differences(problem, point, rule, frozen, averages.bistable, finer)
+            differences = _differences(problem, point, rule, symmetry, averages.bistable, finer)
             test, test_own = observables.test_error(problem, overlaps)
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
             # Weights that do not add up to one: nothing is known better than that.
@@ -596,7 +612,7 @@ def _finish(
         second_order=second_order,
         jacobian=point.jacobian,
         averages=averages,
-        frozen=frozen,
+        symmetry=symmetry,
     )
 
 
@@ -636,7 +652,7 @@ def _differences(
     problem: Problem,
     point: FixedPoint,
     rule: Rule,
-    frozen: np.ndarray | None,
+    symmetry: Symmetry,
     bistable: float,
     finer: tuple[np.ndarray, Averages] | None,
 ) -> list[tuple[np.ndarray, Averages, float]]:
@@ -645,9 +661,9 @@ def _differences(
     Raises:
         DomainError: their map leaves the domain.
     """
-    found = [(finer or _shift(problem, point, rule.finer(), frozen), DIFFERENCE_SAFETY)]
+    found = [(finer or _shift(problem, point, rule.finer(), symmetry), DIFFERENCE_SAFETY)]
     if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
-        coarser = _shift(problem, point, rule.coarser(), frozen)
+        coarser = _shift(problem, point, rule.coarser(), symmetry)
         if coarser is not None:
             # What jumps can cost is at most of the order of the share that sees them.
             relative = float(np.max(np.abs(coarser[0]) / point.overlaps.block_scales))

@@ -12,6 +12,7 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from .averages import Averages, JacobianAverages, Rule
 from .fields import Fields, fields_of
+from .exchange import Reduction
 from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
@@ -56,8 +57,12 @@ class _Sampled:
 
     starts: int
 
-    def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         raise NotImplementedError
+
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Exchanges that leave the fields and the nodes as they are."""
+        return Reduction(())
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         channel = problem.solver.channel
@@ -67,8 +72,9 @@ class _Sampled:
         shares: list[float] = []
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
+            reduction = self._reduction(problem, fields, labels)
             sums = []
-            for nodes, weights in self._sets(problem, fields):
+            for nodes, weights in self._sets(problem, fields, reduction):
                 out = channel.sample(
                     CHUNKS,
                     nodes,
@@ -79,7 +85,7 @@ class _Sampled:
                     fields.constants,
                     self.starts,
                 )
-                sums.append(out.sum(axis=0))
+                sums.append(reduction.moments(out.sum(axis=0), row, channel.MOMENTS))
                 shares.append(probability * out[:, cut + 4].sum() / len(nodes))
             results.append(sums)
         replicates = len(results[0])
@@ -104,6 +110,7 @@ class _Sampled:
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
+            reduction = self._reduction(problem, fields, labels)
             parts = [
                 channel.sample_stability(
                     CHUNKS,
@@ -116,10 +123,10 @@ class _Sampled:
                     fields.constants,
                     self.starts,
                 )
-                for nodes, weights in self._sets(problem, fields)
+                for nodes, weights in self._sets(problem, fields, reduction)
             ]
-            slopes.append(np.stack([slope.sum(axis=0) for slope, _ in parts]))
-            squares.append(np.stack([square.sum(axis=0) for _, square in parts]))
+            slopes.append(np.stack([reduction.slope(slope.sum(axis=0)) for slope, _ in parts]))
+            squares.append(np.stack([reduction.square(square.sum(axis=0)) for _, square in parts]))
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
 
 
@@ -138,14 +145,20 @@ class GaussHermite(_Sampled):
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.points, "seed": None}
 
-    def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        return Reduction.of(problem, fields, labels, teacher_axes(problem, fields, self.points))
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         outer = teacher_axes(problem, fields, self.points)
         tokens = problem.tokens * problem.teacher_rank
         inner = [gauss_hermite(self.points)] * (problem.tokens * problem.student_rank)
         count = self.points ** (len(outer) + len(inner))
         if count > 2e8:
             raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use Sobol")
-        return [tensor([*outer[:tokens], *inner, *outer[tokens:]])]
+        nodes, weights = tensor([*outer[:tokens], *inner, *outer[tokens:]])
+        known = np.concatenate([nodes[:, :tokens], nodes[:, tokens + len(inner) :]], axis=1)
+        orbits = reduction.orbits(known, problem)
+        return [(np.ascontiguousarray(nodes[orbits > 0]), (weights * orbits)[orbits > 0])]
 
     def finer(self) -> GaussHermite:
         return replace(self, points=max(self.points + 2, self.points * 3 // 2))
@@ -165,7 +178,7 @@ class SparseGrid(_Sampled):
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.level, "seed": None}
 
-    def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         return [smolyak(problem.dimension, self.level)]
 
     def finer(self) -> SparseGrid:
@@ -188,7 +201,7 @@ class Sobol(_Sampled):
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
-    def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
         sets = []
@@ -233,26 +246,32 @@ class ProxSpace:
     def coarser(self) -> ProxSpace:
         return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
 
-    def _prepared(self, problem: Problem, fields: Fields) -> tuple[tuple[Any, ...], np.ndarray]:
-        """What the generated prox-space loops take after the number of chunks, and the lengths to smooth over."""
+    def _prepared(
+        self, problem: Problem, fields: Fields, labels: tuple[int, ...]
+    ) -> tuple[tuple[Any, ...], np.ndarray, Reduction]:
+        """What the generated prox-space loops take after the number of chunks, the lengths to smooth over, and what
+        the averages over the nodes of Y that were kept stand for."""
         channel = problem.solver.channel
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
         if self.points**channel.FIELDS > 5e6:
             raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
-        edges = prox_box(problem, fields)
-        grid, volumes = tensor(student_axes(problem, edges, self.points))
         dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
         if dimension > 2:
             # Equidistant nodes in so many axes are out of reach: as many in all as in a plane, where they do most.
             axes = teacher_axes(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
         else:
             axes = teacher_axes(problem, fields, self.teacher, equidistant=True)
+        reduction = Reduction.of(problem, fields, labels, axes)
+        edges = prox_box(problem, fields, labels)
+        grid, volumes = tensor(student_axes(problem, edges, self.points))
         nodes, weights = tensor(axes)
-        keep = weights > 1e-14 * weights.max()
+        orbits = reduction.orbits(nodes, problem)
+        keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
         teachers = channel.teacher_table(
             np.ascontiguousarray(nodes[keep]),
             np.ascontiguousarray(weights[keep]),
+            orbits[keep],
             fields.teacher_mean,
             fields.teacher_factor,
             fields.field_mean,
@@ -272,9 +291,9 @@ class ProxSpace:
             fields.field_precision,
             norms,
             fields.constants,
-            self.neglected / (len(grid) * len(teachers)),
+            self.neglected / (len(grid) * int(np.sum(orbits))),
         )
-        return arguments, blur
+        return arguments, blur, reduction
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         channel = problem.solver.channel
@@ -282,8 +301,9 @@ class ProxSpace:
         rows, totals = [], np.zeros(5)
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            arguments, blur = self._prepared(problem, fields)
+            arguments, blur, reduction = self._prepared(problem, fields, labels)
             out = channel.prox_space(CHUNKS, *arguments, blur).sum(axis=0)
+            out = reduction.moments(out, channel.ROW, channel.MOMENTS)
             rows.append(out)
             totals += probability * out[cut:]
         return Averages(
@@ -301,10 +321,10 @@ class ProxSpace:
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            arguments, _ = self._prepared(problem, fields)
+            arguments, _, reduction = self._prepared(problem, fields, labels)
             slope, square = channel.prox_space_stability(CHUNKS, *arguments)
-            slopes.append(slope.sum(axis=0))
-            squares.append(square.sum(axis=0))
+            slopes.append(reduction.slope(slope.sum(axis=0)))
+            squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
 
 
@@ -327,7 +347,7 @@ def student_axes(problem: Problem, edges: list[float], points: int) -> list[tupl
     return axes
 
 
-def prox_box(problem: Problem, fields: Fields) -> list[float]:
+def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[float]:
     """Largest |X_prox| of each field over omega and Y out to where the measure is below 1e-13.
 
     Found from proximal points on spheres in standard normal coordinates, with a margin for what lies between them.
@@ -338,12 +358,22 @@ def prox_box(problem: Problem, fields: Fields) -> list[float]:
     norms = np.linalg.norm(directions, axis=1, keepdims=True)
     nodes = np.concatenate([directions / norms * radius for radius in (2.0, 5.0, 7.8)])
     found = channel.proximal_points(
-        np.ascontiguousarray(nodes), *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 0
+        CHUNKS,
+        np.ascontiguousarray(nodes),
+        *fields.sampling,
+        fields.precision,
+        problem.noise_scale,
+        fields.constants,
+        0,
     )
     start = channel.FIELDS + channel.FEATURES
     points = found[:, start : start + channel.FIELDS]
     points = points[np.isfinite(points).all(axis=1)]
-    return [float(1.06 * edge + 1e-9) for edge in np.abs(points).max(axis=0)]
+    edges = (1.06 * np.abs(points).max(axis=0) + 1e-9).reshape(problem.tokens, problem.student_rank)
+    # The same for tokens that the loss does not tell apart, whatever their fields: the grid is to move smoothly.
+    for exchange in problem.loss_exchanges[labels]:
+        edges = np.maximum(edges, edges[exchange.order])
+    return [float(edge) for edge in edges.ravel()]
 
 
 def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:

@@ -20,7 +20,7 @@ def solved(name: str, start: str = "semantic", accuracy: float = 1e-4, **paramet
 def gap_under(rule: Rule, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
     """G(u) - u under another rule at a solution, relative to the blocks: mean and two standard errors."""
     overlaps = solution.overlaps
-    images, _ = StateMap(solution.problem, rule, solution.frozen).replicates(overlaps.pack(), overlaps.sizes)
+    images, _ = StateMap(solution.problem, rule, solution.symmetry).replicates(overlaps.pack(), overlaps.sizes)
     gaps = (images - overlaps.pack()) / overlaps.block_scales
     return gaps.mean(axis=0), 2 * gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
 

@@ -10,6 +10,7 @@ from saddleforge.fixed_point import FixedPoint, StateMap, Status, damped, jacobi
 from saddleforge.integration import ProxSpace
 from saddleforge.integration.fields import DomainError
 from saddleforge.overlaps import Overlaps, Sizes
+from saddleforge.symmetry import NO_SYMMETRY, Symmetry
 
 SIZES = (1, 1, 1, 0)
 TRUTH = np.array([0.8, 1.5, 0.3, 0.5])  # q, V, m, theta
@@ -19,7 +20,7 @@ class Map(StateMap):
     """A constructed map u -> G(u) without symmetries."""
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.function, self.evaluations, self.frozen, self.turns = function, 0, None, np.empty((0, 1, 1))
+        self.function, self.evaluations, self.symmetry, self.turns = function, 0, NO_SYMMETRY, np.empty((0, 1, 1))
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         assert sizes == SIZES
@@ -187,7 +188,7 @@ def test_frozen_components_stay_exactly_zero():
     overlaps = Overlaps(np.full((2, 1, 1), 0.11), np.full((2, 1, 1), 12.0), np.zeros((2, 1)), np.full((2, 1, 1), 0.15))
     frozen = np.array([False] * 6 + [True] * 2)
     free = StateMap(problem, rule)(overlaps.pack(), overlaps.sizes)
-    kept = StateMap(problem, rule, frozen)(overlaps.pack(), overlaps.sizes)
+    kept = StateMap(problem, rule, Symmetry(frozen))(overlaps.pack(), overlaps.sizes)
     assert np.all(free[frozen] != 0.0)
     assert np.all(kept[frozen] == 0.0)
     assert np.array_equal(kept[~frozen], free[~frozen])

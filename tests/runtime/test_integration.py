@@ -200,7 +200,7 @@ def test_solutions_of_ridge_cover_the_closed_form(integrator, alpha):
 
 def test_prox_space_has_mass_one(attention_problem):
     for state in (JUMP_FREE, BISTABLE):
-        assert ProxSpace(80, 32).averages(attention_problem, state).mass == pytest.approx(1.0, abs=1e-8)
+        assert ProxSpace(88, 32).averages(attention_problem, state).mass == pytest.approx(1.0, abs=1e-9)
     for name in ("ridge_regression", "logistic_regression"):
         found = ProxSpace(128, 48).averages(sf.problem(name, alpha=1.0), glm(0.6, 1.3, 0.5))
         assert found.mass == pytest.approx(1.0, abs=1e-12)
@@ -250,7 +250,8 @@ def test_smoothing_the_step_is_worth_more_than_a_finer_grid(attention_problem):
     def off(rule: ProxSpace) -> float:
         return float(np.max(np.abs(moments(rule) - truth) / np.abs(truth).max(axis=0)))
 
-    assert off(ProxSpace(48, 40)) < off(ProxSpace(88, 44, blur=0.0)) / 5
+    sharp = [off(ProxSpace(points, 44, blur=0.0)) for points in (84, 88, 92)]
+    assert off(ProxSpace(56, 40)) < np.median(sharp) / 5
     assert off(ProxSpace(88, 44)) < 5e-5
 
 

@@ -1,0 +1,226 @@
+"""Discrete symmetries: permutations of the tokens, with signs of the columns of student and teacher.
+
+Where the loss, the regulariser and the law of the tokens do not change, a state that starts invariant stays so: its
+iterates are averaged over the group, Newton works in the invariant subspace, and product rules visit one node of Y of
+every orbit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import permutations, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .overlaps import Overlaps, Sizes
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+_PROBES = 4
+_MOST = 512  # candidates; beyond, permutations of tokens are left out
+EXACT = 1e-13
+INVARIANT = 1e-9
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """X_la -> student_a X_{tokens(l) a}, Y_lb -> teacher_b Y_{tokens(l) b}, Gaussian noise times `noise`."""
+
+    tokens: tuple[int, ...]
+    student: tuple[int, ...]
+    teacher: tuple[int, ...]
+    noise: int = 1
+
+    @property
+    def order(self) -> list[int]:
+        return list(self.tokens)
+
+    def of_students(self, values: np.ndarray) -> np.ndarray:
+        """The image of an array (L, s)."""
+        return values[self.order] * np.array(self.student, float)
+
+    def of_teachers(self, values: np.ndarray) -> np.ndarray:
+        """The image of an array (L, t)."""
+        return values[self.order] * np.array(self.teacher, float)
+
+    def of_moments(self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
+        """The image of the channel's averages (L, row), whose columns the generated MOMENTS describe."""
+        signs = {"g": self.student, "domega": self.student, "q": self.student, "dY": self.teacher}
+        out = rows[self.order].copy()
+        for text, shape, offset in moments:
+            factors = [name for name in text.replace(".T", "").replace("loss_", "").split("*") if name in signs]
+            if text == "loss_q":
+                factors = ["q", "q"]
+            sign = np.ones(1)
+            for name in factors:
+                sign = np.multiply.outer(sign, np.array(signs[name], float))
+            size = int(np.prod(shape))
+            out[:, offset : offset + size] *= np.broadcast_to(sign.ravel() if factors else 1.0, size)
+        return out
+
+    def of_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
+        contexts = (np.array(self.order)[:, None] * clusters + np.arange(clusters)).ravel()
+        student, teacher = np.array(self.student, float), np.array(self.teacher, float)
+        square = np.multiply.outer(student, student)
+        return Overlaps(
+            q=overlaps.q[contexts] * square,
+            V=overlaps.V[contexts] * square,
+            m=overlaps.m[contexts] * student,
+            theta=overlaps.theta[contexts] * np.multiply.outer(student, teacher),
+            phi=overlaps.phi,
+        )
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """What a state keeps: components that vanish, and exchanges that leave it as it is.
+
+    Attributes:
+        frozen: packed components that vanish exactly, (n,), or None.
+        exchanges: a group, the identity left out; clusters: K of the model.
+    """
+
+    frozen: np.ndarray | None = field(default=None, compare=False)
+    exchanges: tuple[Exchange, ...] = ()
+    clusters: int = 1
+
+    @property
+    def is_trivial(self) -> bool:
+        return self.frozen is None and not self.exchanges
+
+    def project(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """The invariant part of a packed state."""
+        if self.exchanges:
+            overlaps = Overlaps.unpack(u, sizes)
+            u = (u + sum(e.of_overlaps(overlaps, self.clusters).pack() for e in self.exchanges)) / (
+                1 + len(self.exchanges)
+            )
+        if self.frozen is not None:
+            u = u.copy()
+            u[self.frozen] = 0.0
+        return u
+
+    def directions(self, sizes: Sizes, count: int) -> np.ndarray:
+        """Directions (k, n) that span the invariant states, one an orbit of components, entries 0 and +-1."""
+        found: list[np.ndarray] = []
+        seen = np.zeros(count, bool)
+        for i in range(count):
+            if seen[i]:
+                continue
+            unit = np.zeros(count)
+            unit[i] = 1.0
+            image = self.project(unit, sizes)
+            if image[i] != 0.0:
+                found.append(image / image[i])
+                seen |= image != 0.0
+        return np.array(found).reshape(len(found), count)
+
+
+NO_SYMMETRY = Symmetry()
+
+
+def candidates(problem: Problem) -> list[Exchange]:
+    """Every permutation and sign, the identity left out.
+
+    Labels drawn with a probability that depends on Y stay as they are, and Y with them.
+    """
+    labelled = bool(problem.solver.channel.LABELLED_NOISE)
+    s, t = problem.student_rank, problem.teacher_rank
+    students = list(product((1, -1), repeat=s))
+    teachers = [(1,) * t] if labelled else list(product((1, -1), repeat=t))
+    noises = (1, -1) if len(problem.noise_scale) and not labelled else (1,)
+    orders = list(permutations(range(problem.tokens)))
+    if labelled or len(orders) * len(students) * len(teachers) > _MOST:
+        orders = orders[:1]
+    found = [Exchange(*parts) for parts in product(orders, students, teachers, noises)]
+    return found[1:]
+
+
+def loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
+    """Labels -> exchanges that take the loss there to itself at the exchanged labels, probed at random points."""
+    every = candidates(problem)
+    return {labels: [e for e in every if _keeps_loss(problem, e, labels)] for labels, _ in problem.label_choices}
+
+
+def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -> bool:
+    channel = problem.solver.channel
+    generator = np.random.default_rng(23)
+    exchanged = tuple(labels[l] for l in exchange.tokens)
+    contexts, s, t, trained = problem.sizes
+    for _ in range(_PROBES):
+        mixed = generator.standard_normal((contexts, s, s))
+        overlaps = Overlaps(
+            q=mixed @ mixed.transpose(0, 2, 1),
+            V=mixed,
+            m=mixed[:, 0],
+            theta=np.zeros((contexts, s, t)),
+            phi=generator.standard_normal(trained),
+        )
+        image = exchange.of_overlaps(overlaps, problem.clusters)
+        x, y = (generator.standard_normal((problem.tokens, size)) for size in (s, t))
+        noise = generator.standard_normal(len(problem.noise_scale)) * problem.noise_scale
+        for drawn in channel.LABELLED_NOISE or ((),):
+            values = []
+            for at, state, students, teachers, extra in (
+                (labels, overlaps, x, y, noise),
+                (exchanged, image, exchange.of_students(x), exchange.of_teachers(y), exchange.noise * noise),
+            ):
+                c = problem.constants(at, state)
+                known = channel.features(*teachers.ravel(), *extra, *drawn, c)
+                values.append(channel.loss(*students.ravel(), *known, c))
+            if not abs(values[0] - values[1]) <= 1e-12 * (1 + abs(values[0])):
+                return False
+    return True
+
+
+def of_state(problem: Problem, overlaps: Overlaps) -> tuple[Exchange, ...]:
+    """Exchanges that change neither the problem nor this state."""
+    u, scales = overlaps.pack(), overlaps.block_scales
+
+    def same(exchange: Exchange) -> bool:
+        image = exchange.of_overlaps(overlaps, problem.clusters).pack()
+        return bool(np.all(np.abs(image - u) <= INVARIANT * scales))
+
+    return tuple(exchange for exchange in problem.exchanges if same(exchange))
+
+
+def of_problem(problem: Problem) -> tuple[Exchange, ...]:
+    """Exchanges that leave loss, regulariser and the law of the tokens as they are."""
+    by_labels = problem.loss_exchanges
+    common = [e for e in by_labels[problem.label_choices[0][0]] if all(e in found for found in by_labels.values())]
+    return tuple(e for e in common if _keeps_law(problem, e) and _keeps_regulariser(problem, e))
+
+
+def _keeps_law(problem: Problem, exchange: Exchange) -> bool:
+    law, order = problem.law, list(exchange.tokens)
+    contexts = (np.array(order)[:, None] * problem.clusters + np.arange(problem.clusters)).ravel()
+    rows = np.concatenate([contexts, len(contexts) + np.arange(problem.teacher_rank)])
+    signs = np.concatenate([np.ones(len(contexts)), np.array(exchange.teacher, float)])
+    pairs = (
+        (law.labels, np.transpose(law.labels, order)),
+        (law.gamma, law.gamma[:, contexts]),
+        (law.gram, law.gram[:, rows][:, :, rows] * np.multiply.outer(signs, signs)),
+        (law.teacher_means, law.teacher_means[contexts] * np.array(exchange.teacher, float)),
+    )
+    return all(np.all(np.abs(one - other) <= EXACT * (1 + np.abs(one))) for one, other in pairs)
+
+
+def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
+    if problem.has_ridge:
+        return True
+    prior = problem.solver.prior
+    if prior.KNOWN and min(exchange.teacher) < 0:
+        return False
+    generator = np.random.default_rng(29)
+    for _ in range(_PROBES):
+        w, pi = generator.standard_normal(problem.student_rank), generator.standard_normal(prior.KNOWN)
+        one, other = (prior.regulariser(*row, *pi, problem.strengths) for row in (w, w * np.array(exchange.student)))
+        if not abs(one - other) <= 1e-12 * (1 + abs(one)):
+            return False
+    return True
+
+
+__all__ = ["Exchange", "Symmetry", "loss_exchanges", "of_problem", "of_state"]

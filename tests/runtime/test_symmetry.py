@@ -1,0 +1,156 @@
+"""Discrete symmetries: what is found, and that averages, maps and grids respect it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import saddleforge as sf
+from saddleforge.fixed_point import StateMap
+from saddleforge.integration import GaussHermite, ProxSpace, Sobol
+from saddleforge.integration.averages import Rule
+from saddleforge.integration.exchange import Reduction
+from saddleforge.overlaps import Overlaps
+from saddleforge.symmetry import Exchange, Symmetry, of_state
+
+
+def state(q: float, V: float, m: float, theta: float, tokens: int = 2) -> Overlaps:
+    signs = np.array([1.0, -1.0])[:tokens, None]
+    block = np.ones((tokens, 1, 1))
+    return Overlaps(q * block, V * block, m * signs, theta * block)
+
+
+SEMANTIC, POSITIONAL = state(0.1, 12.0, 0.0, 0.14), state(0.05, 11.0, 0.25, 0.0)
+MIXED, UNINFORMED = state(0.09, 12.0, 0.1, 0.1), state(0.1, 12.0, 0.0, 0.0)
+SWAP, TURN = (1, 0), -1
+
+
+def signs(exchanges: tuple[Exchange, ...]) -> set[tuple[tuple[int, ...], int, int]]:
+    return {(e.tokens, e.student[0], e.teacher[0]) for e in exchanges}
+
+
+def test_attention_keeps_exchanges_of_its_tokens_and_signs():
+    """Semantic: both signs together, and the tokens; positional: the tokens with the sign of the student, as the
+    encodings are opposite; a mixed state keeps one exchange alone."""
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    same = (0, 1)
+    assert signs(of_state(problem, SEMANTIC)) == {(same, -1, -1), (SWAP, 1, 1), (SWAP, -1, -1)}
+    assert signs(of_state(problem, POSITIONAL)) == {(same, 1, -1), (SWAP, -1, 1), (SWAP, -1, -1)}
+    assert signs(of_state(problem, MIXED)) == {(SWAP, -1, -1)}
+    assert len(of_state(problem, UNINFORMED)) == 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"A": [[0.6, 0.4], [0.2, 0.8]]}, {"spectrum": [[0.5, 0.2, 0.3], [0.5, 0.3, 0.25]]}],
+    ids=["target", "spectrum"],
+)
+def test_tokens_told_apart_are_not_exchanged(changes):
+    problem = sf.problem("dot_product_attention", alpha=2.0, **changes)
+    assert {e.tokens for e in problem.exchanges} == {(0, 1)}
+
+
+def test_a_causal_mask_tells_tokens_apart():
+    assert {e.tokens for e in sf.problem("causal_attention").exchanges} == {(0, 1)}
+
+
+def test_regression_turns_field_teacher_and_noise_together():
+    assert [(e.student, e.teacher, e.noise) for e in sf.problem("ridge_regression").exchanges] == [((-1,), (-1,), -1)]
+
+
+def test_three_tokens_at_120_degrees_keep_what_their_encodings_do():
+    """All permutations: their Gram matrix has equal entries off the diagonal."""
+    problem = sf.problem("dot_product_attention", tokens=3, encodings=_three(), alpha=2.0)
+    assert len({e.tokens for e in problem.exchanges}) == 6
+
+
+def _three() -> list[list[float]]:
+    return (1.5 * np.eye(3) - 0.5).tolist()
+
+
+@pytest.mark.parametrize("rule", [ProxSpace(64, 32), GaussHermite(8)], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("overlaps", [SEMANTIC, POSITIONAL, MIXED, UNINFORMED], ids=["sem", "pos", "mixed", "none"])
+def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overlaps, monkeypatch):
+    """Averaged over the group: at nodes with two equally low minima rounding chooses one. Slopes to fewer digits,
+    for the same reason."""
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    reduced, slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
+    monkeypatch.setattr(Reduction, "of", classmethod(lambda cls, *arguments: cls(())))
+    full, full_slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
+    group, moments = of_state(problem, overlaps), problem.solver.channel.MOMENTS
+    symmetric = (full.moments[0] + sum(e.of_moments(full.moments[0], moments) for e in group)) / (1 + len(group))
+    for one, other, tolerance in (
+        (reduced.moments[0], symmetric, 1e-12),
+        (reduced.moreau, full.moreau, 1e-12),
+        (slopes.slope, full_slopes.slope, 1e-5),
+        (slopes.square, full_slopes.square, 1e-5),
+    ):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    from saddleforge.integration.fields import fields_of
+    from saddleforge.integration.nodes import tensor, trapezoid
+
+    axes = [trapezoid(32)] * 2
+    nodes, _ = tensor(axes)
+    reduction = Reduction.of(problem, fields_of(problem, SEMANTIC, (0, 0)), (0, 0), axes)
+    orbits = reduction.orbits(nodes, problem)
+    assert orbits.sum() == len(nodes)
+    assert np.sum(orbits > 0) == 32 * 32 / 4 + 32 / 2  # two orbits of two on each diagonal
+
+
+@pytest.mark.parametrize(
+    "name", ["dot_product_attention", "untied_attention", "attention_on_mixture", "ridge_regression"]
+)
+def test_the_map_commutes_with_every_exchange_of_the_problem(name):
+    problem = sf.problem(name, alpha=1.5)
+    generator = np.random.default_rng(5)
+    contexts, s, t, _ = problem.sizes
+    factor = 0.3 * np.eye(s) + 0.03 * generator.standard_normal((contexts, s, s))
+    overlaps = Overlaps(
+        q=factor @ factor.transpose(0, 2, 1),
+        V=5 * np.eye(s) + np.zeros((contexts, s, s)),
+        m=0.1 * generator.standard_normal((contexts, s)),
+        theta=0.02 * generator.standard_normal((contexts, s, t)),
+    )
+    state_map = StateMap(problem, GaussHermite(4))
+    image = Overlaps.unpack(state_map(overlaps.pack(), problem.sizes), problem.sizes)
+    assert problem.exchanges
+    for exchange in problem.exchanges:
+        there = exchange.of_overlaps(overlaps, problem.clusters).pack()
+        expected = exchange.of_overlaps(image, problem.clusters)
+        deviation = np.abs(state_map(there, problem.sizes) - expected.pack()) / expected.block_scales
+        assert deviation.max() < 1e-10
+
+
+def test_a_projected_state_is_invariant_and_projecting_again_changes_nothing():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    symmetry = Symmetry(None, of_state(problem, POSITIONAL), problem.clusters)
+    u = np.random.default_rng(2).standard_normal(8)
+    once = symmetry.project(u, problem.sizes)
+    assert np.array_equal(symmetry.project(once, problem.sizes), once)
+    assert once[0] == once[1] and once[4] == -once[5] and not once[6:].any()
+    assert len(symmetry.directions(problem.sizes, 8)) == 3  # q, V, m
+
+
+def test_solutions_of_sampled_rules_keep_the_exchange_to_rounding():
+    solution = sf.solve(
+        sf.problem("dot_product_attention", alpha=2.0), "positional", integrator="sobol", points=9, accuracy=0.1
+    )
+    overlaps = solution.overlaps
+    assert overlaps.q[0] == pytest.approx(overlaps.q[1], rel=1e-12)
+    assert overlaps.m[0] == pytest.approx(-overlaps.m[1], rel=1e-12)
+
+
+def test_a_start_that_tells_tokens_apart_is_not_made_symmetric():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    overlaps = replace(SEMANTIC, q=SEMANTIC.q * np.array([1.0, 1.01])[:, None, None])
+    assert {e.tokens for e in of_state(problem, overlaps)} == {(0, 1)}
+
+
+def test_rules_without_nodes_in_orbits_reduce_nothing():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    assert Sobol(4, 2).averages(problem, SEMANTIC).moments.shape == (2, 2, 4)
