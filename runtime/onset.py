@@ -61,7 +61,7 @@ def onset(
     near: float,
     width: float,
     accuracy: float,
-    sets: int = 6,
+    sets: int = 8,
     start: Overlaps | None = None,
 ) -> Threshold:
     """Where overlaps that vanish on a branch begin to grow, in the branch's parameter.

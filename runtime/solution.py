@@ -465,7 +465,7 @@ def _shift(problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry) 
         matrix = (
             point.jacobian
             if point.jacobian is not None
-            else _jacobian(problem, rule, point.u, point.sizes, symmetry=symmetry)
+            else _jacobian(problem, rule, point.u, point.sizes, _HASTY, symmetry)
         )
     except DomainError:
         return None
@@ -517,7 +517,7 @@ def _replicate_shifts(
         matrix = (
             point.jacobian
             if point.jacobian is not None
-            else _jacobian(problem, rule, point.u, point.sizes, symmetry=symmetry)
+            else _jacobian(problem, rule, point.u, point.sizes, _HASTY, symmetry)
         )
     except DomainError:
         return None

@@ -11,8 +11,8 @@ from ..errors import InputError
 from ..overlaps import Overlaps
 from ..problem import Problem
 from .averages import Averages, JacobianAverages, Rule
-from .fields import Fields, fields_of
 from .exchange import Reduction
+from .fields import Fields, fields_of
 from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
