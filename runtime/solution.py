@@ -198,14 +198,8 @@ def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Ru
         return (replace(rule, log2=min(rule.log2, 12)),)
     if isinstance(rule, ProxSpace):
         if bistable > NEGLIGIBLE_JUMPS:
-            # Next to a cusp the slope has a heavy tail: a finer grid than the overlaps ask for, at most.
-            low, high = _PLANE[1], _PLANE[2]
-            fine = replace(
-                rule,
-                points=min(max(rule.points, low.points), high.points),
-                teacher=min(max(rule.teacher, low.teacher), high.teacher),
-            )
-            return fine, fine.coarser(), fine.coarser().coarser()
+            # A grid does not know which of its minima is the global one.
+            return (Sobol(12),)
         # Nothing to tell apart: no minimum is compared with others.
         rule = replace(rule, neglected=np.inf)
     if isinstance(rule, GaussHermite) and rule.finer().points ** problem.dimension > _MOST_NODES:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .fixed_point import StateMap
 from .integration.averages import Averages, Rule
+from .jumps import Jumps, find_jumps
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
+from .self_overlap import FiniteMap, SelfOverlap, self_overlap
 from .text import with_error
 
-NEGLIGIBLE_JUMPS = 1e-6
+NEGLIGIBLE_JUMPS = 1e-6  # of the measure: below, nothing is asked about jumps
+NEGLIGIBLE_LOSS = 1e-4  # of q: a self-overlap loss below is called negligible
+_LINES = 9  # log2 of the lines a replicate where two coordinates and one choice of labels are searched
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,13 @@ class Stability:
     Attributes:
         eigenvalues: of the longitudinal Jacobian dG/du, largest real part first; stable under some damping iff every
             real part is below 1. An eigenvalue below -1 asks for damping only.
+        modes: what each eigenvector moves, in words.
         replicon: Perron root of the replicon map from derivatives; finite even where jumps make the true one infinite.
         replicon_error: two standard errors, or the difference of two rules.
         bistable_share: probability that the Moreau objective has a second minimum.
         jump_weight: -Tr V^_jump / |Tr V^_derivative|, the part of V^ that comes from jumps of the proximal map.
-        self_overlap_loss: reserved for the finite map of theory.md 8c; None here.
+        jumps: the jump set; None where the bistable share is below NEGLIGIBLE_JUMPS.
+        self_overlap: of the finite map (theory.md 8c); None where there are neither jumps nor a replicon near 1.
     """
 
     eigenvalues: np.ndarray
@@ -36,7 +42,9 @@ class Stability:
     bistable_share: float
     jump_weight: float
     jump_weight_error: float
-    self_overlap_loss: float | None = None
+    modes: tuple[str, ...] = ()
+    jumps: Jumps | None = None
+    self_overlap: SelfOverlap | None = None
 
     @property
     def longitudinally_stable(self) -> bool:
@@ -47,44 +55,99 @@ class Stability:
         return self.bistable_share > NEGLIGIBLE_JUMPS
 
     @property
+    def damping(self) -> float:
+        """Weight on the new iterate below which plain damped iteration is stable here, at most 1; 0 where none is.
+
+        eta < 2 (1 - Re x) / |1 - x|^2 for every eigenvalue x (theory.md section 8a).
+        """
+        gaps = 1 - self.eigenvalues
+        if np.any(gaps.real <= 0):
+            return 0.0
+        return float(min(1.0, np.min(2 * gaps.real / np.abs(gaps) ** 2)))
+
+    @property
+    def self_overlap_loss(self) -> float:
+        """Share of q that the estimate loses to itself: max_c Tr D*_c / Tr q_c, 0 where D = 0 is stable."""
+        return self.self_overlap.loss if self.self_overlap else 0.0
+
+    @property
+    def self_overlap_loss_error(self) -> float:
+        return self.self_overlap.error if self.self_overlap else 0.0
+
+    @property
     def verdict(self) -> str:
-        """In words: RS stable, unstable through the replicon, or through jumps of the proximal map; undecided where
-        the replicon is within its error of 1."""
-        parts = []
+        """In words: RS stable, unstable through the replicon, or through jumps of the proximal map, with the overlap
+        lost; undecided where the replicon is within its error of 1."""
         replicon = f"replicon {with_error(self.replicon, self.replicon_error)}"
+        lost = f"overlap lost {with_error(100 * self.self_overlap_loss, 100 * self.self_overlap_loss_error)} %"
         if self.replicon - self.replicon_error >= 1:
-            parts.append(f"RS unstable ({replicon})")
-        if self.has_jumps:
-            resolved = abs(self.jump_weight) > self.jump_weight_error
-            weight = with_error(self.jump_weight, self.jump_weight_error) if resolved else "not resolved"
-            parts.append(
-                f"RS unstable in the strict sense: the proximal map jumps (bistable share {self.bistable_share:.2g}, "
-                f"jump weight {weight})"
-            )
-        if not parts and not self.replicon + self.replicon_error < 1:
-            parts.append(f"RS stability undecided ({replicon})")
-        if not parts:
-            parts.append(f"RS stable ({replicon})")
+            words = f"RS unstable ({replicon})" + (f"; {lost}" if self.self_overlap else "")
+        elif self.has_jumps and self.self_overlap_loss + self.self_overlap_loss_error < NEGLIGIBLE_LOSS:
+            words = f"RS stable but for negligible proximal jumps: overlap lost {self.self_overlap_loss:.1g} ({replicon})"
+        elif self.has_jumps:
+            words = f"RS unstable through proximal jumps: {lost} ({replicon})"
+        elif not self.replicon + self.replicon_error < 1:
+            words = f"RS stability undecided ({replicon})"
+        else:
+            words = f"RS stable ({replicon})"
         if not self.longitudinally_stable:
-            largest = self.eigenvalues[0].real
-            parts.append(f"longitudinally unstable (eigenvalue {largest:.4g}): a saddle between branches")
-        return "; ".join(parts)
+            toward = f", {self.modes[0]}" if self.modes else ""
+            words += f"; longitudinally unstable (eigenvalue {self.eigenvalues[0].real:.4g}{toward}): a saddle"
+        return words
 
     def to_json(self) -> dict[str, Any]:
         values = self.eigenvalues
+        own = self.self_overlap
         return {
             "longitudinal": {
                 "spectral_radius": float(np.max(np.abs(values))),
                 "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
+                "modes": list(self.modes),
+                "damping": self.damping,
             },
             "replicon": self.replicon,
             "replicon_error": self.replicon_error,
             "bistable_share": self.bistable_share,
             "jump_weight": self.jump_weight,
             "jump_weight_error": self.jump_weight_error,
+            "jump_set": self.jumps.to_json() if self.jumps else None,
             "self_overlap_loss": self.self_overlap_loss,
+            "self_overlap_loss_error": self.self_overlap_loss_error,
+            "finite_map": {"a": own.slope, "b": own.root, "b_error": own.root_error} if own else None,
             "verdict": self.verdict,
         }
+
+
+def modes_of(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Eigenvalues of a longitudinal Jacobian, largest real part first, and what each eigenvector moves, in words.
+
+    Named are the blocks that hold a fifth of the eigenvector (in units of the block scales) or more, the largest first,
+    and whether the tokens move alike or against one another.
+    """
+    scales = overlaps.block_scales
+    values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
+    order = np.lexsort((values.imag, -np.round(values.real, 12)))
+    contexts, s, t, trained = overlaps.sizes
+    half = contexts * s * (s + 1) // 2
+    sizes = {"q": half, "V": half, "m": contexts * s, "theta": contexts * s * t, "phi": trained}
+    ends = np.cumsum([0, *sizes.values()])
+    words = []
+    for vector in vectors[:, order].T:
+        parts = {name: vector[a:b] for name, a, b in zip(sizes, ends, ends[1:], strict=False)}
+        shares = {name: float(np.sum(np.abs(part) ** 2)) for name, part in parts.items() if len(part)}
+        total = sum(shares.values())
+        named = [name for name in sorted(shares, key=lambda n: -shares[n]) if shares[name] >= 0.2 * total]
+        words.append("toward " + " and ".join(named) + _pattern(parts[named[0]], contexts if named[0] != "phi" else 1))
+    return values[order], tuple(words)
+
+
+def _pattern(part: np.ndarray, contexts: int) -> str:
+    """Whether the contexts move alike, from one block of an eigenvector, context slowest."""
+    rows = part.reshape(contexts, -1)
+    if contexts == 1 or not np.abs(rows).max() > 0:
+        return ""
+    alike = np.abs(rows.sum(axis=0)).max() / np.abs(rows).sum(axis=0).max()
+    return ", tokens alike" if alike > 0.99 else ", tokens opposed" if alike < 0.01 else ""
 
 
 def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray) -> np.ndarray:
@@ -102,11 +165,14 @@ def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray)
         for l, c in enumerate(at):
             for r, d in enumerate(at):
                 channel[c, :, :, d, :, :] += problem.alpha * probability * blocks[l, r]
-    law = problem.law
-    # D'_c[a, e] = sum_i w gamma_c gamma_d E[J[a, b] J[e, f]] D^_d[b, f]
-    prior = np.einsum("i,ic,id,iabef->caebfd", law.weights, law.gamma, law.gamma, responses)
-    total = np.einsum("caebfd,dbfghk->caeghk", prior, channel)
+    total = np.einsum("caedbf,dbfghk->caeghk", prior_map(problem, responses), channel)
     return total.reshape(contexts * s * s, contexts * s * s)
+
+
+def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
+    """D^ -> D', (C, s, s, C, s, s): D'_c[a, e] = E_nu[gamma_c gamma_d J[a, b] J[e, f]] D^_d[b, f] (theory.md 8b)."""
+    law = problem.law
+    return np.einsum("i,ic,id,iabef->caedbf", law.weights, law.gamma, law.gamma, responses)
 
 
 def _responses(problem: Problem, hats: Conjugates) -> np.ndarray:
@@ -126,7 +192,7 @@ def _slope_trace(problem: Problem, slope: np.ndarray) -> float:
 def assess(
     problem: Problem, overlaps: Overlaps, rules: tuple[Rule, ...], jacobian: np.ndarray, averages: Averages
 ) -> Stability:
-    """Stability of a solution from derivatives.
+    """Stability of a solution: derivatives first, then, where the proximal map jumps, lines and pairs of fields.
 
     Args:
         rules: one rule with replicates for the averages of the field's slope; or one without and others to compare
@@ -140,7 +206,7 @@ def assess(
     # The jump part is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
     own = state_map.averages(overlaps) if replicates else averages
-    responses = _responses(problem, state_map.conjugates(overlaps, own.moments.mean(axis=0)))
+    responses = _responses(problem, state_map.conjugates(overlaps, averages.moments.mean(axis=0)))
 
     def weight(moments: np.ndarray, slope: np.ndarray) -> float:
         smooth = _slope_trace(problem, slope)
@@ -157,9 +223,25 @@ def assess(
         weights = [weight(own.moments[0], part.slope[0]) for part in parts]
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
-    values = np.linalg.eigvals(jacobian)
-    values = values[np.lexsort((values.imag, -np.round(values.real, 12)))]
-    return Stability(values, replicon, errors[0], own.bistable, float(np.mean(weights)), errors[1])
+    values, modes = modes_of(jacobian, overlaps)
+    found = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
+    if not found.has_jumps and replicon + errors[0] < 1:
+        return found
+    jumps = find_jumps(problem, overlaps, _lines_of(problem)) if found.has_jumps else None
+    if jumps is not None:
+        smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
+        direct, width = (value / smooth for value in jumps.susceptibility(problem))
+        if width < found.jump_weight_error:
+            found = replace(found, jump_weight=direct, jump_weight_error=width)
+    linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)
+    finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
+    return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps))
+
+
+def _lines_of(problem: Problem) -> int:
+    """log2 of the lines a replicate: as many proximal points in all whatever the number of fields and labels."""
+    times = problem.tokens * problem.student_rank * len(problem.label_choices) / 2
+    return max(3, _LINES - max(0, round(float(np.log2(times)))))
 
 
 def _radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:

@@ -1,0 +1,234 @@
+"""The jump set of the proximal map, by lines in the fields (theory.md sections 8c and 9).
+
+The global minimiser X(omega) jumps on a surface F_1 = F_2, with gradient -(g_1 - g_2) across it (envelope theorem).
+Averages over the surface are taken along lines parallel to the coordinates of omega, where it is a set of points that
+bisection finds to rounding:
+
+    E[delta(F_1 - F_2) h] = sum_j E_others[ sum_jumps density(z_j) h |s_j| / sum_k s_k^2 ],  s_j = slope along line j.
+
+No slope of the proximal map enters: next to a cusp, where it has a heavy tail, the jumps shrink to nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .integration.fields import Fields, fields_of
+from .integration.nodes import sobol_normal
+from .integration.rules import CHUNKS
+from .overlaps import Overlaps
+from .problem import Problem
+
+REACH = 6.5  # of a line, in standard deviations
+INTERVALS = 48
+_HALVINGS = 34
+_WIDE = 1.5  # standard deviation of every other node across the lines
+SHORTEST = 1e-3  # jumps of X shorter than this share of the size of X are left out
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """Jumps found on lines: each stands for a piece of the surface.
+
+    Attributes:
+        weights: measure of the piece under delta(F_1 - F_2), label probability included, (N,); its sum over one
+            replicate estimates E[delta(F_1 - F_2)].
+        replicate: which independent set of lines it comes from, (N,).
+        context: row of every token of its label assignment, (N, L).
+        field_jump: g_1 - g_2, (N, L, s); student_jump: X_1 - X_2, (N, L, s); fields: omega, (N, L, s).
+        replicates: number of sets.
+        evaluations: proximal points that were computed.
+    """
+
+    weights: np.ndarray
+    replicate: np.ndarray
+    context: np.ndarray
+    field_jump: np.ndarray
+    student_jump: np.ndarray
+    fields: np.ndarray
+    replicates: int
+    evaluations: int
+
+    def average(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """E[delta(F_1 - F_2) h] and two standard errors for values h (N, ...) on the jumps."""
+        sums = np.zeros((self.replicates, *values.shape[1:]))
+        np.add.at(sums, self.replicate, values * self.weights.reshape(-1, *[1] * (values.ndim - 1)))
+        return sums.mean(axis=0), 2 * sums.std(axis=0, ddof=1) / np.sqrt(self.replicates)
+
+    @property
+    def any(self) -> bool:
+        return bool(len(self.weights))
+
+    @cached_property
+    def steepness(self) -> np.ndarray:
+        """|g_1 - g_2|, the slope of F_1 - F_2 across the surface, (N,)."""
+        return np.linalg.norm(self.field_jump.reshape(len(self.weights), -1), axis=1)
+
+    def susceptibility(self, problem: Problem) -> tuple[float, float]:
+        """-Tr V^_jump = alpha E[delta |g_1 - g_2|^2] and its error: what the derivative form of V^ misses."""
+        value, error = self.average(self.steepness**2)
+        return problem.alpha * float(value), problem.alpha * float(error)
+
+    def area(self) -> tuple[float, float]:
+        """Gaussian measure of the surface, E[delta |grad(F_1 - F_2)|], and its error."""
+        value, error = self.average(self.steepness)
+        return float(value), float(error)
+
+    def mean_squared_jump(self) -> tuple[float, float]:
+        """Mean of |X_1 - X_2|^2 over the surface, and its error; nan without a surface."""
+        area = self.area()[0]
+        if not area > 0:
+            return np.nan, np.nan
+        squares = self.steepness * np.sum(self.student_jump**2, axis=(1, 2))
+        value, error = self.average(squares)
+        return float(value) / area, float(error) / area
+
+    def to_json(self) -> dict[str, Any]:
+        area, square = self.area(), self.mean_squared_jump()
+        normal, shared = self.direction()
+        return {
+            "area": area[0],
+            "area_error": area[1],
+            "mean_squared_jump": square[0],
+            "mean_squared_jump_error": square[1],
+            "normal": normal.tolist(),
+            "normal_share": shared,
+            "lines_found": len(self.weights),
+        }
+
+    def direction(self) -> tuple[np.ndarray, float]:
+        """Direction (L, s) of the normal V^{-1}(X_1 - X_2) that most of the surface shares, up to sign, and its share.
+
+        The leading eigenvector of the mean of n n^T over the surface, and the eigenvalue.
+        """
+        size = self.field_jump[0].size if self.any else 0
+        if not size:
+            return np.zeros((0, 0)), np.nan
+        normals = self.field_jump.reshape(-1, size) / self.steepness[:, None]
+        matrix, _ = self.average(self.steepness[:, None, None] * normals[:, :, None] * normals[:, None, :])
+        values, vectors = np.linalg.eigh(matrix)
+        lead = vectors[:, -1] * np.sign(vectors[np.argmax(np.abs(vectors[:, -1])), -1])
+        return lead.reshape(self.field_jump.shape[1:]), float(values[-1] / np.trace(matrix))
+
+
+def find_jumps(
+    problem: Problem, overlaps: Overlaps, log2: int = 9, replicates: int = 16, intervals: int = INTERVALS, seed: int = 0
+) -> Jumps:
+    """Jumps of the proximal map on 2^log2 lines a coordinate, replicate and choice of labels.
+
+    Args:
+        intervals: of a line, each searched for one jump.
+
+    Raises:
+        DomainError: overlaps outside their domain.
+    """
+    found: list[tuple[np.ndarray, ...]] = []
+    evaluations = 0
+    student = problem.tokens * problem.student_rank
+    teacher = problem.tokens * problem.teacher_rank
+    for labels, probability in problem.label_choices:
+        fields = fields_of(problem, overlaps, labels)
+        sets = [sobol_normal(problem.dimension, log2, 5000 + 1000 * seed + r, ()) for r in range(replicates)]
+        size = len(sets[0])
+        nodes = np.concatenate([_widened(nodes) for nodes in sets])
+        nodes = np.tile(nodes, (student, 1))
+        axes = np.repeat(np.arange(student), replicates * size)
+        importance = _importance(nodes, teacher + axes)
+        row, omega, g, x, density, count = _on_lines(problem, fields, nodes, teacher + axes, intervals)
+        evaluations += count
+        slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), -1)
+        along = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
+        weights = probability * importance[row] * density * np.abs(along) / np.sum(slopes**2, axis=1) / size
+        context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
+        found.append((weights, row // size % replicates, context, g, x, omega))
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    return Jumps(*columns, replicates=replicates, evaluations=evaluations)
+
+
+def _widened(nodes: np.ndarray) -> np.ndarray:
+    """Every other node farther out: minima compete where teacher or fields are large."""
+    nodes = nodes.copy()
+    nodes[1::2] *= _WIDE
+    return nodes
+
+
+def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Normal density over that of the mixture the nodes are drawn from, in the coordinates across each line; below 2."""
+    squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
+    across = nodes.shape[1] - 1
+    wide = np.exp(0.5 * squares * (1 - 1 / _WIDE**2)) / _WIDE**across
+    return 2 / (1 + wide)
+
+
+def points_at(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """omega, g and the global minimiser X at nodes in standard normal coordinates, (N, L, s) each, and how often a
+    second minimum was seen, (N,)."""
+    channel = problem.solver.channel
+    found = channel.proximal_points(
+        CHUNKS,
+        np.ascontiguousarray(nodes),
+        *fields.sampling,
+        fields.precision,
+        problem.noise_scale,
+        fields.constants,
+        1,
+    )
+    shape = (len(nodes), problem.tokens, problem.student_rank)
+    size = channel.FIELDS
+    omega = found[:, :size].reshape(shape)
+    x = found[:, size + channel.FEATURES : 2 * size + channel.FEATURES].reshape(shape)
+    g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
+    return omega, g, x, found[:, 2 * size + channel.FEATURES + 2]
+
+
+def _on_lines(
+    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """Line, omega, jump of g, jump of X and density along the line of every jump on the lines through the nodes, each
+    parallel to its axis."""
+    ends = np.linspace(-REACH, REACH, intervals + 1)
+    lines = np.repeat(nodes, len(ends), axis=0)
+    np.put_along_axis(lines, np.repeat(axes, len(ends))[:, None], np.tile(ends, len(nodes))[:, None], axis=1)
+    _, _, x, minima = points_at(problem, fields, lines)
+    count = len(lines)
+    x = x.reshape(len(nodes), len(ends), -1)
+    steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
+    two = minima.reshape(len(nodes), len(ends)) > 1
+    shortest = SHORTEST * max(float(np.abs(x).max()), 1e-300)
+    # One step far longer than its neighbours may hide a jump whose bistable stretch lies between the ends.
+    steep = steps > 2 * np.median(steps, axis=1, keepdims=True)
+    row, place = np.nonzero((two[:, 1:] | two[:, :-1] | steep) & (steps > shortest))
+    low, high = ends[place], ends[place + 1]
+    x_low, x_high = x[row, place], x[row, place + 1]
+
+    def at(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        moved = nodes[rows].copy()
+        np.put_along_axis(moved, axes[rows][:, None], values[:, None], axis=1)
+        return moved
+
+    for _ in range(_HALVINGS):
+        alive = np.linalg.norm(x_high - x_low, axis=1) > shortest
+        row, low, high, x_low, x_high = (values[alive] for values in (row, low, high, x_low, x_high))
+        if not len(row):
+            break
+        middle = (low + high) / 2
+        x_middle = points_at(problem, fields, at(row, middle))[2].reshape(len(row), -1)
+        count += len(row)
+        left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
+        high, low = np.where(left, middle, high), np.where(left, low, middle)
+        x_high = np.where(left[:, None], x_middle, x_high)
+        x_low = np.where(left[:, None], x_low, x_middle)
+    middle = (low + high) / 2
+    shape = (len(row), problem.tokens, problem.student_rank)
+    omega = points_at(problem, fields, at(row, middle))[0] if len(row) else np.zeros(shape)
+    jump = (x_low - x_high).reshape(shape)
+    field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)
+    density = np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
+    return row, omega, field_jump, jump, density, count + len(row)
+
+
+__all__ = ["Jumps", "find_jumps", "points_at"]

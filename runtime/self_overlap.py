@@ -1,0 +1,222 @@
+"""The self-overlap that a replica-symmetric solution loses to jumps of the proximal map (theory.md section 8c).
+
+Two copies of the estimate with the same overlaps and half squared distance D (one s x s block a context): their fields
+omega^1, omega^2 have covariance q and cross-covariance q - D, and
+
+    D^_c(D) = (alpha / 2) E_c[(g^1_l - g^2_l)(g^1_l - g^2_l)^T],  D'_c(D) = E_nu[gamma_c J (sum_c' gamma_c' D^_c') J^T].
+
+For small D, D' = a D + b sqrt(D) + ...: a is the replicon, b > 0 exactly where the proximal map jumps. D = 0 is then
+unstable however small b is; the largest fixed point D* says how far the solution is from self-consistent. For a
+regulariser other than a ridge the prior side is linear in D^ here: an upper bound, exact for small D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .integration.fields import Fields, fields_of
+from .integration.nodes import sobol_normal
+from .jumps import Jumps, points_at
+from .overlaps import Overlaps
+from .problem import Problem
+
+_STEPS = 60
+_AGREED = 1e-3  # relative change of D at which the iteration stops
+MOST_PAIRS = 15  # log2, a set
+_SMALL = 2e-3  # of q: below, distances are too rare an event to be sampled
+
+
+@dataclass(frozen=True)
+class FiniteMap:
+    """D -> D'(D) by independent Sobol sets of pairs of fields.
+
+    Attributes:
+        prior: D^ -> D', (C, s, s, C, s, s).
+        log2, replicates, seed: 2^log2 pairs a set. (No sign flips: where they are symmetries they repeat a pair.)
+    """
+
+    problem: Problem
+    overlaps: Overlaps
+    prior: np.ndarray
+    log2: int = 10
+    replicates: int = 8
+    seed: int = 0
+
+    def __call__(self, distance: np.ndarray) -> np.ndarray:
+        """D' of every replicate, (R, C, s, s), at D (C, s, s).
+
+        Raises:
+            DomainError: overlaps outside their domain.
+        """
+        problem = self.problem
+        tokens, s = problem.tokens, problem.student_rank
+        teacher, student = tokens * problem.teacher_rank, tokens * s
+        noise = len(problem.noise_scale)
+        hats = np.zeros((self.replicates, problem.contexts, s, s))
+        for labels, probability in problem.label_choices:
+            fields = fields_of(problem, self.overlaps, labels)
+            context = problem.context_of(labels)
+            shared, own = _factors(fields, distance[context])
+            for r in range(self.replicates):
+                drawn = sobol_normal(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
+                parts = drawn[:, teacher : teacher + 3 * student].reshape(len(drawn), 3, tokens, s)
+                g = []
+                for copy in (1, 2):
+                    z = np.einsum("lab,nlb->nla", shared, parts[:, 0]) + np.einsum("lab,nlb->nla", own, parts[:, copy])
+                    columns = [drawn[:, :teacher], z.reshape(len(z), -1), drawn[:, teacher + 3 * student :]]
+                    g.append(points_at(problem, fields, np.concatenate(columns, axis=1))[1])
+                square = np.einsum("nla,nlb->lab", g[0] - g[1], g[0] - g[1]) / len(drawn)
+                np.add.at(hats[r], context, 0.5 * problem.alpha * probability * square)
+        return np.einsum("cabdef,rdef->rcab", self.prior, hats)
+
+
+def _factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For z = shared z_0 + own z_i in the coordinates of omega given Y: covariance 1, cross-covariance 1 - F^-1 D F^-T."""
+    inverse = np.linalg.inv(fields.field_factor)
+    relative = inverse @ distance @ inverse.transpose(0, 2, 1)
+    values, vectors = np.linalg.eigh((relative + relative.transpose(0, 2, 1)) / 2)
+    values = np.clip(values, 0.0, 1.0)
+    own = vectors * np.sqrt(values)[:, None, :]
+    shared = vectors * np.sqrt(1 - values)[:, None, :]
+    return shared, own
+
+
+@dataclass(frozen=True)
+class SelfOverlap:
+    """The largest fixed point D* of the finite map.
+
+    Attributes:
+        distance: D*, (C, s, s); loss: max_c Tr D*_c / Tr q_c, and its half width `error`.
+        slope: a, the replicon; root: b = |D'_jump| / |D|^(1/2) along the Perron direction, with its half width, for D
+            measured by max_c Tr D_c / Tr q_c.
+        sampled: whether D* was found from pairs of fields, or from a and b.
+    """
+
+    distance: np.ndarray
+    loss: float
+    error: float
+    slope: float
+    root: float
+    root_error: float
+    sampled: bool
+
+
+def share(distance: np.ndarray, overlaps: Overlaps) -> float:
+    """max_c Tr D_c / Tr q_c."""
+    return float(np.max(np.trace(distance, axis1=1, axis2=2) / np.trace(overlaps.q, axis1=1, axis2=2)))
+
+
+def jump_map(problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The leading jump part of D'(D), (C, s, s), and two standard errors of it.
+
+    D^_jump,c = (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)].
+    """
+    g, context = jumps.field_jump, jumps.context
+    spread = np.sqrt(np.maximum(np.einsum("nla,nlab,nlb->n", g, distance[context], g), 0.0))
+    values = np.zeros((len(g), *distance.shape))
+    rows = np.arange(len(g))
+    for l in range(problem.tokens):
+        values[rows, context[:, l]] += g[:, l, :, None] * g[:, l, None, :] * spread[:, None, None]
+    scale = problem.alpha / np.sqrt(np.pi)
+    sums = np.zeros((jumps.replicates, *distance.shape))
+    np.add.at(sums, jumps.replicate, scale * values * jumps.weights[:, None, None, None])
+    images = np.einsum("cabdef,rdef->rcab", prior, sums)
+    return images.mean(axis=0), 2 * images.std(axis=0, ddof=1) / np.sqrt(jumps.replicates)
+
+
+def self_overlap(
+    finite: FiniteMap, linear: np.ndarray, jumps: Jumps | None, accuracy: float = 1e-3, relative: float = 0.2
+) -> SelfOverlap:
+    """The largest fixed point of the finite map, from above.
+
+    Args:
+        linear: the replicon map on D, (C s^2, C s^2); jumps: None where there are none.
+        accuracy, relative: half width asked of the self-overlap loss, absolute or relative, whichever is wider.
+
+    Raises:
+        DomainError: overlaps outside their domain.
+    """
+    problem, overlaps = finite.problem, finite.overlaps
+    values, vectors = np.linalg.eig(linear)
+    lead = int(np.argmax(values.real))
+    slope = float(values[lead].real)
+    direction = np.real(vectors[:, lead]).reshape(overlaps.q.shape)
+    direction = direction * np.sign(np.trace(direction.sum(axis=0)) or 1.0)
+    if (jumps is None or not jumps.any) and slope < 1:
+        return SelfOverlap(np.zeros_like(overlaps.q), 0.0, 0.0, slope, 0.0, 0.0, False)
+    small, root, root_error = _small_fixed_point(finite, linear, jumps, direction)
+    if slope < 1 and 3 * share(small, overlaps) < _SMALL:
+        loss = share(small, overlaps)
+        error = loss * 2 * root_error / max(root, 1e-300)
+        return SelfOverlap(small, loss, error, slope, root, root_error, False)
+    start = _independent(finite)
+    while True:
+        distance, loss, error = _sampled_fixed_point(finite, start)
+        if error <= max(accuracy, relative * loss) or finite.log2 >= MOST_PAIRS:
+            return SelfOverlap(distance, loss, error, slope, root, root_error, True)
+        # Errors fall like one over the root of the number of pairs: these are rare events.
+        missing = 2 * np.log2(error / max(accuracy, relative * loss)) if np.isfinite(error) else 1
+        finite = replace(finite, log2=min(MOST_PAIRS, finite.log2 + max(1, round(float(missing)))))
+        start = np.maximum(1.5 * distance, 0) if np.isfinite(error) else start
+
+
+def _small_fixed_point(
+    finite: FiniteMap, linear: np.ndarray, jumps: Jumps | None, direction: np.ndarray
+) -> tuple[np.ndarray, float, float]:
+    """D = a D + b sqrt(D) by iteration (D* where a < 1), and b along the Perron direction with its half width."""
+    problem, overlaps = finite.problem, finite.overlaps
+    unit = direction / share(direction, overlaps)
+    if jumps is None or not jumps.any:
+        return np.zeros_like(unit), 0.0, 0.0
+    image, width = jump_map(problem, jumps, finite.prior, unit)
+    root, root_error = share(image, overlaps), share(np.abs(width), overlaps)
+    distance = unit * 1e-6
+    size = len(linear)
+    matrix = np.eye(size) - linear
+    for _ in range(200):
+        if np.max(np.linalg.eigvals(linear).real) >= 1:
+            break
+        source = jump_map(problem, jumps, finite.prior, distance)[0]
+        new = np.linalg.solve(matrix, source.ravel()).reshape(distance.shape)
+        change = abs(share(new, overlaps) / max(share(distance, overlaps), 1e-300) - 1)
+        distance = new
+        if change < 1e-6:
+            break
+    return distance, root, root_error
+
+
+def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """D* by iteration from above, with secant steps in log |D|; its loss and half width."""
+    overlaps = finite.overlaps
+    last: tuple[float, float] | None = None
+    gain = 0.0
+    for _ in range(_STEPS):
+        images = finite(distance)
+        image = images.mean(axis=0)
+        before, after = share(distance, overlaps), share(image, overlaps)
+        if not after > 1e-9:
+            return np.zeros_like(distance), 0.0, _SMALL / 10
+        x, y = np.log(before), np.log(after)
+        if last is not None and abs(x - last[0]) > 1e-9:
+            gain = float(np.clip((y - last[1]) / (x - last[0]), 0.0, 0.95))
+        # d log D' / d log D, at a fixed point a + (1 - a) / 2 for small D
+        spread = 2 * float(np.std([share(one, overlaps) for one in images], ddof=1)) / np.sqrt(len(images))
+        error = spread / max(1 - gain, 0.05)
+        if last is not None and abs(y - x) < max(_AGREED, 0.1 * spread / after):
+            return image, after, error + abs(after - before) / max(1 - gain, 0.05)
+        last = x, y
+        step = float(np.clip((y - x) / (1 - gain), -1.5, 1.5))
+        distance = image * np.exp(x + step - y)
+    return distance, share(distance, overlaps), float(np.nan)
+
+
+def _independent(finite: FiniteMap) -> np.ndarray:
+    """D of copies that share nothing but Y: the covariance of omega given Y."""
+    problem, overlaps = finite.problem, finite.overlaps
+    inverse = np.linalg.inv(problem.law.rho_star)
+    return overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1)
+
+
+__all__ = ["FiniteMap", "SelfOverlap", "jump_map", "self_overlap", "share"]
