@@ -140,7 +140,7 @@ def find_jumps(
         importance = _importance(nodes, teacher + axes)
         row, omega, g, x, density, count = _on_lines(problem, fields, nodes, teacher + axes, intervals)
         evaluations += count
-        slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), -1)
+        slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
         along = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
         weights = probability * importance[row] * density * np.abs(along) / np.sum(slopes**2, axis=1) / size
         context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
@@ -157,7 +157,7 @@ def _widened(nodes: np.ndarray) -> np.ndarray:
 
 
 def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Normal density over that of the mixture the nodes are drawn from, in the coordinates across each line; below 2."""
+    """Normal density over that of the nodes' mixture, in the coordinates across each line; below 2."""
     squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
     across = nodes.shape[1] - 1
     wide = np.exp(0.5 * squares * (1 - 1 / _WIDE**2)) / _WIDE**across
@@ -175,7 +175,7 @@ def points_at(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[np.n
         fields.precision,
         problem.noise_scale,
         fields.constants,
-        1,
+        problem.search,
     )
     shape = (len(nodes), problem.tokens, problem.student_rank)
     size = channel.FIELDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -28,6 +28,8 @@ class Problem:
         parameters: name -> value as float or array of the parameter's shape.
         spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
         given_law: a law of the tokens in place of the model's, or None.
+        search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
+            that holds it (see `search.searched`).
     """
 
     solver: Solver
@@ -35,6 +37,7 @@ class Problem:
     parameters: Mapping[str, Any]
     spectrum: np.ndarray | None = None
     given_law: TokenLaw | None = None
+    search: int = field(default=1, compare=False)
 
     @property
     def tokens(self) -> int:

@@ -73,7 +73,7 @@ class FiniteMap:
 
 
 def _factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For z = shared z_0 + own z_i in the coordinates of omega given Y: covariance 1, cross-covariance 1 - F^-1 D F^-T."""
+    """z_i = shared z_0 + own z'_i in coordinates of omega given Y: covariance 1, cross-covariance 1 - F^-1 D F^-T."""
     inverse = np.linalg.inv(fields.field_factor)
     relative = inverse @ distance @ inverse.transpose(0, 2, 1)
     values, vectors = np.linalg.eigh((relative + relative.transpose(0, 2, 1)) / 2)
@@ -138,7 +138,7 @@ def self_overlap(
     Raises:
         DomainError: overlaps outside their domain.
     """
-    problem, overlaps = finite.problem, finite.overlaps
+    overlaps = finite.overlaps
     values, vectors = np.linalg.eig(linear)
     lead = int(np.argmax(values.real))
     slope = float(values[lead].real)

@@ -17,6 +17,7 @@ from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .progress import bar, say
+from .search import searched
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
 from .symmetry import NO_SYMMETRY, Symmetry, of_state
 
@@ -196,12 +197,9 @@ def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Ru
     """Rules for the averages of the field's slope (replicon, jump weight), which need few digits."""
     if isinstance(rule, Sobol):
         return (replace(rule, log2=min(rule.log2, 12)),)
-    if isinstance(rule, ProxSpace):
-        if bistable > NEGLIGIBLE_JUMPS:
-            # A grid does not know which of its minima is the global one.
-            return (Sobol(12),)
-        # Nothing to tell apart: no minimum is compared with others.
-        rule = replace(rule, neglected=np.inf)
+    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
+        # A grid does not know which of its minima is the global one.
+        return (Sobol(12),)
     if isinstance(rule, GaussHermite) and rule.finer().points ** problem.dimension > _MOST_NODES:
         return (Sobol(12),)
     return rule, rule.finer()
@@ -270,7 +268,7 @@ def solve(
     _announce_compilation(problem)
     rule = None if integrator == "auto" else rule_named(integrator, points, seed)
 
-    def finish(point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
+    def finish(problem: Problem, point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
         if rule is None:
             return _solve_auto(problem, name, point, symmetry, accuracy, seed, effort, near)
         if isinstance(rule, Sobol) and points is None:
@@ -281,17 +279,19 @@ def solve(
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
         if start.symmetry is not None:
+            problem = searched(problem, start.overlaps)
             u, sizes = start.overlaps.pack(), start.overlaps.sizes
             symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
             known = start.jacobian if symmetry == start.symmetry else None
             point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known)
-            found = finish(point, symmetry, start)
+            found = finish(problem, point, symmetry, start)
             if found.losses is not None:
                 return found
     approach = _approach(problem, start, seed)
     if not approach.status.success and not approach.residual < 0.05:
         return _failed(problem, name, approach, COARSE)
-    return finish(approach, _symmetry_of(problem, approach))
+    problem = searched(problem, approach.overlaps)
+    return finish(problem, approach, _symmetry_of(problem, approach))
 
 
 _announced: set[str] = set()

@@ -83,7 +83,9 @@ class Stability:
         if self.replicon - self.replicon_error >= 1:
             words = f"RS unstable ({replicon})" + (f"; {lost}" if self.self_overlap else "")
         elif self.has_jumps and self.self_overlap_loss + self.self_overlap_loss_error < NEGLIGIBLE_LOSS:
-            words = f"RS stable but for negligible proximal jumps: overlap lost {self.self_overlap_loss:.1g} ({replicon})"
+            words = (
+                f"RS stable but for negligible proximal jumps: overlap lost {self.self_overlap_loss:.1g} ({replicon})"
+            )
         elif self.has_jumps:
             words = f"RS unstable through proximal jumps: {lost} ({replicon})"
         elif not self.replicon + self.replicon_error < 1:
@@ -146,8 +148,10 @@ def _pattern(part: np.ndarray, contexts: int) -> str:
     rows = part.reshape(contexts, -1)
     if contexts == 1 or not np.abs(rows).max() > 0:
         return ""
-    alike = np.abs(rows.sum(axis=0)).max() / np.abs(rows).sum(axis=0).max()
-    return ", tokens alike" if alike > 0.99 else ", tokens opposed" if alike < 0.01 else ""
+    size = 0.05 * np.abs(rows).max()
+    if np.abs(rows - rows.mean(axis=0)).max() < size:
+        return ", tokens alike"
+    return ", tokens opposed" if np.abs(rows.mean(axis=0)).max() < size else ""
 
 
 def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray) -> np.ndarray:

@@ -74,6 +74,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "h_names": [f"h_{i}_{j}" for i, j in upper],
         "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
         "mirrors": _mirrors(structure),
+        "probes": _probes(D),
         "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
         "diagonal_sum": " + ".join(f"h_{i}_{i}" for i in range(D)),
         "factor_lines": _factor_lines(D, modified=True),
@@ -103,6 +104,31 @@ def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
     if L > 2:
         patterns += [tuple(-1 if l == token else 1 for l in range(L) for _ in range(s)) for token in range(L)]
     return patterns
+
+
+def _probes(D: int) -> list[list[tuple[str, ...]]]:
+    """Points of the unit ball in parts: intervals of a line, or sectors around the signs of the first coordinates.
+
+    Digits are fixed here, by arithmetic that is exact in every library: multiples of square roots of primes, modulo 1.
+    """
+    if D == 1:
+        return [[(f"{(-1 + (part + (k + 0.5) / 6) / 3):.6f}",) for k in range(6)] for part in range(6)]
+    from math import isqrt
+
+    primes = (2, 3, 5, 7, 11, 13, 17, 19)[:D]
+    scale = 10**12
+    steps = [isqrt(p * scale * scale) % scale for p in primes]
+    parts: list[list[tuple[str, ...]]] = [[] for _ in range(4)]
+    index = 0
+    while min(len(part) for part in parts) < 8 * min(D, 4):
+        index += 1
+        point = [2 * (index * step % scale) / scale - 1 for step in steps]
+        if sum(x * x for x in point) > 1:
+            continue
+        part = parts[(point[0] > 0) + 2 * (point[1] > 0)]
+        if len(part) < 8 * min(D, 4):
+            part.append(tuple(f"{x:.6f}" for x in point))
+    return parts
 
 
 def _factor_lines(D: int, modified: bool) -> list[str]:

@@ -381,7 +381,7 @@ def stability(
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Solve, then print the longitudinal spectrum, the replicon and the proximal jumps, with their meaning."""
+    """Solve, then print spectrum, replicon, proximal jumps and the self-overlap they cost, with their meaning."""
     from ..contract import parameters_json
     from ..solution import solve as solve_from
 

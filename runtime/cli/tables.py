@@ -11,6 +11,8 @@ from .._version import __version__
 from ..contract import parameters_json
 from ..text import with_error
 
+_VANISHING = 1e-9
+
 if TYPE_CHECKING:
     from ..branches import Curve
     from ..problem import Problem
@@ -70,6 +72,8 @@ def curve_json(problem: Problem, curve: Curve, status: str, file: Path | None) -
 
 def stability_table(solution: Solution) -> str:
     """The stability of a solution, each number with what it means."""
+    from ..stability import NEGLIGIBLE_LOSS
+
     found = solution.stability
     assert found is not None
     problem = solution.problem
@@ -77,6 +81,7 @@ def stability_table(solution: Solution) -> str:
     rows = [
         ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
         ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
+        ["damping", f"{found.damping:.2g}", "largest weight on the new iterate under which plain iteration is stable"],
         [
             "replicon",
             with_error(found.replicon, found.replicon_error),
@@ -85,12 +90,39 @@ def stability_table(solution: Solution) -> str:
         ["bistable share", f"{found.bistable_share:.2g}", "probability of a second minimum of the proximal objective"],
         ["jump weight", with_error(found.jump_weight, found.jump_weight_error), "share of V^ that comes from jumps"],
     ]
-    spectrum = ", ".join(f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i" for v in values)
+    jumps, own = found.jumps, found.self_overlap
+    if jumps is not None and jumps.any:
+        normal, shared = jumps.direction()
+        shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
+        rows += [
+            ["jump surface", with_error(*jumps.area()), "its Gaussian measure in the fields"],
+            ["", with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
+            ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
+        ]
+    if own is not None:
+        rows += [
+            ["finite map", f"{own.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
+            ["", with_error(own.root, own.root_error), "b, above 0 where the proximal map jumps; D relative to q"],
+        ]
+    loss = with_error(found.self_overlap_loss, found.self_overlap_loss_error)
+    rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
+    rows.append(["", "", ""])
+    rows += [
+        [
+            "eigenvalue",
+            f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i",
+            mode,
+        ]
+        for v, mode in zip(values, found.modes, strict=True)
+        if abs(v) > _VANISHING
+    ]
+    vanishing = int(np.sum(np.abs(values) <= _VANISHING))
+    if vanishing:
+        rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
     return "\n".join(
         [
             f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {found.verdict}",
-            *(f"  {line}" for line in aligned(rows)),
-            f"  longitudinal eigenvalues: {spectrum}",
+            *(f"  {line}".rstrip() for line in aligned(rows)),
         ]
     )
 

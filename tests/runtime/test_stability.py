@@ -7,7 +7,8 @@ import saddleforge as sf
 from saddleforge.fixed_point import StateMap, jacobian
 from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.overlaps import Overlaps
-from saddleforge.stability import NEGLIGIBLE_JUMPS, Stability, replicon_matrix
+from saddleforge.self_overlap import SelfOverlap
+from saddleforge.stability import NEGLIGIBLE_JUMPS, Stability, modes_of, replicon_matrix
 
 
 @pytest.fixture(scope="session")
@@ -92,8 +93,9 @@ def test_positional_branch_jumps_at_two(positional):
     assert stability.bistable_share == pytest.approx(0.003, abs=5e-4)
     assert stability.jump_weight == pytest.approx(0.07, abs=0.005 + stability.jump_weight_error)
     assert stability.has_jumps
-    assert "unstable in the strict sense" in stability.verdict
-    assert stability.replicon < 1
+    assert "unstable through proximal jumps" in stability.verdict
+    assert stability.replicon == pytest.approx(0.55, abs=0.07)
+    assert stability.self_overlap_loss == pytest.approx(0.038, abs=0.008)
 
 
 @pytest.mark.slow
@@ -187,6 +189,10 @@ def stability(**changes: object) -> Stability:
     return Stability(**{**values, **changes})  # type: ignore[arg-type]
 
 
+def lost(loss: float, error: float) -> SelfOverlap:
+    return SelfOverlap(np.full((1, 1, 1), loss), loss, error, 0.5, 0.1, 0.01, True)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -196,15 +202,46 @@ def stability(**changes: object) -> Stability:
         ({"replicon": 0.9, "replicon_error": 0.2}, ["RS stability undecided"]),
         ({"replicon": np.nan}, ["RS stability undecided"]),
         (
-            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.1},
-            ["unstable in the strict sense", "jump weight 0.1"],
+            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(0.0123, 0.0011)},
+            ["RS unstable through proximal jumps: overlap lost 1.2(2) %"],
         ),
-        ({"eigenvalues": np.array([1.4, 0.2], complex)}, ["RS stable", "longitudinally unstable (eigenvalue 1.4)"]),
+        (
+            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(2e-6, 1e-6)},
+            ["RS stable but for negligible proximal jumps: overlap lost 2e-06"],
+        ),
+        (
+            {"replicon": 1.3, "bistable_share": 0.1, "self_overlap": lost(0.5, 0.04)},
+            ["RS unstable (replicon 1.3); overlap lost 50(4) %"],
+        ),
+        (
+            {"eigenvalues": np.array([1.4, 0.2], complex), "modes": ("toward theta", "toward q")},
+            ["RS stable", "longitudinally unstable (eigenvalue 1.4, toward theta)"],
+        ),
     ],
 )
 def test_verdicts_say_what_is_unstable(changes, words):
     for word in words:
         assert word in stability(**changes).verdict
+
+
+def test_modes_are_named_after_the_blocks_they_move():
+    """Jacobians that act on one block each, at L = 2: q together, m opposed, theta of the first token."""
+    overlaps = Overlaps(np.full((2, 1, 1), 4.0), np.full((2, 1, 1), 9.0), np.ones((2, 1)), np.ones((2, 1, 1)))
+    along = {0.9: [1, 1, 0, 0, 0, 0, 0, 0], -3.0: [0, 0, 0, 0, 1, -1, 0, 0], 0.5: [0, 0, 0, 0, 0, 0, 1, 0]}
+    matrix = sum(value * np.outer(v, v) / np.dot(v, v) for value, v in along.items())
+    values, words = modes_of(np.asarray(matrix), overlaps)
+    named = dict(zip(np.round(values.real, 12).tolist(), words, strict=True))
+    assert named[0.9] == "toward q, tokens alike"
+    assert named[-3.0] == "toward m, tokens opposed"
+    assert named[0.5] == "toward theta"
+
+
+def test_damping_follows_from_the_spectrum():
+    """eta < 2 (1 - x) / |1 - x|^2 for every eigenvalue (theory.md section 8a)."""
+    assert stability(eigenvalues=np.array([0.5, -2.0], complex)).damping == pytest.approx(2 / 3)
+    assert stability(eigenvalues=np.array([0.5, 0.2], complex)).damping == 1.0
+    assert stability(eigenvalues=np.array([0.3 + 2j, 0.3 - 2j])).damping == pytest.approx(1.4 / (0.49 + 4))
+    assert stability(eigenvalues=np.array([1.2, 0.0], complex)).damping == 0.0
 
 
 def test_a_failed_solution_has_no_stability():

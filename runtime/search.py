@@ -1,0 +1,43 @@
+"""Whether the quick search for the global proximal point suffices at a state, or the thorough one is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .integration.fields import DomainError, fields_of
+from .integration.nodes import sobol_normal
+from .integration.rules import CHUNKS
+from .overlaps import Overlaps
+from .problem import Problem
+
+LOG2_POINTS = 11
+QUICK, THOROUGH = 1, 2
+
+
+def searched(problem: Problem, overlaps: Overlaps) -> Problem:
+    """The problem with the search that its proximal map needs near these overlaps.
+
+    The quick search (from omega, mirror images of the minimum found, beyond a soft one) is compared with the thorough
+    one (the lowest of many points in every sector of the ball that holds the minimum, too) at 2^LOG2_POINTS random
+    points; one miss decides. A single field is always searched all over its interval.
+    """
+    channel = problem.solver.channel
+    if channel.FIELDS == 1 or problem.search == THOROUGH:
+        return problem
+    place = 2 * channel.FIELDS + channel.FEATURES
+    nodes = sobol_normal(problem.dimension, LOG2_POINTS, 31, ())
+    for labels, _ in problem.label_choices:
+        try:
+            fields = fields_of(problem, overlaps, labels)
+        except DomainError:
+            return problem
+        known = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants)
+        quick, thorough = (channel.proximal_points(CHUNKS, nodes, *known, n)[:, place] for n in (QUICK, THOROUGH))
+        if np.any(quick - thorough > 1e-9 * (1 + np.abs(thorough))):
+            return replace(problem, search=THOROUGH)
+    return problem
+
+
+__all__ = ["searched"]

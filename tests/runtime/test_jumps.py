@@ -1,0 +1,206 @@
+"""The jump set by lines and the finite map by pairs of fields, against closed forms and one another (theory.md 8c)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import self_overlap as finite
+from saddleforge.fixed_point import StateMap
+from saddleforge.integration import Sobol
+from saddleforge.jumps import find_jumps
+from saddleforge.overlaps import Overlaps
+from saddleforge.problem import Problem
+from saddleforge.self_overlap import FiniteMap, jump_map, share
+from saddleforge.solution import Solution
+from saddleforge.stability import prior_map, replicon_matrix
+
+
+def glm(q: float, V: float, theta: float) -> Overlaps:
+    return Overlaps(np.full((1, 1, 1), q), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), theta))
+
+
+def maps(problem: Problem, overlaps: Overlaps, rule: Sobol) -> tuple[FiniteMap, np.ndarray]:
+    """The finite map and the replicon map of a problem with a ridge."""
+    hats = StateMap(problem, rule).conjugates(overlaps, rule.averages(problem, overlaps).moments.mean(axis=0))
+    responses = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
+    problem.solver.prior.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, responses)
+    square = rule.jacobians(problem, overlaps).square.mean(axis=0)
+    return FiniteMap(problem, overlaps, prior_map(problem, responses)), replicon_matrix(problem, square, responses)
+
+
+@pytest.fixture(scope="module")
+def tukey() -> tuple[Problem, Overlaps]:
+    """V = 3: the proximal map of Tukey's loss jumps once on each side, at an error that depends on V alone."""
+    return sf.problem("tukey_regression", alpha=1.0, Delta=0.25, width=2.0), glm(0.6, 3.0, 0.5)
+
+
+def tukey_jump(V: float, width: float) -> tuple[float, float]:
+    """Error r of omega at which both minima are equally low, and |g| of the one inside, by brute force."""
+    from scipy.optimize import brentq, minimize_scalar
+
+    def inside(r: float):
+        def moreau(e: float) -> float:
+            return (r - e) ** 2 / (2 * V) + width**2 / 6 * (1 - (1 - (e / width) ** 2) ** 3)
+
+        return minimize_scalar(moreau, bounds=(0.0, width * 0.55), method="bounded", options={"xatol": 1e-12})
+
+    r = brentq(lambda r: inside(r).fun - width**2 / 6, width * 1.001, 3 * width)
+    return r, (r - inside(r).x) / V
+
+
+def test_lines_find_the_jump_of_one_field_exactly(tukey):
+    """omega - Y - u is normal: E[delta(F_1 - F_2) |Dg|^2] = 2 density(r) |Dg|."""
+    problem, overlaps = tukey
+    r, g = tukey_jump(3.0, 2.0)
+    variance = overlaps.q.item() + 1.0 + 0.25 - 2 * overlaps.theta.item()
+    density = np.exp(-(r**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+    jumps = find_jumps(problem, overlaps)
+    value, error = jumps.susceptibility(problem)
+    assert value == pytest.approx(2 * density * g, abs=error)
+    assert error < 0.02 * value
+    assert jumps.steepness == pytest.approx(np.full(len(jumps.weights), g), rel=1e-6)
+    area, width = jumps.area()
+    assert area == pytest.approx(2 * density, abs=width)
+    assert jumps.mean_squared_jump()[0] == pytest.approx((3.0 * g) ** 2, rel=1e-5)
+    normal, shared = jumps.direction()
+    assert abs(normal.item()) == pytest.approx(1.0)
+    assert shared == pytest.approx(1.0)
+
+
+def test_jump_part_of_the_finite_map_is_its_closed_form(tukey):
+    """D^_jump = (alpha / sqrt(pi)) E[delta |Dg|^3] D^(1/2)."""
+    problem, overlaps = tukey
+    r, g = tukey_jump(3.0, 2.0)
+    variance = overlaps.q.item() + 1.0 + 0.25 - 2 * overlaps.theta.item()
+    density = np.exp(-(r**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+    prior = np.full((1, 1, 1, 1, 1, 1), 0.7)
+    value, error = jump_map(problem, find_jumps(problem, overlaps), prior, np.full((1, 1, 1), 0.01))
+    expected = 0.7 * problem.alpha / np.sqrt(np.pi) * 2 * density * g**2 * 0.1
+    assert value.item() == pytest.approx(expected, abs=error.item())
+
+
+def test_pairs_of_fields_lose_what_replicon_and_jumps_say(tukey):
+    """D'(D) = a D + b D^(1/2) + ... for small D."""
+    problem, overlaps = tukey
+    map_, linear = maps(problem, overlaps, Sobol(12, 8))
+    map_ = FiniteMap(problem, overlaps, map_.prior, log2=13, replicates=16)
+    jumps = find_jumps(problem, overlaps)
+    for distance in (1e-3, 4e-3):
+        D = np.full((1, 1, 1), distance)
+        images = map_(D).ravel()
+        error = 2 * images.std(ddof=1) / 4
+        predicted = linear.item() * distance + jump_map(problem, jumps, map_.prior, D)[0].item()
+        assert images.mean() == pytest.approx(predicted, abs=error + 0.03 * predicted)
+        assert error < 0.2 * predicted
+
+
+def test_without_jumps_pairs_lose_what_the_replicon_says():
+    problem = sf.problem("logistic_regression", alpha=2.0)
+    solution = sf.solve(problem, accuracy=1e-6)
+    map_, _ = maps(problem, solution.overlaps, Sobol(10, 8))
+    D = 1e-4 * solution.overlaps.q
+    assert map_(D).mean() / D.item() == pytest.approx(solution.stability.replicon, rel=0.02)
+    assert not find_jumps(problem, solution.overlaps, 6, 4).any
+    assert solution.stability.self_overlap is None
+    assert solution.stability.self_overlap_loss == 0.0
+
+
+def test_pairs_of_fields_reach_from_one_point_to_independent_copies(tukey):
+    """D = 0: nothing; D = Var(omega | Y): the whole of alpha E[Var(g | Y)]."""
+    problem, overlaps = tukey
+    map_, _ = maps(problem, overlaps, Sobol(11, 8))
+    assert np.all(map_(np.zeros((1, 1, 1))) == 0.0)
+    whole = map_(overlaps.q - overlaps.theta**2)
+    assert np.all(whole > 0)
+    assert np.array_equal(whole, map_(10 * overlaps.q))  # no more than that
+
+
+@pytest.fixture(scope="module")
+def positional(attention) -> Solution:
+    return attention(1.25, "positional", 1e-4)
+
+
+@pytest.mark.parametrize(("alpha", "name"), [(1.25, "semantic"), (1.25, "positional"), (1.0, "semantic")])
+def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(attention, alpha, name):
+    """V^_Stein = V^_derivative + V^_jump, each of the three by a rule of its own."""
+    solution = attention(alpha, name, 1e-4)
+    problem, overlaps = solution.problem, solution.overlaps
+    stein = float(np.trace(solution.conjugates.V, axis1=1, axis2=2).sum())
+    slopes = Sobol(13, 16).jacobians(problem, overlaps).slope[:, 0]
+    derivative = -problem.alpha * np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
+    value, error = find_jumps(problem, overlaps, 10).susceptibility(problem)
+    spread = 2 * derivative.std(ddof=1) / np.sqrt(len(derivative))
+    assert derivative.mean() - stein == pytest.approx(value, abs=1.5 * (error + spread))
+    assert error + spread < 0.2 * value
+
+
+def test_seeds_and_finer_lines_agree(positional):
+    problem, overlaps = positional.problem, positional.overlaps
+    base = find_jumps(problem, overlaps, 8).susceptibility(problem)
+    for other in (find_jumps(problem, overlaps, 8, seed=1), find_jumps(problem, overlaps, 8, intervals=96)):
+        value, error = other.susceptibility(problem)
+        assert value == pytest.approx(base[0], abs=1.5 * (error + base[1]))
+
+
+def test_jumps_tell_the_two_tokens_apart(positional):
+    """The two wells of the softmax differ in X_1 - X_2."""
+    normal, shared = find_jumps(positional.problem, positional.overlaps, 8).direction()
+    assert abs(normal.ravel() @ np.array([1, -1]) / np.sqrt(2)) > 0.99
+    assert shared > 0.9
+
+
+def test_self_overlap_at_the_transition(attention, positional):
+    """Both branches jump at alpha = 1.25: the semantic one loses less than a thousandth, the positional one 5 %."""
+    loss = attention(1.25, "semantic", 1e-4).stability.self_overlap
+    assert 1e-4 < loss.loss < 1e-3
+    assert not loss.sampled
+    other = positional.stability.self_overlap
+    assert other.sampled
+    assert other.loss == pytest.approx(0.054, abs=0.015)
+    assert other.error < 0.2 * other.loss
+    distance = other.distance
+    assert distance[0] == pytest.approx(distance[1], rel=0.2)
+
+
+def test_self_overlap_is_a_fixed_point_of_the_finite_map(positional):
+    found = positional.stability.self_overlap
+    map_, _ = maps(positional.problem, positional.overlaps, Sobol(11, 8))
+    images = FiniteMap(positional.problem, positional.overlaps, map_.prior, log2=13, seed=7)(found.distance)
+    image = share(images.mean(axis=0), positional.overlaps)
+    assert image == pytest.approx(found.loss, rel=0.2)
+
+
+def test_tukey_loses_self_overlap_beyond_its_at_line_only():
+    """No jumps on either side (V < 1.25): a continuous transition in D, at alpha = 4.379."""
+    below, above = (
+        sf.solve(sf.problem("tukey_regression", alpha=alpha, Delta=4.0, lambda_=1.0), accuracy=1e-6)
+        for alpha in (4.2, 5.0)
+    )
+    assert below.stability.replicon < 1 < above.stability.replicon
+    assert not below.stability.has_jumps and not above.stability.has_jumps
+    assert below.stability.self_overlap_loss == 0.0
+    assert 0.005 < above.stability.self_overlap_loss < 0.03
+    for solution, grows in ((below, False), (above, True)):
+        map_, linear = maps(solution.problem, solution.overlaps, Sobol(12, 8))
+        D = 1e-4 * solution.overlaps.q
+        factor = map_(D).mean() / D.item()
+        assert (factor > 1) == grows
+        assert factor == pytest.approx(linear.item(), rel=0.02)
+
+
+@pytest.mark.slow
+def test_at_line_of_tukey_is_where_the_replicon_is_one_and_the_self_overlap_begins_to_be_lost():
+    """From above, D* goes to zero linearly in alpha - alpha_AT: the line through two values of D* meets the bracket."""
+    problem = sf.problem("tukey_regression", Delta=4.0, lambda_=1.0)
+    found = sf.where(problem, "replicon = 1", on="semantic", bracket=(2.0, 8.0), accuracy=1e-3)
+    assert found.value == pytest.approx(4.379, abs=2e-3)
+    losses, alphas = [], (4.7, 5.0)
+    for alpha in alphas:
+        solution = sf.solve(problem.with_(alpha=alpha), accuracy=1e-6)
+        map_, linear = maps(solution.problem, solution.overlaps, Sobol(12, 8))
+        map_ = FiniteMap(map_.problem, map_.overlaps, map_.prior, log2=15)
+        losses.append(finite.self_overlap(map_, linear, None, accuracy=1e-4, relative=0.05).loss)
+    zero = alphas[0] - losses[0] * (alphas[1] - alphas[0]) / (losses[1] - losses[0])
+    assert zero == pytest.approx(found.value, abs=0.1)
