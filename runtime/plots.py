@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 import xarray
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from .files import check_writable, write_whole
-from .stability import NEGLIGIBLE_JUMPS
+from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
 from .tables import BLOCKS, dimension_of
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
@@ -244,6 +245,66 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
         axes.set_ylim(bottom=0)
         axes.set_title("Phase diagram", loc="left")
         _legend(axes, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_stability_map(
+    rows: Sequence[Mapping[str, Any]],
+    ends: Mapping[str, Sequence[tuple[float, float]]],
+    path: str | Path | None = None,
+) -> Figure:
+    """Self-overlap loss over omega and alpha: one panel a branch, and one for the branch of lowest training loss.
+
+    Args:
+        rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `stability_map.table_rows`).
+        ends: branch -> (omega, alpha) at which it ends below.
+    """
+    branches = sorted({row["branch"] for row in rows}, reverse=True)
+    omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
+
+    def grid(chosen: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        values = np.full((len(alphas), len(omegas)), np.nan)
+        for row in chosen:
+            values[alphas.index(row["alpha"]), omegas.index(row["omega"])] = row["self_overlap_loss"]
+        return values
+
+    panels = [(f"{name} branch", [row for row in rows if row["branch"] == name]) for name in branches]
+    panels.append(("branch of lowest training loss", [row for row in rows if row["lowest"]]))
+    colours = colormaps["viridis_r"].with_extremes(under="#f2f2ec", bad="white")
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(4.2 * len(panels) + 1.0, 4.8), layout="constrained")
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        mesh = None
+        for axis, (title, chosen) in zip(axes, panels, strict=True):
+            values = grid(chosen)
+            mesh = axis.pcolormesh(
+                omegas, alphas, values, norm=LogNorm(NEGLIGIBLE_LOSS, 1.0), cmap=colours, shading="nearest"
+            )
+            missing = np.where(np.isnan(values), 1.0, np.nan)
+            axis.pcolor(omegas, alphas, missing, hatch="///", alpha=0.0, shading="nearest")
+            axis.grid(False)
+            axis.set_title(title, loc="left")
+            axis.set_xlabel(parameter_label("omega").split("  ")[0])
+        for axis, name in zip(axes, branches, strict=False):
+            if len(ends.get(name, ())):
+                axis.plot(*np.array(sorted(ends[name])).T, color="black", linewidth=1.2, marker=".")
+        owners = np.full((len(alphas), len(omegas)), np.nan)
+        for row in rows:
+            if row["lowest"]:
+                owners[alphas.index(row["alpha"]), omegas.index(row["omega"])] = branches.index(row["branch"])
+        if len(np.unique(owners[np.isfinite(owners)])) > 1:
+            axes[-1].contour(omegas, alphas, owners, levels=[0.5], colors="black", linewidths=1.4)
+        axes[0].set_ylabel(parameter_label("alpha"))
+        assert mesh is not None
+        bar = figure.colorbar(mesh, ax=axes, extend="min", pad=0.01)
+        bar.set_label(f"self-overlap loss D*/q  (below {NEGLIGIBLE_LOSS:g}: negligible)")
+        handles: list[Any] = [
+            Line2D([], [], color="black", label="end of the branch; equal training loss on the right"),
+            Patch(facecolor="white", edgecolor=GREY, hatch="///", label="no solution found"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
     if path is not None:
         save_figure(figure, path)
     return figure

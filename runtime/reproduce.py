@@ -49,23 +49,28 @@ THRESHOLD_ACCURACY = 1e-3  # of the others
 # error is not, and is solved again more finely where its error bar asks for that.
 OVERLAP_ACCURACY = 1e-3
 FIGURES = ("overlaps", "test_error", "loss_difference", "phase_diagram")
-EXTENSIONS = "extensions"  # drawn on request only: it has a longer job of its own
+EXTENSIONS, STABILITY = "extensions", "stability"  # drawn on request only: each has a longer job of its own
 # Seconds a step is expected to take on two cores from empty caches.
 BUDGET = {"derivation": 5, "generated": 10, "curve": 60, "coarse": 5, "alpha_c": 12, "alpha_l": 5, "report": 5}
 _NUMERICS = (
     "branches.py",
     "fixed_point.py",
     "gauge.py",
+    "jumps.py",
     "law.py",
     "observables.py",
     "overlaps.py",
     "problem.py",
     "reproduce.py",
+    "search.py",
+    "self_overlap.py",
     "solution.py",
     "stability.py",
+    "symmetry.py",
     "tables.py",
     "thresholds.py",
     "integration/averages.py",
+    "integration/exchange.py",
     "integration/fields.py",
     "integration/nodes.py",
     "integration/rules.py",
@@ -172,14 +177,15 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
 
     Args:
         out: folder; what an earlier run left there is used again where it is still valid.
-        figures: names among FIGURES to draw, default all of them; or EXTENSIONS (see `extensions`).
+        figures: names among FIGURES to draw, default all of them; or EXTENSIONS (see `extensions`) or STABILITY (see
+            `stability_map`).
 
     Raises:
         InputError: the folder cannot be written, or a figure has no such name.
     """
     out = check_folder(Path(out))
     wanted = tuple(figures or FIGURES)
-    known = (*FIGURES, EXTENSIONS)
+    known = (*FIGURES, EXTENSIONS, STABILITY)
     for name in wanted:
         if name not in known:
             raise InputError(f"no figure {name!r}; known are {', '.join(known)}")
@@ -190,11 +196,18 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
         from .extensions import ExtensionsRun
 
         runs.append(ExtensionsRun(out))
+    if STABILITY in wanted:
+        from .stability_map import StabilityRun
+
+        runs.append(StabilityRun(out))
     found = [run.all() for run in runs]
     if len(found) == 1:
         return found[0]
-    first, second = found
-    return Reproduction(out, {**first.results, EXTENSIONS: second.results}, first.complete and second.complete)
+    results = {
+        **found[0].results,
+        **{run.figures[0]: one.results for run, one in zip(runs[1:], found[1:], strict=True)},
+    }
+    return Reproduction(out, results, all(one.complete for one in found), found[0].page)
 
 
 class Run:

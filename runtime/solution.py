@@ -108,16 +108,26 @@ class Solution:
     @cached_property
     def stability(self) -> Stability | None:
         """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
+        return self.judged()
+
+    def judged(self, spectrum: bool = True, log2_lines: int | None = None) -> Stability | None:
+        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen; None without a solution.
+
+        Args:
+            log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
+        """
         if self.averages is None:
             return None
         rules = _rules_for_slopes(self.problem, self.rule, self.averages.bistable)
+        if not spectrum:
+            return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
         matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
         if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
             matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
-        return assess(self.problem, self.overlaps, rules, matrix, self.averages)
+        return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
 
     def table(self) -> str:
         """The solution for a terminal."""

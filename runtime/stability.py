@@ -26,7 +26,7 @@ class Stability:
 
     Attributes:
         eigenvalues: of the longitudinal Jacobian dG/du, largest real part first; stable under some damping iff every
-            real part is below 1. An eigenvalue below -1 asks for damping only.
+            real part is below 1. An eigenvalue below -1 asks for damping only. Empty where they were not asked for.
         modes: what each eigenvector moves, in words.
         replicon: Perron root of the replicon map from derivatives; finite even where jumps make the true one infinite.
         replicon_error: two standard errors, or the difference of two rules.
@@ -48,7 +48,7 @@ class Stability:
 
     @property
     def longitudinally_stable(self) -> bool:
-        return bool(np.max(self.eigenvalues.real) < 1)
+        return bool(np.max(self.eigenvalues.real, initial=-np.inf) < 1)
 
     @property
     def has_jumps(self) -> bool:
@@ -194,15 +194,21 @@ def _slope_trace(problem: Problem, slope: np.ndarray) -> float:
 
 
 def assess(
-    problem: Problem, overlaps: Overlaps, rules: tuple[Rule, ...], jacobian: np.ndarray, averages: Averages
+    problem: Problem,
+    overlaps: Overlaps,
+    rules: tuple[Rule, ...],
+    jacobian: np.ndarray | None,
+    averages: Averages,
+    log2_lines: int | None = None,
 ) -> Stability:
     """Stability of a solution: derivatives first, then, where the proximal map jumps, lines and pairs of fields.
 
     Args:
         rules: one rule with replicates for the averages of the field's slope; or one without and others to compare
             with, each difference counting for less than the one before.
-        jacobian: longitudinal Jacobian dG/du.
+        jacobian: longitudinal Jacobian dG/du; None leaves the spectrum out.
         averages: of the rule that solved the problem.
+        log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
     """
     rule = rules[0]
     parts = [r.jacobians(problem, overlaps) for r in rules]
@@ -227,11 +233,12 @@ def assess(
         weights = [weight(own.moments[0], part.slope[0]) for part in parts]
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
-    values, modes = modes_of(jacobian, overlaps)
+    values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)
     found = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
     if not found.has_jumps and replicon + errors[0] < 1:
         return found
-    jumps = find_jumps(problem, overlaps, _lines_of(problem)) if found.has_jumps else None
+    lines = _lines_of(problem) if log2_lines is None else log2_lines
+    jumps = find_jumps(problem, overlaps, lines) if found.has_jumps else None
     if jumps is not None:
         smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
         direct, width = (value / smooth for value in jumps.susceptibility(problem))

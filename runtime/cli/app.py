@@ -636,7 +636,8 @@ def reproduce(
         typer.Option(
             "--figure",
             metavar="NAME",
-            help="Only this figure; repeat for several. `extensions`, a job of its own (half an hour), is on request.",
+            help="Only this figure; repeat for several. On request only, each a job of its own: `extensions` (half an "
+            "hour), `stability` (ten minutes).",
         ),
     ] = None,
     json: JsonOption = False,

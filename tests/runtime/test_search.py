@@ -105,9 +105,9 @@ def test_hardly_a_miss_on_a_hundred_thousand_points(name, factor):
 
 
 def test_the_quick_search_misses_where_targets_are_hard_and_is_left_there():
-    problem, overlaps = settled("hard_attention", 30.0)
-    assert problem.search == THOROUGH
-    assert misses(problem, overlaps, 10, QUICK) > 1e-3
+    solution = sf.solve(sf.problem("hard_attention", alpha=2.0), "semantic", accuracy=0.05)
+    assert solution.problem.search == THOROUGH
+    assert misses(solution.problem, solution.overlaps, 10, QUICK) > 1e-3
 
 
 def test_the_quick_search_is_kept_where_it_suffices():

@@ -1,0 +1,81 @@
+"""The map of the self-overlap loss: what a run keeps, its table, figure and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saddleforge import reproduce, stability_map
+from saddleforge.reproduce import FIGURES, STABILITY
+from saddleforge.stability_map import ends_of, table_rows
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[reproduce.Reproduction, Path]:
+    """Two values of alpha at one omega: semantic free of jumps at both, positional with jumps."""
+    out = tmp_path_factory.mktemp("map")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stability_map, "ALPHAS", (1.9, 2.1))
+        patch.setattr(stability_map, "OMEGAS", (0.3,))
+        return reproduce.reproduce(out, [STABILITY]), out
+
+
+def test_the_winning_branch_is_free_of_jumps_and_the_other_is_not(finished):
+    found, out = finished
+    rows = json.loads((out / "tables" / "stability.json").read_text())
+    assert [(row["branch"], row["alpha"], row["lowest"]) for row in rows] == [
+        ("positional", 1.9, False),
+        ("positional", 2.1, False),
+        ("semantic", 1.9, True),
+        ("semantic", 2.1, True),
+    ]
+    for row in rows:
+        if row["branch"] == "semantic":
+            assert row["self_overlap_loss"] < 1e-6
+        else:
+            assert row["self_overlap_loss"] == pytest.approx(0.038, abs=0.012)
+            assert row["self_overlap_loss_error"] <= max(1e-3, 0.2 * row["self_overlap_loss"])
+    assert found.complete
+
+
+def test_a_run_leaves_table_figure_and_report(finished):
+    found, out = finished
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {"figures/stability.png", "tables/stability.csv", "stability.md", "stability_map.json"} <= names
+    assert found.report.name == "stability.html"
+    text = (out / "stability.md").read_text()
+    assert "below 0.0001 at 2 of 2 points" in text
+
+
+def test_a_second_run_computes_nothing(finished, monkeypatch):
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a finished branch was followed again")
+
+    found, out = finished
+    monkeypatch.setattr(stability_map, "ALPHAS", (1.9, 2.1))
+    monkeypatch.setattr(stability_map, "OMEGAS", (0.3,))
+    monkeypatch.setattr(stability_map, "curve", never)
+    assert reproduce.reproduce(out, [STABILITY]).results == found.results
+
+
+def test_ends_are_halfway_between_found_and_missing():
+    row = {"points": [], "ends": [[0.7, 0.6], None]}
+    assert ends_of({"semantic": {"0.3": row}, "positional": {"0.3": {"points": [], "ends": [None, None]}}}) == {
+        "semantic": [(0.3, pytest.approx(0.65))],
+        "positional": [],
+    }
+
+
+def test_the_lowest_of_the_branches_found_is_marked():
+    def rows(loss: float) -> dict[str, Any]:
+        return {"0.3": {"points": [{"alpha": 1.0, "training_loss": loss}], "ends": [None, None]}}
+
+    marked = {row["branch"]: row["lowest"] for row in table_rows({"semantic": rows(0.2), "positional": rows(0.1)})}
+    assert marked == {"semantic": False, "positional": True}
+
+
+def test_the_default_run_does_not_include_the_map():
+    assert STABILITY not in FIGURES
