@@ -145,8 +145,8 @@ def find_jumps(
         weights = probability * importance[row] * density * np.abs(along) / np.sum(slopes**2, axis=1) / size
         context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
         found.append((weights, row // size % replicates, context, g, x, omega))
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-    return Jumps(*columns, replicates=replicates, evaluations=evaluations)
+    weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Jumps(weights, replicate, context, g, x, omega, replicates, evaluations)
 
 
 def _widened(nodes: np.ndarray) -> np.ndarray:
@@ -164,7 +164,9 @@ def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
     return 2 / (1 + wide)
 
 
-def points_at(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def points_at(
+    problem: Problem, fields: Fields, nodes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """omega, g and the global minimiser X at nodes in standard normal coordinates, (N, L, s) each, and how often a
     second minimum was seen, (N,)."""
     channel = problem.solver.channel

@@ -30,6 +30,7 @@ from .errors import InputError, NotConvergedError
 from .files import check_folder, write_whole
 from .fixed_point import StateMap, damped
 from .integration import GaussHermite, Rule
+from .integration.exchange import Reduction
 from .integration.fields import DomainError, Fields
 from .overlaps import Overlaps
 from .problem import Problem, problem
@@ -603,7 +604,10 @@ class PlaneRule(GaussHermite):
     starts: int = 0
     name: str = "planes of 12 points"
 
-    def _sets(self, problem: Problem, fields: Fields) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        return Reduction(())
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         nodes, weights = plane_rule()
         pairs = np.concatenate([np.repeat(nodes, len(nodes), axis=0), np.tile(nodes, (len(nodes), 1))], axis=1)
         return [(np.ascontiguousarray(pairs), np.outer(weights, weights).ravel())]
