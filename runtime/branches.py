@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,15 @@ class Branch:
                 return solution
             self.failed[value] = solution
         return None
+
+    def begin(self, value: float, overlaps: Overlaps) -> Solution | None:
+        """The solution of this branch at a value, from overlaps of a problem nearby; None where they lead away."""
+        problem = self.problem.with_(**{self.parameter: value})
+        solution = solve(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        if solution.losses is None or solution.branch != (self.reached or solution.branch):
+            return None
+        self.known[value] = solution
+        return solution
 
     def _predicted(self, value: float) -> Solution:
         """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""
@@ -149,6 +158,7 @@ def curve(
     refine_end: int = 4,
     reached: str | None = None,
     on_point: Callable[[Solution], None] | None = None,
+    seeds: Mapping[float, Overlaps] | None = None,
     **ranges: Any,
 ) -> Curve:
     """Follow a branch along a parameter from whichever end it is found at.
@@ -160,6 +170,8 @@ def curve(
         refine_end: bisections of the interval in which the branch ends.
         reached: what the solutions go by where that is not the start's name (see `Branch`).
         on_point: called with every solution found, as it is found.
+        seeds: overlaps of a problem nearby at values of the grid, to begin from where the named start leads to the
+            branch at neither end nor in the middle.
 
     Raises:
         InputError: no grid, an unknown parameter, or no such start.
@@ -184,7 +196,7 @@ def curve(
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     ends: list[tuple[float, float] | None] = [None, None]
     with bar(f"{start} branch", len(grid)) as task:
-        order, anchor = _order(branch, grid)
+        order, anchor = _order(branch, grid, seeds or {})
         for direction in order:
             for value in direction:
                 solution = branch.at(value)
@@ -207,10 +219,12 @@ def _grid(name: str, span: Sequence[float]) -> np.ndarray:
     raise InputError(f"{name} = {span!r}: a range is (low, high) or (low, high, count)")
 
 
-def _order(branch: Branch, grid: list[float]) -> tuple[list[list[float]], float]:
-    """Where to begin: the highest value, else the lowest, else the middle; then outward from there."""
-    for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2])):
-        if branch.at(anchor) is not None:
+def _order(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> tuple[list[list[float]], float]:
+    """Where to begin: the highest value, else the lowest, else the middle, else a seed; then outward from there."""
+    known = sorted(set(seeds) & set(grid))
+    inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
+    for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
+        if branch.at(anchor) is not None or (anchor in seeds and branch.begin(anchor, seeds[anchor]) is not None):
             below = [v for v in reversed(grid) if v < anchor]
             above = [v for v in grid if v > anchor]
             return [[anchor], below, above], anchor

@@ -134,8 +134,7 @@ def find_jumps(
         fields = fields_of(problem, overlaps, labels)
         sets = [sobol_normal(problem.dimension, log2, 5000 + 1000 * seed + r, ()) for r in range(replicates)]
         size = len(sets[0])
-        nodes = np.concatenate([_widened(nodes) for nodes in sets])
-        nodes = np.tile(nodes, (student, 1))
+        nodes = np.tile(np.concatenate([widened(nodes)[0] for nodes in sets]), (student, 1))
         axes = np.repeat(np.arange(student), replicates * size)
         importance = _importance(nodes, teacher + axes)
         row, omega, g, x, density, count = _on_lines(problem, fields, nodes, teacher + axes, intervals)
@@ -149,19 +148,27 @@ def find_jumps(
     return Jumps(weights, replicate, context, g, x, omega, replicates, evaluations)
 
 
-def _widened(nodes: np.ndarray) -> np.ndarray:
-    """Every other node farther out: minima compete where teacher or fields are large."""
+def widened(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Every other node farther out, where minima compete, and the weight of each under the normal law, below 2.
+
+    Args:
+        columns: how many of the first coordinates to widen, default all.
+    """
     nodes = nodes.copy()
-    nodes[1::2] *= _WIDE
-    return nodes
+    nodes[1::2, :columns] *= _WIDE
+    wide = nodes[:, :columns]
+    return nodes, _weight(np.sum(wide**2, axis=1), wide.shape[1])
+
+
+def _weight(squares: np.ndarray, dimension: int) -> np.ndarray:
+    """Normal density over that of the mixture of widths 1 and _WIDE, at given squared norms."""
+    return 2 / (1 + np.exp(0.5 * squares * (1 - 1 / _WIDE**2)) / _WIDE**dimension)
 
 
 def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Normal density over that of the nodes' mixture, in the coordinates across each line; below 2."""
     squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
-    across = nodes.shape[1] - 1
-    wide = np.exp(0.5 * squares * (1 - 1 / _WIDE**2)) / _WIDE**across
-    return 2 / (1 + wide)
+    return _weight(squares, nodes.shape[1] - 1)
 
 
 def points_at(
@@ -233,4 +240,4 @@ def _on_lines(
     return row, omega, field_jump, jump, density, count + len(row)
 
 
-__all__ = ["Jumps", "find_jumps", "points_at"]
+__all__ = ["Jumps", "find_jumps", "points_at", "widened"]

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from .files import check_writable, write_whole
 from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
@@ -267,7 +267,8 @@ def plot_stability_map(
     def grid(chosen: Sequence[Mapping[str, Any]]) -> np.ndarray:
         values = np.full((len(alphas), len(omegas)), np.nan)
         for row in chosen:
-            values[alphas.index(row["alpha"]), omegas.index(row["omega"])] = row["self_overlap_loss"]
+            value = max(row["self_overlap_loss"], NEGLIGIBLE_LOSS / 10)  # a logarithm has no zero
+            values[alphas.index(row["alpha"]), omegas.index(row["omega"])] = value
         return values
 
     panels = [(f"{name} branch", [row for row in rows if row["branch"] == name]) for name in branches]
@@ -282,8 +283,14 @@ def plot_stability_map(
             mesh = axis.pcolormesh(
                 omegas, alphas, values, norm=LogNorm(NEGLIGIBLE_LOSS, 1.0), cmap=colours, shading="nearest"
             )
-            missing = np.where(np.isnan(values), 1.0, np.nan)
-            axis.pcolor(omegas, alphas, missing, hatch="///", alpha=0.0, shading="nearest")
+            missing = np.isnan(values)
+            if missing.any():
+                steps = [np.diff(one).min() if len(one) > 1 else 1.0 for one in (omegas, alphas)]
+                for i, j in np.argwhere(missing):
+                    corner = (omegas[j] - steps[0] / 2, alphas[i] - steps[1] / 2)
+                    axis.add_patch(
+                        Rectangle(corner, *steps, facecolor="none", edgecolor="#bbbbbb", hatch="///", linewidth=0)
+                    )
             axis.grid(False)
             axis.set_title(title, loc="left")
             axis.set_xlabel(parameter_label("omega").split("  ")[0])
@@ -302,7 +309,7 @@ def plot_stability_map(
         bar.set_label(f"self-overlap loss D*/q  (below {NEGLIGIBLE_LOSS:g}: negligible)")
         handles: list[Any] = [
             Line2D([], [], color="black", label="end of the branch; equal training loss on the right"),
-            Patch(facecolor="white", edgecolor=GREY, hatch="///", label="no solution found"),
+            Patch(facecolor="white", edgecolor="#bbbbbb", hatch="///", label="no solution found"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     if path is not None:

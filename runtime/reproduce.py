@@ -35,7 +35,7 @@ from .integration.fields import DomainError, Fields
 from .overlaps import Overlaps
 from .problem import Problem, problem
 from .progress import bar, say
-from .solution import Solution, branch_of, solve, start_overlaps
+from .solution import Solution, branch_of, start_overlaps
 from .thresholds import Threshold, crossing, loss_difference, where
 
 MODEL = "dot_product_attention"
@@ -491,9 +491,7 @@ def _seed(follower: Branch, alpha: float, overlaps: Overlaps | None) -> None:
     """Let a branch begin from overlaps of a neighbouring problem, where they lead to it."""
     if overlaps is None:
         return
-    solution = solve(follower.problem.with_(alpha=alpha), overlaps, accuracy=follower.accuracy)
-    if solution.losses is not None and solution.branch == (follower.reached or solution.branch):
-        follower.known[alpha] = solution
+    follower.begin(alpha, overlaps)
 
 
 def _locate(

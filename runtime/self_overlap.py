@@ -18,13 +18,13 @@ import numpy as np
 
 from .integration.fields import Fields, fields_of
 from .integration.nodes import sobol_normal
-from .jumps import Jumps, points_at
+from .jumps import Jumps, points_at, widened
 from .overlaps import Overlaps
 from .problem import Problem
 
 _STEPS = 60
 _AGREED = 1e-3  # relative change of D at which the iteration stops
-MOST_PAIRS = 15  # log2, a set
+MOST_PAIRS = 16  # log2, a set
 _SMALL = 2e-3  # of q: below, distances are too rare an event to be sampled
 
 
@@ -61,13 +61,14 @@ class FiniteMap:
             shared, own = _factors(fields, distance[context])
             for r in range(self.replicates):
                 drawn = sobol_normal(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
+                drawn, weights = widened(drawn, teacher + student)
                 parts = drawn[:, teacher : teacher + 3 * student].reshape(len(drawn), 3, tokens, s)
                 g = []
                 for copy in (1, 2):
                     z = np.einsum("lab,nlb->nla", shared, parts[:, 0]) + np.einsum("lab,nlb->nla", own, parts[:, copy])
                     columns = [drawn[:, :teacher], z.reshape(len(z), -1), drawn[:, teacher + 3 * student :]]
                     g.append(points_at(problem, fields, np.concatenate(columns, axis=1))[1])
-                square = np.einsum("nla,nlb->lab", g[0] - g[1], g[0] - g[1]) / len(drawn)
+                square = np.einsum("n,nla,nlb->lab", weights, g[0] - g[1], g[0] - g[1]) / len(drawn)
                 np.add.at(hats[r], context, 0.5 * problem.alpha * probability * square)
         return np.einsum("cabdef,rdef->rcab", self.prior, hats)
 

@@ -19,7 +19,7 @@ from . import plots, report
 from .branches import curve
 from .contract import dumps
 from .files import write_whole
-from .reproduce import BRANCHES, BUDGET, STABILITY, Plan, Run
+from .reproduce import BRANCHES, BUDGET, SHOWN_OMEGA, STABILITY, Plan, Run, unpacked
 from .solution import Solution
 from .stability import NEGLIGIBLE_LOSS
 from .text import with_error
@@ -43,24 +43,30 @@ class StabilityRun(Run):
     def _plan(self) -> Plan:
         plan: Plan = [
             (f"judging the {name} branch at omega = {omega:g}", 24, partial(self._row, name, omega))
-            for omega in OMEGAS
+            for omega in sorted(OMEGAS, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA)))
             for name in BRANCHES
         ]
         plan.append(("writing table, figure and the report", BUDGET["report"], self._write))
         return plan
 
     def _row(self, name: str, omega: float) -> None:
+        rows = self.results["map"][name]
+        nearest = min(rows, key=lambda text: abs(float(text) - omega), default=None)
+        beside = rows[nearest] if nearest else {"points": []}
+
         def work() -> dict[str, Any]:
             at = self.base.with_(omega=omega)
-            found = curve(at, start=name, over="alpha", values=ALPHAS, accuracy=ACCURACY, refine_end=2)
+            seeds = {p["alpha"]: unpacked(self.base, p["overlaps"]) for p in beside["points"]}
+            found = curve(at, start=name, over="alpha", values=ALPHAS, accuracy=ACCURACY, refine_end=2, seeds=seeds)
             return {
-                "points": [point_of(solution) for solution in found.solutions],
+                "points": [point_of(s) for s in found.solutions if s.problem.alpha in ALPHAS],
                 "ends": [list(end) if end else None for end in found.ends],
             }
 
         settings = {"alphas": ALPHAS, "accuracy": ACCURACY, "lines": LINES, "asked": [ABSOLUTE, RELATIVE]}
         step = f"stability_{name}_{omega:g}"
-        self.results["map"][name][f"{omega:g}"] = self.steps.run(step, {"omega": omega, **settings}, work)
+        after = [f"stability_{name}_{nearest}"] if nearest else []
+        rows[f"{omega:g}"] = self.steps.run(step, {"omega": omega, **settings}, work, after=after)
 
     def _complete(self) -> bool:
         return all(
@@ -100,13 +106,14 @@ def point_of(solution: Solution) -> dict[str, Any]:
         "bistable_share": found.bistable_share,
         "jump_weight": found.jump_weight,
         "verdict": found.verdict,
+        "overlaps": solution.overlaps.pack(),
     }
 
 
 def table_rows(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """One row a branch, omega and alpha; `lowest`: of the branches found there it has the lowest training loss."""
     rows = [
-        {"branch": name, "omega": float(omega), **point}
+        {"branch": name, "omega": float(omega), **{key: value for key, value in point.items() if key != "overlaps"}}
         for name, by_omega in found.items()
         for omega, row in by_omega.items()
         for point in row["points"]
