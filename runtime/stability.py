@@ -104,9 +104,9 @@ class Stability:
             "longitudinal": {
                 "spectral_radius": float(np.max(np.abs(values))),
                 "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
-                "modes": list(self.modes),
-                "damping": self.damping,
             },
+            "modes": list(self.modes),
+            "damping": self.damping,
             "replicon": self.replicon,
             "replicon_error": self.replicon_error,
             "bistable_share": self.bistable_share,

@@ -28,7 +28,9 @@ from saddleforge.solution import start_overlaps
 CASES = (
     (2, "logistic regression", "logistic_regression", {"alpha": 2.0}, "semantic"),
     (4, "attention L = 2, no jumps", "dot_product_attention", {"alpha": 2.0}, "semantic"),
+    (4, "attention L = 2, 0.4 % bistable", "dot_product_attention", {"alpha": 1.25}, "semantic"),
     (4, "attention L = 2, 1.2 % bistable", "dot_product_attention", {"alpha": 1.25}, "positional"),
+    (4, "attention L = 2, 5 % bistable", "dot_product_attention", {"alpha": 0.35}, "positional"),
     (6, "attention L = 3", "dot_product_attention", {"alpha": 2.0, "tokens": 3}, "semantic"),
     (8, "value matrix, L = s = t = 2", "value_attention", {"alpha": 3.0}, "semantic"),
     (12, "attention L = 4, s = 2", "dot_product_attention", {"alpha": 2.0, "tokens": 4, "student_rank": 2}, "semantic"),

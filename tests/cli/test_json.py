@@ -41,7 +41,8 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
         "sigma": 1.0, "Delta": 0.25, "lambda": [0.1],
     }  # fmt: skip
     # What is not built, not sought or does not exist is null, never absent.
-    assert data["rank"] is None and data["baseline_error"] is None and data["stability"]["self_overlap_loss"] is None
+    assert data["rank"] is None and data["baseline_error"] is None and data["stability"]["jump_set"] is None
+    assert data["stability"]["self_overlap_loss"] == 0.0
 
 
 def test_threshold_prints_the_keys_of_the_contract_whether_found_or_not(call):

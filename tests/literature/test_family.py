@@ -167,5 +167,5 @@ def test_phase_retrieval_by_two_rules(alpha):
 class GaussHermiteTwice(GaussHermite):
     """Two product rules in the place of replicates, for a law too narrow to sample well."""
 
-    def _sets(self, problem, fields):
-        return [s for points in (50, 60) for s in GaussHermite(points)._sets(problem, fields)]
+    def _sets(self, problem, fields, reduction):
+        return [s for points in (50, 60) for s in GaussHermite(points)._sets(problem, fields, reduction)]
