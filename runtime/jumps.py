@@ -19,7 +19,7 @@ import numpy as np
 
 from .integration.fields import Fields, fields_of
 from .integration.nodes import sobol_normal
-from .integration.rules import CHUNKS
+from .integration.points import points_at
 from .overlaps import Overlaps
 from .problem import Problem
 
@@ -171,29 +171,6 @@ def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
     return _weight(squares, nodes.shape[1] - 1)
 
 
-def points_at(
-    problem: Problem, fields: Fields, nodes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """omega, g and the global minimiser X at nodes in standard normal coordinates, (N, L, s) each, and how often a
-    second minimum was seen, (N,)."""
-    channel = problem.solver.channel
-    found = channel.proximal_points(
-        CHUNKS,
-        np.ascontiguousarray(nodes),
-        *fields.sampling,
-        fields.precision,
-        problem.noise_scale,
-        fields.constants,
-        problem.search,
-    )
-    shape = (len(nodes), problem.tokens, problem.student_rank)
-    size = channel.FIELDS
-    omega = found[:, :size].reshape(shape)
-    x = found[:, size + channel.FEATURES : 2 * size + channel.FEATURES].reshape(shape)
-    g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
-    return omega, g, x, found[:, 2 * size + channel.FEATURES + 2]
-
-
 def _on_lines(
     problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
@@ -240,4 +217,4 @@ def _on_lines(
     return row, omega, field_jump, jump, density, count + len(row)
 
 
-__all__ = ["Jumps", "find_jumps", "points_at", "widened"]
+__all__ = ["Jumps", "find_jumps", "widened"]

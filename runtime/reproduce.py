@@ -74,6 +74,7 @@ _NUMERICS = (
     "integration/exchange.py",
     "integration/fields.py",
     "integration/nodes.py",
+    "integration/points.py",
     "integration/rules.py",
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .integration.fields import DomainError, fields_of
 from .integration.nodes import sobol_normal
-from .integration.rules import CHUNKS
+from .integration.points import CHUNKS
 from .overlaps import Overlaps
 from .problem import Problem
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from .integration.fields import Fields, fields_of
 from .integration.nodes import sobol_normal
-from .jumps import Jumps, points_at, widened
+from .integration.points import points_at
+from .jumps import Jumps, widened
 from .overlaps import Overlaps
 from .problem import Problem
 
@@ -128,12 +129,18 @@ def jump_map(problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.nda
 
 
 def self_overlap(
-    finite: FiniteMap, linear: np.ndarray, jumps: Jumps | None, accuracy: float = 1e-3, relative: float = 0.2
+    finite: FiniteMap,
+    linear: np.ndarray,
+    jumps: Jumps | None,
+    slope_error: float = 0.0,
+    accuracy: float = 1e-3,
+    relative: float = 0.2,
 ) -> SelfOverlap:
     """The largest fixed point of the finite map, from above.
 
     Args:
-        linear: the replicon map on D, (C s^2, C s^2); jumps: None where there are none.
+        linear: the replicon map on D, (C s^2, C s^2), whose root is known to `slope_error`.
+        jumps: None where there are none.
         accuracy, relative: half width asked of the self-overlap loss, absolute or relative, whichever is wider.
 
     Raises:
@@ -145,13 +152,18 @@ def self_overlap(
     slope = float(values[lead].real)
     direction = np.real(vectors[:, lead]).reshape(overlaps.q.shape)
     direction = direction * np.sign(np.trace(direction.sum(axis=0)) or 1.0)
-    if (jumps is None or not jumps.any) and slope < 1:
+    root = root_error = 0.0
+    if jumps is not None and jumps.any:
+        image, width = jump_map(finite.problem, jumps, finite.prior, direction / share(direction, overlaps))
+        root, root_error = share(image, overlaps), share(np.abs(width), overlaps)
+    elif slope < 1:
         return SelfOverlap(np.zeros_like(overlaps.q), 0.0, 0.0, slope, 0.0, 0.0, False)
-    small, root, root_error = _small_fixed_point(finite, linear, jumps, direction)
-    if slope < 1 and 3 * share(small, overlaps) < _SMALL:
+    if slope < 1 and jumps is not None:
+        small = _small_fixed_point(finite, linear, jumps, direction)
         loss = share(small, overlaps)
-        error = loss * 2 * root_error / max(root, 1e-300)
-        return SelfOverlap(small, loss, error, slope, root, root_error, False)
+        if 3 * loss < _SMALL:
+            error = 2 * loss * (root_error / max(root, 1e-300) + slope_error / (1 - slope))
+            return SelfOverlap(small, loss, error, slope, root, root_error, False)
     start = _independent(finite)
     while True:
         distance, loss, error = _sampled_fixed_point(finite, start)
@@ -160,32 +172,22 @@ def self_overlap(
         # Errors fall like one over the root of the number of pairs: these are rare events.
         missing = 2 * np.log2(error / max(accuracy, relative * loss)) if np.isfinite(error) else 1
         finite = replace(finite, log2=min(MOST_PAIRS, finite.log2 + max(1, round(float(missing)))))
-        start = np.maximum(1.5 * distance, 0) if np.isfinite(error) else start
+        start = 1.5 * distance if np.isfinite(error) else start
 
 
-def _small_fixed_point(
-    finite: FiniteMap, linear: np.ndarray, jumps: Jumps | None, direction: np.ndarray
-) -> tuple[np.ndarray, float, float]:
-    """D = a D + b sqrt(D) by iteration (D* where a < 1), and b along the Perron direction with its half width."""
-    problem, overlaps = finite.problem, finite.overlaps
-    unit = direction / share(direction, overlaps)
-    if jumps is None or not jumps.any:
-        return np.zeros_like(unit), 0.0, 0.0
-    image, width = jump_map(problem, jumps, finite.prior, unit)
-    root, root_error = share(image, overlaps), share(np.abs(width), overlaps)
-    distance = unit * 1e-6
-    size = len(linear)
-    matrix = np.eye(size) - linear
+def _small_fixed_point(finite: FiniteMap, linear: np.ndarray, jumps: Jumps, direction: np.ndarray) -> np.ndarray:
+    """D* of D' = a D + b sqrt(D), a below 1, by iterating D = (1 - a)^{-1} b sqrt(D)."""
+    overlaps = finite.overlaps
+    distance = 1e-6 * direction / share(direction, overlaps)
+    resolvent = np.linalg.inv(np.eye(len(linear)) - linear)
     for _ in range(200):
-        if np.max(np.linalg.eigvals(linear).real) >= 1:
-            break
-        source = jump_map(problem, jumps, finite.prior, distance)[0]
-        new = np.linalg.solve(matrix, source.ravel()).reshape(distance.shape)
+        source = jump_map(finite.problem, jumps, finite.prior, distance)[0]
+        new = (resolvent @ source.ravel()).reshape(distance.shape)
         change = abs(share(new, overlaps) / max(share(distance, overlaps), 1e-300) - 1)
         distance = new
         if change < 1e-6:
             break
-    return distance, root, root_error
+    return distance
 
 
 def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -202,7 +204,6 @@ def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.nd
         x, y = np.log(before), np.log(after)
         if last is not None and abs(x - last[0]) > 1e-9:
             gain = float(np.clip((y - last[1]) / (x - last[0]), 0.0, 0.95))
-        # d log D' / d log D, at a fixed point a + (1 - a) / 2 for small D
         spread = 2 * float(np.std([share(one, overlaps) for one in images], ddof=1)) / np.sqrt(len(images))
         error = spread / max(1 - gain, 0.05)
         if last is not None and abs(y - x) < max(_AGREED, 0.1 * spread / after):

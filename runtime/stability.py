@@ -246,7 +246,7 @@ def assess(
             found = replace(found, jump_weight=direct, jump_weight_error=width)
     linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)
     finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
-    return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps))
+    return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
 
 
 def _lines_of(problem: Problem) -> int:

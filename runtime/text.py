@@ -84,7 +84,8 @@ def solution_table(solution: Solution) -> str:
     lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are {solution.error_kind}")
     if solution.stability:
         lines.append(f"  {solution.stability.verdict}")
-        top = ", ".join(f"{v.real:.3g}" for v in solution.stability.eigenvalues[:3])
+        leading = [v.real if abs(v) > 1e-9 else 0.0 for v in solution.stability.eigenvalues[:3]]
+        top = ", ".join(f"{value:.3g}" for value in leading)
         lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
     return "\n".join(lines)
 

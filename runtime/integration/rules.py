@@ -14,8 +14,8 @@ from .averages import Averages, JacobianAverages, Rule
 from .exchange import Reduction
 from .fields import Fields, fields_of
 from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
+from .points import CHUNKS, points_at
 
-CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 _TOTALS = 6
 NEAR_CUSP = 0.15  # of det(I + V H)
 
@@ -373,24 +373,13 @@ def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[
 
     Found from proximal points on spheres in standard normal coordinates, with a margin for what lies between them.
     """
-    channel = problem.solver.channel
     count = problem.tokens * (problem.teacher_rank + problem.student_rank)
     directions = sobol_normal(count + len(problem.noise_scale), 7, 77, (tuple(range(count)),))
     norms = np.linalg.norm(directions, axis=1, keepdims=True)
     nodes = np.concatenate([directions / norms * radius for radius in (2.0, 5.0, 7.8)])
-    found = channel.proximal_points(
-        CHUNKS,
-        np.ascontiguousarray(nodes),
-        *fields.sampling,
-        fields.precision,
-        problem.noise_scale,
-        fields.constants,
-        0,
-    )
-    start = channel.FIELDS + channel.FEATURES
-    points = found[:, start : start + channel.FIELDS]
-    points = points[np.isfinite(points).all(axis=1)]
-    edges = (1.06 * np.abs(points).max(axis=0) + 1e-9).reshape(problem.tokens, problem.student_rank)
+    points = points_at(problem, fields, nodes, search=0)[2]
+    points = points[np.isfinite(points).all(axis=(1, 2))]
+    edges = 1.06 * np.abs(points).max(axis=0) + 1e-9
     # The same for tokens that the loss does not tell apart, whatever their fields: the grid is to move smoothly.
     for exchange in problem.loss_exchanges[labels]:
         edges = np.maximum(edges, edges[exchange.order])

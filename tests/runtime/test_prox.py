@@ -16,7 +16,7 @@ import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.integration.fields import Fields, fields_of
 from saddleforge.integration.nodes import sobol_normal
-from saddleforge.integration.rules import CHUNKS
+from saddleforge.integration.points import CHUNKS
 from saddleforge.overlaps import Overlaps
 
 STATES = [(0.5, "positional"), (0.5, "uninformed"), (2.0, "semantic"), (2.0, "positional"), (2.0, "uninformed")]

@@ -11,7 +11,7 @@ from numba import njit
 import saddleforge as sf
 from saddleforge.integration.fields import fields_of
 from saddleforge.integration.nodes import sobol_normal
-from saddleforge.integration.rules import CHUNKS
+from saddleforge.integration.points import CHUNKS
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import Problem
 from saddleforge.search import QUICK, THOROUGH, searched
