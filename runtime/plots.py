@@ -252,14 +252,14 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
 
 def plot_stability_map(
     rows: Sequence[Mapping[str, Any]],
-    ends: Mapping[str, Sequence[tuple[float, float]]],
+    ends: Mapping[str, Sequence[Sequence[tuple[float, float]]]],
     path: str | Path | None = None,
 ) -> Figure:
     """Self-overlap loss over omega and alpha: one panel a branch, and one for the branch of lowest training loss.
 
     Args:
         rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `stability_map.table_rows`).
-        ends: branch -> (omega, alpha) at which it ends below.
+        ends: branch -> lines of (omega, alpha) at which it ends.
     """
     branches = sorted({row["branch"] for row in rows}, reverse=True)
     omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
@@ -295,8 +295,9 @@ def plot_stability_map(
             axis.set_title(title, loc="left")
             axis.set_xlabel(parameter_label("omega").split("  ")[0])
         for axis, name in zip(axes, branches, strict=False):
-            if len(ends.get(name, ())):
-                axis.plot(*np.array(sorted(ends[name])).T, color="black", linewidth=1.2, marker=".")
+            for line in ends.get(name, ()):
+                if len(line):
+                    axis.plot(*np.array(sorted(line)).T, color="black", linewidth=1.2, marker=".")
         owners = np.full((len(alphas), len(omegas)), np.nan)
         for row in rows:
             if row["lowest"]:

@@ -27,7 +27,7 @@ from .text import with_error
 ALPHAS = tuple(round(0.1 + 0.12 * n, 10) for n in range(21))  # 0.1 to 2.5
 OMEGAS = tuple(round(0.05 * n, 10) for n in range(11))  # 0 to 0.5
 ACCURACY = 5e-3  # of the overlaps
-LINES = 8  # log2 of the lines a replicate, for the jump set
+LINES = 9  # log2 of the lines a replicate, for the jump set
 ABSOLUTE, RELATIVE = 1e-3, 0.2  # half width asked of the self-overlap loss
 
 
@@ -127,13 +127,12 @@ def table_rows(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dic
     return sorted(rows, key=lambda row: (row["branch"], row["omega"], row["alpha"]))
 
 
-def ends_of(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[tuple[float, float]]]:
-    """Branch -> (omega, alpha) at which it ends below, halfway between found and missing."""
+def ends_of(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
+    """Branch -> the (omega, alpha) at which it ends below, and those above, halfway between found and missing."""
     return {
         name: [
-            (float(omega), float(np.mean(row["ends"][0])))
-            for omega, row in by_omega.items()
-            if row["ends"][0] is not None
+            [(float(omega), float(np.mean(row["ends"][side]))) for omega, row in by_omega.items() if row["ends"][side]]
+            for side in (0, 1)
         ]
         for name, by_omega in found.items()
     }

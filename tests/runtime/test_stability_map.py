@@ -62,10 +62,10 @@ def test_a_second_run_computes_nothing(finished, monkeypatch):
 
 
 def test_ends_are_halfway_between_found_and_missing():
-    row = {"points": [], "ends": [[0.7, 0.6], None]}
+    row = {"points": [], "ends": [[0.7, 0.6], [1.2, 1.3]]}
     assert ends_of({"semantic": {"0.3": row}, "positional": {"0.3": {"points": [], "ends": [None, None]}}}) == {
-        "semantic": [(0.3, pytest.approx(0.65))],
-        "positional": [],
+        "semantic": [[(0.3, pytest.approx(0.65))], [(0.3, pytest.approx(1.25))]],
+        "positional": [[], []],
     }
 
 
