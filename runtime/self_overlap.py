@@ -163,8 +163,9 @@ def self_overlap(
         small = _small_fixed_point(finite, linear, jumps, direction)
         loss = share(small, overlaps)
         if loss < _SMALL:
-            error = loss * (2 * root_error / max(root, 1e-300) + 2 * slope_error / (1 - slope))
-            error += loss * _NEXT_ORDER * np.sqrt(loss)
+            # D* = (b / (1 - a))^2, with independent errors of a and b.
+            spread = 2 * float(np.hypot(root_error / max(root, 1e-300), slope_error / (1 - slope)))
+            error = loss * (spread + _NEXT_ORDER * float(np.sqrt(loss)))
             return SelfOverlap(small, loss, error, slope, root, root_error, False)
     start = _independent(finite)
     while True:
