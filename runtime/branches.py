@@ -64,7 +64,7 @@ class Branch:
         for candidate in candidates:
             effort = self.effort if accuracy is None else 100
             solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
-            if solution.losses is not None and solution.branch == (self.reached or solution.branch):
+            if self._holds(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
                 return solution
@@ -75,10 +75,14 @@ class Branch:
         """The solution of this branch at a value, from overlaps of a problem nearby; None where they lead away."""
         problem = self.problem.with_(**{self.parameter: value})
         solution = solve(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
-        if solution.losses is None or solution.branch != (self.reached or solution.branch):
+        if not self._holds(solution):
             return None
         self.known[value] = solution
         return solution
+
+    def _holds(self, solution: Solution) -> bool:
+        """Whether it is a solution, and one of this branch."""
+        return solution.losses is not None and solution.branch == (self.reached or solution.branch)
 
     def _predicted(self, value: float) -> Solution:
         """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""

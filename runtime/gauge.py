@@ -10,6 +10,7 @@ import numpy as np
 
 from .overlaps import Overlaps
 from .problem import Problem
+from .symmetry import Exchange
 
 _PROBES = 12
 
@@ -109,19 +110,9 @@ def canonical(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overla
 
 def sign_is_free(problem: Problem, column: int | None = None) -> bool:
     """Whether the sign of W, or of one of its columns, does not change the loss (probed at random points)."""
-    channel = problem.solver.channel
-    generator = np.random.default_rng(7)
-    signs = np.ones((problem.tokens, problem.student_rank))
-    signs[:, slice(None) if column is None else column] = -1
-    for labels, _ in problem.label_choices:
-        constants = problem.constants(labels)
-        for _ in range(5):
-            x = generator.standard_normal(signs.shape)
-            features = generator.standard_normal(channel.FEATURES)
-            one, other = (channel.loss(*v.ravel(), *features, constants) for v in (x, signs * x))
-            if abs(one - other) > 1e-12 * (1 + abs(one)):
-                return False
-    return True
+    signs = tuple(-1 if column in (None, a) else 1 for a in range(problem.student_rank))
+    turned_over = Exchange(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
+    return all(turned_over in found for found in problem.loss_exchanges.values())
 
 
 def turned(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:

@@ -23,6 +23,7 @@ from .jumps import Jumps, widened
 from .overlaps import Overlaps
 from .problem import Problem
 
+ABSOLUTE, RELATIVE = 1e-3, 0.2  # half width asked of the self-overlap loss, whichever is wider
 _STEPS = 60
 _AGREED = 1e-3  # relative change of D at which the iteration stops
 MOST_PAIRS = 17  # log2, a set
@@ -134,8 +135,8 @@ def self_overlap(
     linear: np.ndarray,
     jumps: Jumps | None,
     slope_error: float = 0.0,
-    accuracy: float = 1e-3,
-    relative: float = 0.2,
+    accuracy: float = ABSOLUTE,
+    relative: float = RELATIVE,
 ) -> SelfOverlap:
     """The largest fixed point of the finite map, from above.
 

@@ -20,6 +20,7 @@ from .branches import curve
 from .contract import dumps
 from .files import write_whole
 from .reproduce import BRANCHES, BUDGET, SHOWN_OMEGA, STABILITY, Plan, Run, unpacked
+from .self_overlap import ABSOLUTE, RELATIVE
 from .solution import Solution
 from .stability import NEGLIGIBLE_LOSS
 from .text import with_error
@@ -28,7 +29,6 @@ ALPHAS = tuple(round(0.1 + 0.12 * n, 10) for n in range(21))  # 0.1 to 2.5
 OMEGAS = tuple(round(0.05 * n, 10) for n in range(11))  # 0 to 0.5
 ACCURACY = 5e-3  # of the overlaps
 LINES = 9  # log2 of the lines a replicate, for the jump set
-ABSOLUTE, RELATIVE = 1e-3, 0.2  # half width asked of the self-overlap loss
 
 
 class StabilityRun(Run):
@@ -71,7 +71,7 @@ class StabilityRun(Run):
     def _complete(self) -> bool:
         return all(
             point["self_overlap_loss_error"] is not None
-            and point["self_overlap_loss_error"] <= max(ABSOLUTE, RELATIVE * point["self_overlap_loss"]) * 1.05
+            and point["self_overlap_loss_error"] <= max(ABSOLUTE, RELATIVE * point["self_overlap_loss"])
             for rows in self.results["map"].values()
             for row in rows.values()
             for point in row["points"]

@@ -48,21 +48,23 @@ class Exchange:
 
     def of_moments(self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
         """The image of the channel's averages (L, row), whose columns the generated MOMENTS describe."""
-        signs = {"g": self.student, "domega": self.student, "q": self.student, "dY": self.teacher}
+        student, teacher = np.array(self.student, float), np.array(self.teacher, float)
+        axes = {"g": [student], "domega": [student], "dY": [teacher], "loss_q": [student, student]}
         out = rows[self.order].copy()
         for text, shape, offset in moments:
-            factors = [name for name in text.replace(".T", "").replace("loss_", "").split("*") if name in signs]
-            if text == "loss_q":
-                factors = ["q", "q"]
             sign = np.ones(1)
-            for name in factors:
-                sign = np.multiply.outer(sign, np.array(signs[name], float))
-            size = int(np.prod(shape))
-            out[:, offset : offset + size] *= np.broadcast_to(sign.ravel() if factors else 1.0, size)
+            for name in text.replace(".T", "").split("*"):
+                for axis in axes.get(name, []):
+                    sign = np.multiply.outer(sign, axis)
+            out[:, offset : offset + int(np.prod(shape))] *= sign.ravel()
         return out
 
+    def contexts(self, clusters: int) -> np.ndarray:
+        """Where each context (token, cluster) is taken from, (C,)."""
+        return (np.array(self.order)[:, None] * clusters + np.arange(clusters)).ravel()
+
     def of_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
-        contexts = (np.array(self.order)[:, None] * clusters + np.arange(clusters)).ravel()
+        contexts = self.contexts(clusters)
         student, teacher = np.array(self.student, float), np.array(self.teacher, float)
         square = np.multiply.outer(student, student)
         return Overlaps(
@@ -195,12 +197,11 @@ def of_problem(problem: Problem) -> tuple[Exchange, ...]:
 
 
 def _keeps_law(problem: Problem, exchange: Exchange) -> bool:
-    law, order = problem.law, list(exchange.tokens)
-    contexts = (np.array(order)[:, None] * problem.clusters + np.arange(problem.clusters)).ravel()
+    law, contexts = problem.law, exchange.contexts(problem.clusters)
     rows = np.concatenate([contexts, len(contexts) + np.arange(problem.teacher_rank)])
     signs = np.concatenate([np.ones(len(contexts)), np.array(exchange.teacher, float)])
     pairs = (
-        (law.labels, np.transpose(law.labels, order)),
+        (law.labels, np.transpose(law.labels, exchange.order)),
         (law.gamma, law.gamma[:, contexts]),
         (law.gram, law.gram[:, rows][:, :, rows] * np.multiply.outer(signs, signs)),
         (law.teacher_means, law.teacher_means[contexts] * np.array(exchange.teacher, float)),

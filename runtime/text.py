@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from .solution import Solution
 
 
+VANISHING = 1e-9  # an eigenvalue below is shown as zero
+
+
 def with_error(value: float, error: float) -> str:
     """Value with its half width in the last digit, as 0.15816(1).
 
@@ -84,7 +87,7 @@ def solution_table(solution: Solution) -> str:
     lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are {solution.error_kind}")
     if solution.stability:
         lines.append(f"  {solution.stability.verdict}")
-        leading = [v.real if abs(v) > 1e-9 else 0.0 for v in solution.stability.eigenvalues[:3]]
+        leading = [v.real if abs(v) > VANISHING else 0.0 for v in solution.stability.eigenvalues[:3]]
         top = ", ".join(f"{value:.3g}" for value in leading)
         lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
     return "\n".join(lines)

@@ -9,9 +9,7 @@ import numpy as np
 
 from .._version import __version__
 from ..contract import parameters_json
-from ..text import with_error
-
-_VANISHING = 1e-9
+from ..text import VANISHING, with_error
 
 if TYPE_CHECKING:
     from ..branches import Curve
@@ -114,9 +112,9 @@ def stability_table(solution: Solution) -> str:
             mode,
         ]
         for v, mode in zip(values, found.modes, strict=True)
-        if abs(v) > _VANISHING
+        if abs(v) > VANISHING
     ]
-    vanishing = int(np.sum(np.abs(values) <= _VANISHING))
+    vanishing = int(np.sum(np.abs(values) <= VANISHING))
     if vanishing:
         rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
     return "\n".join(
