@@ -95,6 +95,7 @@ def widths_of_clusters(narrow: float, mean: float = 0.25) -> list[float]:
     return [narrow, float(np.sqrt(2 * mean - narrow**2))] * 2
 
 
+NARROW = 0.45  # deviation of the narrower cluster; 0.5 is the base case
 EQUAL_LABELS = (0.4, 0.1, 0.1, 0.4)  # the tokens of a sentence come from one cluster with probability 0.8
 
 SETTINGS: dict[str, Setting] = {
@@ -125,9 +126,9 @@ SETTINGS: dict[str, Setting] = {
     "mixture": Setting(
         title="correlated tokens: clusters of unequal width",
         model="attention_on_mixture",
-        parameters={"sigma": widths_of_clusters(0.4), "labels": EQUAL_LABELS},
+        parameters={"sigma": widths_of_clusters(NARROW), "labels": EQUAL_LABELS},
         grid=(0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
-        omegas=(0.3, 0.2, 0.4),  # at 0.1 both branches jump on 15 % of the measure where they would cross
+        omegas=(0.3, 0.2, 0.1, 0.4),  # at 0 both branches jump on 13 % of the measure where they would cross
         curve_accuracy=3e-3,
         overlap_accuracy=3e-3,
         accuracy=1e-3,
@@ -139,18 +140,18 @@ SETTINGS: dict[str, Setting] = {
         parameters={},
         reached={"positional": "mixed"},  # its value column follows the teacher
         grid=(2.0, 2.25, 2.5, 2.75),
-        omegas=(0.3,),
+        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
         curve_accuracy=2e-2,
         overlap_accuracy=2e-2,
         accuracy=5e-2,
-        budget=(120, 200),
+        budget=(120, 240),
     ),
 }
 
 # What moves the transition of correlated tokens at omega = 0.3: one change at a time from the base case.
 VARIATIONS: dict[str, dict[str, Any]] = {
     "correlated labels": {"labels": EQUAL_LABELS},
-    "unequal widths (sigma 0.4 and 0.583, mean rho as before)": {"sigma": widths_of_clusters(0.4)},
+    "unequal widths (sigma 0.45 and 0.545, mean rho as before)": {"sigma": widths_of_clusters(NARROW)},
     "means with a share 0.5 along the encodings": {"along": along_encodings(0.5)},
     "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": along_teacher(0.25)},
     "m* = 0.25 and correlated labels": {"taught": along_teacher(0.25), "labels": EQUAL_LABELS},
@@ -285,11 +286,15 @@ class ExtensionsRun(Run):
                 guess = setting.grid[0]
             at = setting.problem(omega)
             return guess, {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
-        nearest = min(located_at, key=lambda w: abs(w - omega))
-        value = float(located_at[nearest]["value"])
-        here, there = (self._base.get(f"{w:g}", {}).get("value") for w in (omega, nearest))
-        guess = value * here / there if here and there else value
-        seeds = located_at[nearest]["overlaps"]
+        near = sorted(located_at, key=lambda w: abs(w - omega))[:2]
+        seeds = located_at[near[0]]["overlaps"]
+        base = {w: self._base.get(f"{w:g}", {}).get("value") for w in (omega, *near)}
+        guess = float(located_at[near[0]]["value"])
+        if all(base.values()):
+            # The ratio to the base case varies slowly with omega.
+            ratios = [located_at[w]["value"] / base[w] for w in near]
+            slope = (ratios[1] - ratios[0]) / (near[1] - near[0]) if len(near) > 1 else 0.0
+            guess = base[omega] * (ratios[0] + slope * (omega - near[0]))
         return guess, {b: unpacked(setting.problem(omega), u) for b, u in seeds.items()}
 
     def _saddles(self, name: str) -> None:

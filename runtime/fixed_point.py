@@ -20,6 +20,9 @@ from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .symmetry import NO_SYMMETRY, Symmetry
 
+CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum
+_LEAST = 0.02
+
 
 class Status(StrEnum):
     """How an iteration ended; `advice` says what to try next."""
@@ -252,16 +255,28 @@ def jacobian(
     return matrix
 
 
+def best_weight(eigenvalues: np.ndarray) -> float:
+    """The weight on the new iterate under which damped iteration contracts fastest: least max |1 - weight (1 - x)|.
+
+    CAUTIOUS where no weight contracts, that is where some eigenvalue has a real part of 1 or more.
+    """
+    if not np.max(eigenvalues.real) < 1:
+        return CAUTIOUS
+    weights = np.linspace(_LEAST, 1, 197)
+    return float(weights[np.argmin(np.max(np.abs(1 - np.outer(weights, 1 - eigenvalues)), axis=1))])
+
+
 def damped(
     state_map: StateMap,
     start: Overlaps,
     tolerance: float,
     max_iterations: int = 400,
-    weight: float = 0.25,
+    weight: float = CAUTIOUS,
 ) -> FixedPoint:
     """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
 
-    It follows stable solutions only (theory.md section 8a); the mean mode asks for weights below about 0.3.
+    It follows stable solutions only (theory.md section 8a); the mean mode asks for weights below about 0.3, which a
+    spectrum tells better (`best_weight`).
     """
     u, sizes = start.pack(), start.sizes
     best = np.inf
@@ -286,9 +301,9 @@ def damped(
         if residual < tolerance:
             return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
         if grown >= 3 and residual > best:
-            weight, grown = max(weight * 0.6, 0.02), 0
+            weight, grown = max(weight * 0.6, _LEAST), 0
         elif shrunk >= 12:
-            weight, shrunk = min(weight * 1.2, 0.5), 0
+            weight, shrunk = max(weight, min(weight * 1.2, 0.5)), 0
         best = min(best, residual)
         u_previous, u = u, u + weight * (image - u)
     # The last step has not been judged: the residual is that of the point before it.

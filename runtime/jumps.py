@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .integration.fields import Fields, fields_of
+from .integration.lines import along, narrowed, on_lines
 from .integration.nodes import sobol_normal
 from .integration.points import points_at
 from .overlaps import Overlaps
@@ -177,44 +178,23 @@ def _on_lines(
     """Line, omega, jump of g, jump of X and density along the line of every jump on the lines through the nodes, each
     parallel to its axis."""
     ends = np.linspace(-REACH, REACH, intervals + 1)
-    lines = np.repeat(nodes, len(ends), axis=0)
-    np.put_along_axis(lines, np.repeat(axes, len(ends))[:, None], np.tile(ends, len(nodes))[:, None], axis=1)
-    _, _, x, minima = points_at(problem, fields, lines)
-    count = len(lines)
-    x = x.reshape(len(nodes), len(ends), -1)
+    x, minima = on_lines(problem, fields, nodes, axes, ends)
+    count = minima.size
     steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
-    two = minima.reshape(len(nodes), len(ends)) > 1
+    two = minima > 1
     shortest = SHORTEST * max(float(np.abs(x).max()), 1e-300)
     # One step far longer than its neighbours may hide a jump whose bistable stretch lies between the ends.
     steep = steps > 2 * np.median(steps, axis=1, keepdims=True)
     row, place = np.nonzero((two[:, 1:] | two[:, :-1] | steep) & (steps > shortest))
-    low, high = ends[place], ends[place + 1]
-    x_low, x_high = x[row, place], x[row, place + 1]
-
-    def at(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        moved = nodes[rows].copy()
-        np.put_along_axis(moved, axes[rows][:, None], values[:, None], axis=1)
-        return moved
-
-    for _ in range(_HALVINGS):
-        alive = np.linalg.norm(x_high - x_low, axis=1) > shortest
-        row, low, high, x_low, x_high = (values[alive] for values in (row, low, high, x_low, x_high))
-        if not len(row):
-            break
-        middle = (low + high) / 2
-        x_middle = points_at(problem, fields, at(row, middle))[2].reshape(len(row), -1)
-        count += len(row)
-        left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
-        high, low = np.where(left, middle, high), np.where(left, low, middle)
-        x_high = np.where(left[:, None], x_middle, x_high)
-        x_low = np.where(left[:, None], x_low, x_middle)
+    found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
+    (row, low, high, x_low, x_high), visited = narrowed(problem, fields, nodes, axes, found, _HALVINGS, shortest)
     middle = (low + high) / 2
     shape = (len(row), problem.tokens, problem.student_rank)
-    omega = points_at(problem, fields, at(row, middle))[0] if len(row) else np.zeros(shape)
+    omega = points_at(problem, fields, along(nodes[row], axes[row], middle))[0] if len(row) else np.zeros(shape)
     jump = (x_low - x_high).reshape(shape)
     field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)
     density = np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
-    return row, omega, field_jump, jump, density, count + len(row)
+    return row, omega, field_jump, jump, density, count + visited + len(row)
 
 
 __all__ = ["Jumps", "find_jumps", "widened"]

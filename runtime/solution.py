@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 
 from . import gauge, observables
 from .errors import InputError
-from .fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
+from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
 from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, rule_named
 from .integration.fields import DomainError
+from .landscape import Landscape, landscape
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .progress import bar, say
@@ -128,6 +130,11 @@ class Solution:
             # Noise over few points looks like an instability: a verdict asks for more.
             matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
         return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
+
+    @cached_property
+    def landscape(self) -> Landscape:
+        """Minima of the Moreau objective at random points: which are proved global, how many there are."""
+        return landscape(self.problem, self.overlaps)
 
     def table(self) -> str:
         """The solution for a terminal."""
@@ -262,7 +269,7 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         accuracy: half width asked of every overlap, relative to the size of its block.
-        integrator: auto, gauss-hermite, sobol or prox-space; points as for `rule_named`.
+        integrator: auto, gauss-hermite, sobol, prox-space, lines or sparse-grid; points as for `rule_named`.
         seed: of the scramblings.
         effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
 
@@ -323,11 +330,21 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
     else:
         overlaps = start_overlaps(problem, start) if isinstance(start, str) else start
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
-    point = damped(StateMap(problem, replace(COARSE, seed=seed), symmetry), overlaps, 2e-3)
+    coarse = StateMap(problem, replace(COARSE, seed=seed), symmetry)
+    point = damped(coarse, overlaps, 0.1)
+    visited, weight = point.iterations, CAUTIOUS
+    if point.status.success:
+        with suppress(DomainError):
+            weight = best_weight(np.linalg.eigvals(jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)))
+        point = damped(coarse, point.overlaps, 2e-3, weight=weight)
+        visited += point.iterations
     if point.status.success or point.residual < 0.05:
         # A soft branch needs the finer set before Newton may take over.
-        point = damped(StateMap(problem, Sobol(10, 4, seed=seed), symmetry), point.overlaps, 3e-4, max_iterations=200)
-    return replace(point, u=gauge.canonical(problem, point.overlaps, gauge.generators(problem)).pack())
+        fine = StateMap(problem, Sobol(10, 4, seed=seed), symmetry)
+        point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
+        visited += point.iterations
+    canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
+    return replace(point, u=canonical.pack(), iterations=visited)
 
 
 def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:

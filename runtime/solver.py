@@ -19,7 +19,7 @@ import platformdirs
 from .errors import InputError
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
-PARTS = ("model", "channel", "prior", "metric")
+PARTS = ("model", "channel", "bounds", "prior", "metric")
 
 
 def cache_folder() -> Path:
@@ -42,6 +42,10 @@ class Solver:
     @cached_property
     def channel(self) -> ModuleType:
         return self._load("channel")
+
+    @cached_property
+    def bounds(self) -> ModuleType:
+        return self._load("bounds")
 
     @cached_property
     def prior(self) -> ModuleType:

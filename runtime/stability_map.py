@@ -71,7 +71,7 @@ class StabilityRun(Run):
     def _complete(self) -> bool:
         return all(
             point["self_overlap_loss_error"] is not None
-            and point["self_overlap_loss_error"] <= max(ABSOLUTE, RELATIVE * point["self_overlap_loss"])
+            and _met(point["self_overlap_loss"], point["self_overlap_loss_error"])
             for rows in self.results["map"].values()
             for row in rows.values()
             for point in row["points"]
@@ -90,9 +90,16 @@ class StabilityRun(Run):
         write_whole(self.out / "stability_map.json", dumps(self.results) + "\n")
 
 
+def _met(loss: float, error: float) -> bool:
+    """Whether a self-overlap loss is known as well as asked."""
+    return error <= max(ABSOLUTE, RELATIVE * loss)
+
+
 def point_of(solution: Solution) -> dict[str, Any]:
     """What the map keeps of a solution."""
     found = solution.judged(spectrum=False, log2_lines=LINES)
+    if found is not None and not _met(found.self_overlap_loss, found.self_overlap_loss_error):
+        found = solution.judged(spectrum=False, log2_lines=LINES + 2)
     assert found is not None
     return {
         "alpha": solution.problem.alpha,

@@ -10,6 +10,8 @@ import sympy as sp
 from ..model import ModelAt
 from ..parameters import Structure
 from .channel import Channel, discrete_noise, gaussian_noise, precision
+from .interval_printer import body as interval_body
+from .interval_printer import calls
 from .kernel import Kernel, freeze
 from .numba_printer import body, helpers
 
@@ -25,9 +27,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     D = L * s
     upper = [(i, j) for i in range(D) for j in range(i, D)]
     row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
-
-    def blocks(name: str) -> list[str]:
-        return [f"{name}_{l}_{a}_{b}" for l in range(L) for a in range(s) for b in range(a, s)]
 
     kernels: dict[str, Kernel | None] = {
         "features": channel.features,
@@ -67,9 +66,9 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": [name for name, _ in gaussian_noise(model)],
         "discrete_noise": discrete_noise(model),
-        "p_names": blocks("p"),
-        "v_names": blocks("v"),
-        "r_names": blocks("r"),
+        "p_names": _blocks(structure, "p"),
+        "v_names": _blocks(structure, "v"),
+        "r_names": _blocks(structure, "r"),
         "d_names": [f"d_{i}" for i in range(D)],
         "h_names": [f"h_{i}_{j}" for i, j in upper],
         "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
@@ -83,6 +82,33 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     }
     context["keep"] = lambda: _keep(names_of(model.X), [f"h_{i}_{j}" for i, j in upper])
     return context
+
+
+def bounds_context(channel: Channel) -> dict[str, Any]:
+    """What the template of interval bounds needs."""
+    model = channel.model
+    s = model.structure.student_rank
+    kernel = channel.derivatives
+    used = kernel.names
+    return {
+        "D": len(model.X),
+        "constants": channel.constants,
+        "used_constants": [(n, name) for n, name in enumerate(channel.constants) if name in used],
+        "features": list(channel.feature_names),
+        "x_names": names_of(model.X),
+        "w_names": [f"w_{l}_{a}" for l in range(model.structure.tokens) for a in range(s)],
+        "p_names": _blocks(model.structure, "p"),
+        "calls": calls(kernel),
+        "widths": helpers([kernel]),
+        "lines": interval_body(kernel),
+        "results": [name for name, _ in kernel.results],
+    }
+
+
+def _blocks(structure: Structure, name: str) -> list[str]:
+    """Names of the entries of one symmetric s x s block a token, upper triangles."""
+    s = structure.student_rank
+    return [f"{name}_{l}_{a}_{b}" for l in range(structure.tokens) for a in range(s) for b in range(a, s)]
 
 
 def _exponent(model: ModelAt) -> Kernel:

@@ -13,6 +13,7 @@ from ..parameters import Parameter, Start, Structure
 from .channel import gaussian_noise
 from .kernel import freeze
 from .numba_printer import body
+from .probes import seems_nonnegative
 
 
 def _plain(value: Any) -> Any:
@@ -102,6 +103,7 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         + ")",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
         f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
+        f"NONNEGATIVE = {seems_nonnegative(at)!r}",
         f"REGULARISER = {at.regulariser.kind!r}",
         "",
         "",

@@ -15,12 +15,13 @@ from ..errors import ModelError
 from ..model import ModelAt
 from ..parameters import DiscreteNoise, Structure, leaves
 from ..regulariser import PenaltyAt
-from .kernel import freeze
+from .kernel import Kernel, freeze
 from .mpmath_printer import evaluate
 
 _RAYS = 40
 _NEAR, _FAR = 10**4, 10**6
 _CHORDS = 200
+_POINTS = 200
 
 
 def check_bounded(model: ModelAt) -> None:
@@ -34,17 +35,8 @@ def check_bounded(model: ModelAt) -> None:
         return
     generator = random.Random(3)
     kernel = freeze({"loss": model.loss})
-    names = kernel.names
-    known = {s.name: _number(v) for s, v in zip(model.parameter_symbols(), model.parameter_defaults(), strict=True)}
-    known |= {symbol.name: _number(value.start) for symbol, value in model.trained.values()}
     for _ in range(_RAYS):
-        point = dict(known)
-        point |= {name: mp.mpf(abs(generator.gauss(0, 1)) + 0.1) for name in names if name.startswith("rho_")}
-        point |= {y.name: mp.mpf(generator.gauss(0, 1)) for y in model.Y}
-        point |= {k.name: mp.mpf(generator.randrange(model.structure.clusters)) for k in model.labels}
-        for symbol, law in model.noise.values():
-            value = generator.choice(law.values) if isinstance(law, DiscreteNoise) else generator.gauss(0, 1)
-            point[symbol.name] = _number(value)
+        point = _surroundings(model, kernel, generator)
         ray = {x.name: generator.gauss(0, 1) for x in model.X}
         near, far = (
             evaluate(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}})["loss"]
@@ -56,6 +48,36 @@ def check_bounded(model: ModelAt) -> None:
                 f"model {model.name}: the loss has no lower bound ({mp.nstr(far, 3)} at {where}); if the regulariser "
                 "holds it, declare @model(unbounded=True)"
             )
+
+
+def seems_nonnegative(model: ModelAt) -> bool:
+    """Whether no random point was found at which the loss is negative; never with q in the loss."""
+    if model.unbounded or model.loss_holds_q:
+        return False
+    if model.loss.is_nonnegative:
+        return True
+    generator = random.Random(5)
+    kernel = freeze({"loss": model.loss})
+    for n in range(_POINTS):
+        point = _surroundings(model, kernel, generator)
+        fields = {x.name: mp.mpf(3 ** (n % 4) * generator.gauss(0, 1)) for x in model.X}
+        if evaluate(kernel, point | fields)["loss"] < -1e-12:
+            return False
+    return True
+
+
+def _surroundings(model: ModelAt, kernel: Kernel, generator: random.Random) -> dict[str, Any]:
+    """Random teacher, noise, labels and widths of the tokens, and the parameters' defaults."""
+    point = {s.name: _number(v) for s, v in zip(model.parameter_symbols(), model.parameter_defaults(), strict=True)}
+    point |= {symbol.name: _number(value.start) for symbol, value in model.trained.values()}
+    widths = [name for name in sorted(kernel.names) if name.startswith("rho_")]
+    point |= {name: mp.mpf(abs(generator.gauss(0, 1)) + 0.1) for name in widths}
+    point |= {y.name: mp.mpf(generator.gauss(0, 1)) for y in model.Y}
+    point |= {k.name: mp.mpf(generator.randrange(model.structure.clusters)) for k in model.labels}
+    for symbol, law in model.noise.values():
+        value = generator.choice(law.values) if isinstance(law, DiscreteNoise) else generator.gauss(0, 1)
+        point[symbol.name] = _number(value)
+    return point
 
 
 def check_convex(penalty: PenaltyAt, structure: Structure) -> None:

@@ -1,4 +1,4 @@
-"""From a model at a structure to the text of its generated solver: four files, deterministic to the byte."""
+"""From a model at a structure to the text of its generated solver: five files, deterministic to the byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..model import Model, ModelAt
 from ..parameters import Structure
 from .chain import rows_of_two_as_sigmoids
 from .channel import build_channel, constants_of, gaussian_noise, joint_discrete_noise
-from .channel_source import channel_context, names_of, noise_branch
+from .channel_source import bounds_context, channel_context, names_of, noise_branch
 from .kernel import Kernel, freeze
 from .metadata_source import metadata_file
 from .numba_printer import body, helpers
@@ -55,6 +55,7 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
         "channel.py": environment.get_template("channel.py.jinja").render(
             **common, **channel_context(channel, _unpacker(at))
         ),
+        "bounds.py": environment.get_template("bounds.py.jinja").render(**common, **bounds_context(channel)),
         "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
         "metric.py": environment.get_template("metric.py.jinja").render(**common, **_metric_context(at)),
     }

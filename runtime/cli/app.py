@@ -403,6 +403,7 @@ def stability(
         "status": solution.status.value,
         "residual": solution.residual,
         "stability": found.to_json() if found else None,
+        "landscape": solution.landscape.to_json() if found else None,
     }
     if found is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {_advice(solution)}")

@@ -39,13 +39,14 @@ AccuracyOption = Annotated[
     float, typer.Option("--accuracy", help="Half width asked of every overlap, relative to the size of its block.")
 ]
 IntegratorOption = Annotated[
-    str, typer.Option("--integrator", metavar="RULE", help="auto, gauss-hermite, sobol, prox-space or sparse-grid.")
+    str,
+    typer.Option("--integrator", metavar="RULE", help="auto, gauss-hermite, sobol, prox-space, lines or sparse-grid."),
 ]
 PointsOption = Annotated[
     int | None,
     typer.Option(
         "--points",
-        help="Size of the rule: nodes an axis (gauss-hermite, prox-space), n for 2^n (sobol), level (sparse-grid).",
+        help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol) and level (sparse-grid).",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
@@ -55,7 +56,7 @@ ThreadsOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
 
-_MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096, "sparse-grid": 12}
+_MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096, "lines": 256, "sparse-grid": 12}
 
 
 def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
@@ -176,7 +177,7 @@ def checked_points(integrator: str, points: int | None) -> int | None:
         return None
     if integrator == "auto":
         raise InputError(
-            "--points goes with --integrator gauss-hermite, sobol, prox-space or sparse-grid; auto picks its own"
+            "--points goes with --integrator gauss-hermite, sobol, prox-space, lines or sparse-grid; auto picks its own"
         )
     most = _MOST_POINTS.get(integrator)
     if most is not None and not 4 <= points <= most:

@@ -13,6 +13,7 @@ from ..text import VANISHING, with_error
 
 if TYPE_CHECKING:
     from ..branches import Curve
+    from ..landscape import Landscape
     from ..problem import Problem
     from ..solution import Solution
     from ..thresholds import Threshold
@@ -102,6 +103,7 @@ def stability_table(solution: Solution) -> str:
             ["finite map", f"{own.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
             ["", with_error(own.root, own.root_error), "b, above 0 where the proximal map jumps; D relative to q"],
         ]
+    rows += _landscape_rows(solution.landscape)
     loss = with_error(found.self_overlap_loss, found.self_overlap_loss_error)
     rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
@@ -123,6 +125,26 @@ def stability_table(solution: Solution) -> str:
             *(f"  {line}".rstrip() for line in aligned(rows)),
         ]
     )
+
+
+def _landscape_rows(found: Landscape) -> list[list[str]]:
+    """Which minima are proved global, and how far apart the two lowest are."""
+    several = sum(share for n, share in found.minima.items() if n > 1)
+    if found.unproved is None or found.shortfall is None:
+        rows = [["unproved minima", "all", "the loss may be negative: nothing bounds where its minima lie"]]
+    else:
+        rows = [
+            ["unproved minima", f"{found.unproved:.2g}", f"share not proved global, of {found.points} random points"],
+            ["", f"{found.shortfall:.2g}", "what lower minima there could do to the free entropy, at most"],
+        ]
+    if several:
+        low, middle, high = found.gaps
+        most = max(found.minima)
+        rows.append(
+            ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"]
+        )
+        rows.append(["", f"{middle:.2g}", f"median gap between the two lowest; 10 % and 90 %: {low:.2g}, {high:.2g}"])
+    return rows
 
 
 def threshold_table(threshold: Threshold) -> str:

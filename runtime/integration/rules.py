@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..overlaps import Overlaps
 from ..problem import Problem
-from .averages import Averages, JacobianAverages, Rule
+from .averages import Averages, JacobianAverages
 from .exchange import Reduction
 from .fields import Fields, fields_of
 from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
@@ -53,7 +53,7 @@ def _contexts(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
     return moments
 
 
-class _Sampled:
+class Sampled:
     """Shared by the rules that visit nodes in (Y, noise, omega) and solve for the proximal point there."""
 
     starts: int | None
@@ -150,7 +150,7 @@ def _slope_averages(
 
 
 @dataclass(frozen=True)
-class GaussHermite(_Sampled):
+class GaussHermite(Sampled):
     """Product rule with `points` nodes an axis (split at the model's kinks in Y), proximal map at every node.
 
     Args:
@@ -185,7 +185,7 @@ class GaussHermite(_Sampled):
 
 
 @dataclass(frozen=True)
-class SparseGrid(_Sampled):
+class SparseGrid(Sampled):
     """Smolyak's sparse grid of Gauss-Hermite rules: for integrands that are smooth, in many dimensions.
 
     Where the proximal map jumps, or the loss has kinks, its negative weights make it worse than a Sobol set.
@@ -206,7 +206,7 @@ class SparseGrid(_Sampled):
 
 
 @dataclass(frozen=True)
-class Sobol(_Sampled):
+class Sobol(Sampled):
     """`scramblings` independent scrambled Sobol sets of 2^log2 points each (times sign flips), proximal map at each.
 
     The spread over scramblings is the error estimate. Teacher and student coordinates are flipped separately.
@@ -384,20 +384,3 @@ def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[
     for exchange in problem.loss_exchanges[labels]:
         edges = np.maximum(edges, edges[exchange.order])
     return [float(edge) for edge in edges.ravel()]
-
-
-def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
-    """A rule by its name on the command line; `points` an axis (Gauss-Hermite, prox-space), log2 (Sobol), level.
-
-    Raises:
-        InputError: no such rule.
-    """
-    if name == "gauss-hermite":
-        return GaussHermite(points or 16)
-    if name == "sobol":
-        return Sobol(points or 13, seed=seed)
-    if name == "prox-space":
-        return ProxSpace(points or 80, max(16, (points or 80) // 2))
-    if name == "sparse-grid":
-        return SparseGrid(points or 4)
-    raise InputError(f"no integrator {name!r}; known are auto, gauss-hermite, sobol, prox-space, sparse-grid")

@@ -20,7 +20,7 @@ import numpy as np
 
 import saddleforge as sf
 from saddleforge.fixed_point import StateMap, damped
-from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol, SparseGrid
+from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from saddleforge.overlaps import Overlaps
 from saddleforge.solution import start_overlaps
 
@@ -36,10 +36,11 @@ CASES = (
     (12, "attention L = 4, s = 2", "dot_product_attention", {"alpha": 2.0, "tokens": 4, "student_rank": 2}, "semantic"),
 )
 LADDERS: dict[str, tuple[Rule, ...]] = {
-    "prox-space": tuple(ProxSpace(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60))),
-    "gauss-hermite": tuple(GaussHermite(n) for n in (4, 6, 8, 12, 16, 24, 32)),
+    "prox-space": tuple(ProxSpace(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60), (160, 80))),
+    "lines": tuple(Lines(n) for n in (12, 16, 24, 32, 48, 64)),
+    "gauss-hermite": tuple(GaussHermite(n) for n in (4, 6, 8, 12, 16, 24, 32, 48)),
     "sparse-grid": tuple(SparseGrid(level) for level in range(2, 8)),
-    "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14)),
+    "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
 }
 LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
 BUDGETS = (0.01, 0.1, 1.0, 10.0)  # seconds
@@ -65,16 +66,16 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
         point = damped(StateMap(problem, Sobol(10, 4)), start_overlaps(problem, start), 1e-3, max_iterations=200)
         overlaps = point.overlaps if point.status.success else start_overlaps(problem, start)
         flat = dimension <= 4
-        exact_rule: Rule = ProxSpace(168, 84) if flat else Sobol(15, 32)
+        exact_rule: Rule = ProxSpace(224, 112) if flat else Sobol(15, 32)
         replicates = hats(exact_rule, problem, overlaps)
         exact = replicates.mean(axis=0)
         own = 0.0 if flat else float(np.max(2 * replicates.std(axis=0) / np.sqrt(len(replicates))))
         for family, ladder in LADDERS.items():
-            if family == "prox-space" and not flat:
+            if family in ("prox-space", "lines") and not flat:
                 continue
             reached: list[tuple[float, float]] = []
             for rule in LINE if dimension == 2 and family == "prox-space" else ladder:
-                if isinstance(rule, GaussHermite) and rule.points**dimension > 2e6:
+                if isinstance(rule, GaussHermite) and rule.points**dimension > 6e6:
                     continue
                 rule.averages(problem, overlaps)
                 begin = time.perf_counter()

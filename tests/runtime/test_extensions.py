@@ -121,7 +121,7 @@ def test_every_transition_is_set_beside_the_base_case_and_what_was_not_reached_i
     text = (found.out / "extensions.md").read_text()
     assert "| value matrix | 0.3 | none found | - |" in text
     assert "value matrix, omega = 0.3: the semantic branch was lost." in text
-    assert "value matrix: not sought at omega = 0, 0.1, 0.2, 0.4." in text
+    assert "correlated tokens: clusters of unequal width: not sought at omega = 0." in text
     assert len([row for row in rows if row["setting"].startswith("correlated tokens: ")]) >= len(VARIATIONS)
 
 

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.fixed_point import FixedPoint, StateMap, Status, damped, jacobian, newton, residual_of
+from saddleforge.fixed_point import (
+    CAUTIOUS,
+    FixedPoint,
+    StateMap,
+    Status,
+    best_weight,
+    damped,
+    jacobian,
+    newton,
+    residual_of,
+)
 from saddleforge.integration import ProxSpace
 from saddleforge.integration.fields import DomainError
 from saddleforge.overlaps import Overlaps, Sizes
@@ -59,6 +69,22 @@ def test_damping_adapts_to_the_mean_mode(eigenvalue):
     point = damped(linear(0.6, 0.3, 0.0, eigenvalue), start(0.01), 1e-9, max_iterations=2000)
     assert point.status is Status.CONVERGED
     assert point.u == pytest.approx(TRUTH, abs=1e-7)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-5.54, 0.32), (-2.51, 0.34), (-0.3, 0.5), (0.2, 0.9)], ids=str)
+def test_the_weight_from_the_spectrum_contracts_fastest(low, high):
+    """For a real spectrum between low and high the best weight is 2 / (2 - low - high), at most 1."""
+    spectrum = np.array([low, 0.0 if low < 0 else 0.5, high])
+    weight = best_weight(spectrum)
+    assert weight == pytest.approx(min(1.0, 2 / (2 - low - high)), abs=0.005)
+    rate = np.max(np.abs(1 - weight * (1 - spectrum)))
+    point = damped(linear(low, low / 2, high / 2, high), start(), 1e-9, weight=weight)
+    assert point.status is Status.CONVERGED
+    assert point.iterations < 5 + 1.2 * np.log(1e-9) / np.log(rate)  # the skew basis costs some
+
+
+def test_without_a_contracting_weight_damping_stays_cautious():
+    assert best_weight(np.array([1.2, -3.0])) == CAUTIOUS
 
 
 def test_an_eigenvalue_above_one_is_not_damped_away():

@@ -61,6 +61,32 @@ def test_a_second_run_computes_nothing(finished, monkeypatch):
     assert reproduce.reproduce(out, [STABILITY]).results == found.results
 
 
+class Judged:
+    """A solution whose self-overlap loss is known better the more lines are drawn."""
+
+    problem = type("Problem", (), {"alpha": 1.0})
+    training_loss = training_loss_error = 0.0
+    status = type("Status", (), {"value": "converged"})
+    overlaps = type("Overlaps", (), {"pack": staticmethod(list)})
+
+    def __init__(self, loss: float, error: float) -> None:
+        self.loss, self.error, self.asked = loss, error, []
+
+    def judged(self, spectrum: bool, log2_lines: int) -> Any:
+        self.asked.append(log2_lines)
+        words = dict.fromkeys(("replicon", "replicon_error", "bistable_share", "jump_weight"), 0.0) | {"verdict": ""}
+        error = self.error / 2 ** (log2_lines - stability_map.LINES)
+        return type("Stability", (), words | {"self_overlap_loss": self.loss, "self_overlap_loss_error": error})
+
+
+@pytest.mark.parametrize(("loss", "error", "times"), [(0.3, 0.05, 1), (4e-3, 9e-4, 1), (4e-3, 1.2e-3, 2)], ids=str)
+def test_a_point_that_is_not_known_as_well_as_asked_is_looked_at_again(loss, error, times):
+    solution = Judged(loss, error)
+    point = stability_map.point_of(solution)
+    assert len(solution.asked) == times
+    assert point["self_overlap_loss_error"] <= max(1e-3, 0.2 * loss)
+
+
 def test_ends_are_halfway_between_found_and_missing():
     row = {"points": [], "ends": [[0.7, 0.6], [1.2, 1.3]]}
     assert ends_of({"semantic": {"0.3": row}, "positional": {"0.3": {"points": [], "ends": [None, None]}}}) == {

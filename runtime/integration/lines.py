@@ -1,0 +1,173 @@
+"""Lines in the fields, parallel to a coordinate of omega: where the proximal map jumps, and a rule split there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..problem import Problem
+from .exchange import Reduction
+from .fields import Fields
+from .nodes import gauss_legendre, tensor, trapezoid
+from .points import points_at
+from .rules import Sampled, teacher_axes
+
+_REACH = 7.5  # of a line, in standard deviations
+_HALVINGS = 44
+_STEEP = 2.0  # steps of X longer than so many median steps of the line are looked into
+_ORDER = 8  # of Gauss-Legendre on a panel
+_GRADING, _LEVELS = 0.35, 8  # panels shrink toward a break by this factor, so many times
+_PANEL = 1.6  # longest panel
+_MOST_NODES = 5e7
+
+
+def along(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Copies of the nodes (N, dimension) with the coordinate of each that is named in axes (N,) set to a value (N,)."""
+    moved = nodes.copy()
+    np.put_along_axis(moved, axes[:, None], values[:, None], axis=1)
+    return moved
+
+
+def narrowed(
+    problem: Problem,
+    fields: Fields,
+    nodes: np.ndarray,
+    axes: np.ndarray,
+    found: tuple[np.ndarray, ...],
+    halvings: int,
+    shortest: float = 0.0,
+) -> tuple[tuple[np.ndarray, ...], int]:
+    """Halve intervals on lines again and again, keeping the half over which X moves more.
+
+    Args:
+        found: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
+        shortest: intervals over which X moves by less are dropped.
+
+    Returns:
+        the intervals that are left, as in `found`, and the number of proximal points.
+    """
+    row, low, high, x_low, x_high = found
+    count = 0
+    for _ in range(halvings):
+        alive = np.linalg.norm(x_high - x_low, axis=1) > shortest if shortest else np.ones(len(row), bool)
+        row, low, high, x_low, x_high = (values[alive] for values in (row, low, high, x_low, x_high))
+        if not len(row):
+            break
+        middle = (low + high) / 2
+        x_middle = points_at(problem, fields, along(nodes[row], axes[row], middle))[2].reshape(len(row), -1)
+        count += len(row)
+        left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
+        high, low = np.where(left, middle, high), np.where(left, low, middle)
+        x_high = np.where(left[:, None], x_middle, x_high)
+        x_low = np.where(left[:, None], x_low, x_middle)
+    return (row, low, high, x_low, x_high), count
+
+
+def on_lines(
+    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """X at the same ends on the line through every node, (N, ends, fields), and the minima seen there, (N, ends)."""
+    lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
+    _, _, x, minima = points_at(problem, fields, lines)
+    return x.reshape(len(nodes), len(ends), -1), minima.reshape(len(nodes), len(ends))
+
+
+@dataclass(frozen=True)
+class Lines(Sampled):
+    """Lines along the last coordinate of omega through a product of equidistant nodes in all others, split at jumps.
+
+    On every line the places where X moves fastest are found by halving; Gauss-Legendre panels shrink toward them from
+    both sides, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines without are
+    trapezoidal. The proximal map is global at every node: nothing is shared with the prox-space rule.
+
+    Args:
+        points: nodes an axis (a panel, at a kink of the model).
+    """
+
+    points: int = 32
+    starts: int | None = None
+    name: str = "lines"
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": self.name, "points": self.points, "seed": None}
+
+    def finer(self) -> Lines:
+        return replace(self, points=self.points * 3 // 2)
+
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        return Reduction.of(problem, fields, labels, teacher_axes(problem, fields, self.points, equidistant=True))
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        outer = teacher_axes(problem, fields, self.points, equidistant=True)
+        teachers = problem.tokens * problem.teacher_rank
+        inner = [trapezoid(self.points)] * (problem.tokens * problem.student_rank - 1)
+        lines = float(np.prod([len(axis) for axis, _ in [*outer, *inner]]))
+        if lines * 150 > 10 * _MOST_NODES:
+            raise InputError(f"lines through {lines:.1e} nodes: {len(outer) + len(inner)} axes are too many, use Sobol")
+        nodes, weights = tensor([*outer[:teachers], *inner, *outer[teachers:]])
+        known = np.concatenate([nodes[:, :teachers], nodes[:, teachers + len(inner) :]], axis=1)
+        weights = weights * reduction.orbits(known, problem)
+        keep = weights > 1e-14 * weights.max()
+        axis = teachers + len(inner)
+        nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
+        places, shares = _split(problem, fields, nodes, axis, max(32, self.points))
+        count = np.array([len(z) for z in places])
+        full = np.repeat(nodes, count, axis=0)
+        full[:, axis] = np.concatenate(places)
+        weights = np.repeat(weights, count) * np.concatenate(shares)
+        heavy = weights > 1e-16 * weights.max()
+        return [(np.ascontiguousarray(full[heavy]), np.ascontiguousarray(weights[heavy]))]
+
+
+def _split(
+    problem: Problem, fields: Fields, nodes: np.ndarray, axis: int, intervals: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Nodes and weights for N(0, 1) on the line through every node, along one axis."""
+    ends = np.linspace(-_REACH, _REACH, intervals + 1)
+    axes = np.full(len(nodes), axis)
+    x, minima = on_lines(problem, fields, nodes, axes, ends)
+    two = minima > 1
+    steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
+    before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
+    steep = steps > _STEEP * np.median(steps, axis=1, keepdims=True)
+    row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
+    found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
+    (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS)
+    breaks = np.split((low + high) / 2, np.cumsum(np.bincount(row, minlength=len(nodes)))[:-1])
+    step = ends[1] - ends[0]
+    plain = ends, step * _density(ends)
+    rules = [_graded(places) if len(places) else plain for places in breaks]
+    return [z for z, _ in rules], [w for _, w in rules]
+
+
+def _density(z: np.ndarray) -> np.ndarray:
+    return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+
+
+def _graded(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre nodes and weights for N(0, 1) on panels that shrink toward every break."""
+    edges = [-_REACH, *breaks, _REACH]
+    panels = [-_REACH]
+    for n, (left, right) in enumerate(pairwise(edges)):
+        shared = 0 < n < len(breaks)
+        shrinking = (right - left) / (2 if shared else 1) * _GRADING ** np.arange(_LEVELS)
+        if n > 0:
+            panels += list(left + shrinking[::-1])
+        if n < len(breaks):
+            panels += [*(right - shrinking[1:]), right]
+    low = np.array(panels[:-1])
+    high = np.array(panels[1:])
+    parts = np.maximum(1, np.ceil((high - low) / _PANEL)).astype(int)
+    offset = np.concatenate([np.arange(k) for k in parts])
+    half = np.repeat((high - low) / parts / 2, parts)
+    middle = np.repeat(low, parts) + half * (2 * offset + 1)
+    x, w = gauss_legendre(_ORDER)
+    z = (middle[:, None] + half[:, None] * x).ravel()
+    return z, (half[:, None] * w).ravel() * _density(z)
+
+
+__all__ = ["Lines", "along", "narrowed", "on_lines"]

@@ -1,0 +1,88 @@
+"""A rule that splits lines in omega where the proximal map jumps, against closed forms and the prox-space rule."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import saddleforge as sf
+from saddleforge import InputError, Problem
+from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace
+from saddleforge.integration.lines import _graded
+from saddleforge.overlaps import Overlaps
+from saddleforge.solution import start_overlaps
+
+
+def attention_state(q: float, V: float, m: float, theta: float) -> Overlaps:
+    return Overlaps(np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta))
+
+
+# Both branches at the transition of the base case (alpha = 1.25, omega = 0.3): 0.4 % and 1.2 % bistable.
+SEMANTIC = attention_state(0.0816247, 18.32112, 0.0, 0.1179264)
+POSITIONAL = attention_state(0.0471005, 14.90345, 0.252411, 0.0)
+
+
+@pytest.fixture(scope="module")
+def at_transition() -> Problem:
+    return sf.problem("dot_product_attention", alpha=1.25, omega=0.3)
+
+
+def hats(found: Averages) -> np.ndarray:
+    """Moreau average and channel averages, each block relative to its largest entry."""
+    rows = found.moments[0]
+    return np.append((rows / np.abs(rows).max(axis=0, initial=1e-12)).ravel(), found.moreau[0] / 2e-3)
+
+
+@pytest.mark.parametrize("breaks", [[0.7], [-1.0, 0.2], [-2.0, 1e-3, 4.0]], ids=str)
+def test_graded_panels_integrate_across_jumps_and_cube_roots(breaks):
+    z, weights = _graded(np.array(breaks))
+    assert np.all(np.diff(z) > 0)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    for place in breaks:
+        assert weights @ (z > place) == pytest.approx(norm.sf(place), abs=1e-12)
+        fine, fine_weights = np.linspace(-9, 9, 2_000_001), 9e-6
+        truth = fine_weights * np.sum(np.cbrt(fine - place) * norm.pdf(fine))
+        assert weights @ np.cbrt(z - place) == pytest.approx(truth, abs=2e-6)
+
+
+@pytest.mark.parametrize("state", [SEMANTIC, POSITIONAL], ids=["semantic", "positional"])
+def test_lines_and_prox_space_agree_where_the_proximal_map_jumps(at_transition, state):
+    """Nothing is shared: one solves for the global minimum on split lines, the other sums over critical points."""
+    line, grid = Lines(32).averages(at_transition, state), ProxSpace(112, 56).averages(at_transition, state)
+    assert grid.bistable > 3e-3
+    assert np.abs(hats(line) - hats(grid)).max() < 3e-5
+    coarse = np.abs(hats(Lines(20).averages(at_transition, state)) - hats(line)).max()
+    assert np.abs(hats(line) - hats(grid)).max() < coarse
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", [SEMANTIC, POSITIONAL], ids=["semantic", "positional"])
+def test_lines_and_prox_space_agree_to_a_millionth(at_transition, state):
+    line, grid = Lines(72).averages(at_transition, state), ProxSpace(208, 104).averages(at_transition, state)
+    assert np.abs(hats(line) - hats(grid)).max() < 1e-6
+
+
+def test_without_jumps_lines_are_a_product_rule():
+    """Ridge regression, all averages of which are polynomials."""
+    problem = sf.problem("ridge_regression", alpha=1.0)
+    one = np.ones((1, 1, 1))
+    state = Overlaps(0.6 * one, 1.3 * one, np.zeros((1, 1)), 0.5 * one)
+    found, truth = Lines(40).averages(problem, state), GaussHermite(6).averages(problem, state)
+    np.testing.assert_allclose(found.moments, truth.moments, rtol=1e-10, atol=1e-12)
+    assert found.moreau[0] == pytest.approx(truth.moreau[0], rel=1e-10)
+
+
+def test_a_jump_of_tukeys_loss_is_split_exactly():
+    """One field: Y and noise by trapezoid, the line over omega exact on both sides of the jump."""
+    problem = sf.problem("tukey_regression", alpha=3.0, Delta=4.0)
+    one = np.ones((1, 1, 1))
+    state = Overlaps(0.6 * one, 3.0 * one, np.zeros((1, 1)), 0.5 * one)
+    coarse, fine = Lines(36).averages(problem, state), Lines(54).averages(problem, state)
+    assert fine.bistable > 0.1
+    blind = np.abs(GaussHermite(48).averages(problem, state).moments - fine.moments).max()
+    assert np.abs(coarse.moments - fine.moments).max() < blind / 30
+
+
+def test_too_many_axes_are_refused_with_what_to_use():
+    problem = sf.problem("untied_attention", alpha=1.0)
+    with pytest.raises(InputError, match="too many, use Sobol"):
+        Lines(32).averages(problem, start_overlaps(problem, "semantic"))
