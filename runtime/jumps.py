@@ -20,7 +20,7 @@ import numpy as np
 from .integration.fields import Fields, fields_of
 from .integration.lines import along, narrowed, on_lines
 from .integration.nodes import sobol_normal
-from .integration.points import points_at
+from .integration.points import noise_choices, points_at
 from .overlaps import Overlaps
 from .problem import Problem
 
@@ -138,13 +138,14 @@ def find_jumps(
         nodes = np.tile(np.concatenate([widened(nodes)[0] for nodes in sets]), (student, 1))
         axes = np.repeat(np.arange(student), replicates * size)
         importance = _importance(nodes, teacher + axes)
-        row, omega, g, x, density, count = _on_lines(problem, fields, nodes, teacher + axes, intervals)
-        evaluations += count
-        slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
-        along = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
-        weights = probability * importance[row] * density * np.abs(along) / np.sum(slopes**2, axis=1) / size
-        context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
-        found.append((weights, row // size % replicates, context, g, x, omega))
+        for choice in noise_choices(problem):
+            row, omega, g, x, density, count = _on_lines(problem, fields, nodes, teacher + axes, intervals, choice)
+            evaluations += count
+            slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
+            across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
+            weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
+            context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
+            found.append((weights, row // size % replicates, context, g, x, omega))
     weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*found, strict=True))
     return Jumps(weights, replicate, context, g, x, omega, replicates, evaluations)
 
@@ -173,12 +174,12 @@ def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 
 def _on_lines(
-    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int
+    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int, choice: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """Line, omega, jump of g, jump of X and density along the line of every jump on the lines through the nodes, each
-    parallel to its axis."""
+    """Line, omega, jump of g, jump of X and density (times the probability of the noise value) of every jump on the
+    lines through the nodes, each parallel to its axis."""
     ends = np.linspace(-REACH, REACH, intervals + 1)
-    x, minima = on_lines(problem, fields, nodes, axes, ends)
+    x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
     count = minima.size
     steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
     two = minima > 1
@@ -187,13 +188,17 @@ def _on_lines(
     steep = steps > 2 * np.median(steps, axis=1, keepdims=True)
     row, place = np.nonzero((two[:, 1:] | two[:, :-1] | steep) & (steps > shortest))
     found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-    (row, low, high, x_low, x_high), visited = narrowed(problem, fields, nodes, axes, found, _HALVINGS, shortest)
+    (row, low, high, x_low, x_high), visited = narrowed(
+        problem, fields, nodes, axes, found, _HALVINGS, shortest, choice
+    )
     middle = (low + high) / 2
     shape = (len(row), problem.tokens, problem.student_rank)
-    omega = points_at(problem, fields, along(nodes[row], axes[row], middle))[0] if len(row) else np.zeros(shape)
+    if not len(row):
+        return row, np.zeros(shape), np.zeros(shape), np.zeros(shape), middle, count + visited
+    omega, *_, weight = points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice)
     jump = (x_low - x_high).reshape(shape)
     field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)
-    density = np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
+    density = weight * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
     return row, omega, field_jump, jump, density, count + visited + len(row)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .integration.fields import fields_of
 from .integration.nodes import sobol_normal
-from .integration.points import CHUNKS
+from .integration.points import CHUNKS, Points, noise_choices, points_at
 from .overlaps import Overlaps
 from .problem import Problem
 
@@ -27,8 +27,9 @@ class Landscape:
     Attributes:
         points: how many were looked at, over all label assignments.
         unproved: share (by probability) whose minimum was not proved global within the budget of boxes; None for a
-            loss that may be negative, where nothing bounds the search.
-        shortfall: bound on what that may do to the free entropy: alpha E[by how much the minimum could be lower].
+            loss that was seen to be negative somewhere or holds q, where nothing bounds the search.
+        shortfall: estimate, from these points, of how much lower minima could move the free entropy at most:
+            alpha E[by how much the minimum could be lower], the tolerance of the proofs included.
         boxes: mean number of boxes of a proof.
         missed: share of points at which the search behind `minima` found a lower minimum than the proximal map.
         minima: minima -> share of points with so many (the last: so many or more).
@@ -61,52 +62,67 @@ def landscape(
     """Look at the minima of the Moreau objective at 2^log2 random points a label assignment.
 
     A proof is by branch and bound in interval arithmetic over the region that must hold the minimum of a loss that is
-    not negative (theory.md section 9); the minima are those that descents from omega and from many points of the ball
+    not negative (theory.md section 9; taken for granted unless one of many random points, at the model's default
+    parameters or here, shows otherwise); the minima are those that descents from omega and from many points of the ball
     on which the quadratic part is at most the loss at omega end in.
 
     Raises:
         DomainError: overlaps outside their domain.
     """
-    channel, bounds = problem.solver.channel, problem.solver.bounds
-    size, known_end = channel.FIELDS, channel.FIELDS + channel.FEATURES
+    channel = problem.solver.channel
     nodes = sobol_normal(problem.dimension, log2, 900 + seed, ())
     bounded = problem.solver.model.NONNEGATIVE
-    weights, shortfalls, boxes, missed, counts, gaps = [], [], [], [], [], []
+    parts = []
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
-        known = fields.precision, problem.noise_scale, fields.constants
-        rows = channel.proximal_points(CHUNKS, nodes, *fields.sampling, *known, problem.search)
-        omega, features, best = (
-            np.ascontiguousarray(rows[:, a:b]) for a, b in ((0, size), (size, known_end), (known_end, known_end + size))
-        )
-        values = np.ascontiguousarray(rows[:, known_end + size])
-        weights.append(np.full(len(rows), probability / len(rows)))
-        if bounded:
-            spread = np.sqrt(np.linalg.inv(fields.precision).diagonal(axis1=1, axis2=2)).reshape(-1)
-            settings = fields.constants, best, values, TOLERANCE, budget
-            proofs = bounds.shortfalls(CHUNKS, omega, fields.precision, spread, features, *settings)
-            shortfalls.append(proofs[:, 0])
-            boxes.append(proofs[:, 1])
-        number, minima = channel.all_minima(CHUNKS, omega, fields.precision, features, fields.constants, _MOST)
-        levels = minima[:, :, size]
-        lowest = np.minimum(levels[:, 0], values)
-        missed.append(lowest < values - 1e-9 * (1 + np.abs(values)))
-        counts.append(np.maximum(number, 1))
-        gaps.append(np.where(number > 1, levels[:, 1] - lowest, np.nan))
-    weight = np.concatenate(weights)
-    number, gap = np.concatenate(counts), np.concatenate(gaps)
+        for choice in noise_choices(problem):
+            found = points_at(problem, fields, nodes, choice=choice)
+            possible = found.weight > 0
+            found = Points(*(np.ascontiguousarray(column[possible]) for column in found))
+            omega, best = (block.reshape(len(block), -1) for block in (found.omega, found.x))
+            at = omega, fields.precision, found.features, fields.constants
+            number, minima = channel.all_minima(CHUNKS, *at, _MOST)
+            quadratic = 0.5 * np.einsum("nla,nla->n", found.g, found.x - found.omega)
+            bounded = bounded and not np.any(found.value - quadratic < -1e-12)
+            proofs = np.full((len(best), 2), np.nan)
+            if bounded:
+                spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
+                known = omega, fields.precision, spread, found.features, fields.constants
+                proofs = problem.solver.bounds.shortfalls(CHUNKS, *known, best, found.value, TOLERANCE, budget)
+                proofs[found.minima == 0, 0] = np.inf
+            weight = probability * found.weight / len(nodes)
+            parts.append(np.column_stack([weight, proofs, _merged(found, number, minima[:, :, channel.FIELDS])]))
+    weight, lacking, boxes, lower, number, gap, value = np.concatenate(parts).T
+    # A point with no bound at all may lack all of its value: the loss is not negative.
+    lacking = np.where(np.isfinite(lacking), lacking, np.maximum(value, 0.0))
+    open_ = ~(lacking <= 0)
     several = gap == gap
-    quantiles = _quantiles(gap[several], weight[several])
-    lacking = np.concatenate(shortfalls) if bounded else np.zeros(0)
     return Landscape(
         points=len(weight),
-        unproved=float(weight @ (lacking > 0)) if bounded else None,
-        shortfall=float(problem.alpha * (weight @ lacking)) if bounded else None,
-        boxes=float(weight @ np.concatenate(boxes)) if bounded else None,
-        missed=float(weight @ np.concatenate(missed)),
+        unproved=float(weight @ open_) if bounded else None,
+        shortfall=float(problem.alpha * (weight @ (lacking + TOLERANCE * (1 + np.abs(value))))) if bounded else None,
+        boxes=float(weight @ boxes) if bounded else None,
+        missed=float(weight @ lower),
         minima={int(n): float(weight @ (number == n)) for n in np.unique(number)},
-        gaps=quantiles,
+        gaps=_quantiles(gap[several], weight[several]),
     )
+
+
+def _merged(found: Points, number: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """What the proximal map and the search for all minima found together, a row a point.
+
+    Columns: whether the latter found a lower minimum, minima, gap between the two lowest (nan without), lowest value.
+    """
+    small = 1e-9 * (1 + np.abs(found.value))
+    lowest = np.fmin(levels[:, 0], found.value)
+    known = np.column_stack([levels, found.value, found.value + found.gap])
+    above = np.where(known > (lowest + small)[:, None], known, np.inf)
+    # Minima of equal value, as by symmetry, are told apart by where they are.
+    second = np.where((number > 1) & (levels[:, 1] <= lowest + small), lowest, above.min(axis=1))
+    gap = np.where(np.isfinite(second), second - lowest, np.where(found.gap <= small, found.gap, np.nan))
+    several = np.isfinite(gap)
+    count = np.where(several, np.maximum(number, 2), 1)
+    return np.column_stack([levels[:, 0] < found.value - small, count, gap, lowest])
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .integration.fields import DomainError, fields_of
 from .integration.nodes import sobol_normal
-from .integration.points import CHUNKS
+from .integration.points import noise_choices, points_at
 from .overlaps import Overlaps
 from .problem import Problem
 
@@ -23,20 +23,18 @@ def searched(problem: Problem, overlaps: Overlaps) -> Problem:
     one (the lowest of many points in every sector of the ball that holds the minimum, too) at 2^LOG2_POINTS random
     points; one miss decides. A single field is always searched all over its interval.
     """
-    channel = problem.solver.channel
-    if channel.FIELDS == 1 or problem.search == THOROUGH:
+    if problem.solver.channel.FIELDS == 1 or problem.search == THOROUGH:
         return problem
-    place = 2 * channel.FIELDS + channel.FEATURES
     nodes = sobol_normal(problem.dimension, LOG2_POINTS, 31, ())
     for labels, _ in problem.label_choices:
         try:
             fields = fields_of(problem, overlaps, labels)
         except DomainError:
             return problem
-        known = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants)
-        quick, thorough = (channel.proximal_points(CHUNKS, nodes, *known, n)[:, place] for n in (QUICK, THOROUGH))
-        if np.any(quick - thorough > 1e-9 * (1 + np.abs(thorough))):
-            return replace(problem, search=THOROUGH)
+        for choice in noise_choices(problem):
+            quick, thorough = (points_at(problem, fields, nodes, n, choice).value for n in (QUICK, THOROUGH))
+            if np.any(quick - thorough > 1e-9 * (1 + np.abs(thorough))):
+                return replace(problem, search=THOROUGH)
     return problem
 
 

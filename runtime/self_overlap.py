@@ -18,7 +18,7 @@ import numpy as np
 
 from .integration.fields import Fields, fields_of
 from .integration.nodes import sobol_normal
-from .integration.points import points_at
+from .integration.points import noise_choices, points_at
 from .jumps import Jumps, widened
 from .overlaps import Overlaps
 from .problem import Problem
@@ -66,13 +66,16 @@ class FiniteMap:
                 drawn = sobol_normal(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
                 drawn, weights = widened(drawn, teacher + student)
                 parts = drawn[:, teacher : teacher + 3 * student].reshape(len(drawn), 3, tokens, s)
-                g = []
+                pairs = []
                 for copy in (1, 2):
                     z = np.einsum("lab,nlb->nla", shared, parts[:, 0]) + np.einsum("lab,nlb->nla", own, parts[:, copy])
                     columns = [drawn[:, :teacher], z.reshape(len(z), -1), drawn[:, teacher + 3 * student :]]
-                    g.append(points_at(problem, fields, np.concatenate(columns, axis=1))[1])
-                square = np.einsum("n,nla,nlb->lab", weights, g[0] - g[1], g[0] - g[1]) / len(drawn)
-                np.add.at(hats[r], context, 0.5 * problem.alpha * probability * square)
+                    pairs.append(np.concatenate(columns, axis=1))
+                for choice in noise_choices(problem):
+                    one, two = (points_at(problem, fields, nodes, choice=choice) for nodes in pairs)
+                    apart = one.g - two.g
+                    square = np.einsum("n,nla,nlb->lab", weights * one.weight, apart, apart) / len(drawn)
+                    np.add.at(hats[r], context, 0.5 * problem.alpha * probability * square)
         return np.einsum("cabdef,rdef->rcab", self.prior, hats)
 
 

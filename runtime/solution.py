@@ -334,8 +334,9 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
     point = damped(coarse, overlaps, 0.1)
     visited, weight = point.iterations, CAUTIOUS
     if point.status.success:
-        with suppress(DomainError):
-            weight = best_weight(np.linalg.eigvals(jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)))
+        with suppress(DomainError, np.linalg.LinAlgError):
+            matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
+            weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
         point = damped(coarse, point.overlaps, 2e-3, weight=weight)
         visited += point.iterations
     if point.status.success or point.residual < 0.05:
@@ -726,7 +727,9 @@ def _finer_rules(rule: Rule, fields: int) -> list[Rule]:
         return [replace(level, seed=rule.seed) for level in _SAMPLES if level.log2 > rule.log2]
     if isinstance(rule, ProxSpace):
         return [level for level in (_PLANE if fields > 1 else _LINE) if level.points > rule.points]
-    return [level for level in _PRODUCT if level.points > getattr(rule, "points", 0)]
+    if isinstance(rule, GaussHermite):
+        return [level for level in _PRODUCT if level.points > rule.points]
+    return [rule.finer(), rule.finer().finer()]
 
 
 def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes) -> float:

@@ -135,7 +135,7 @@ def _landscape_rows(found: Landscape) -> list[list[str]]:
     else:
         rows = [
             ["unproved minima", f"{found.unproved:.2g}", f"share not proved global, of {found.points} random points"],
-            ["", f"{found.shortfall:.2g}", "what lower minima there could do to the free entropy, at most"],
+            ["", f"{found.shortfall:.2g}", "estimate of what lower minima could do to the free entropy, at most"],
         ]
     if several:
         low, middle, high = found.gaps

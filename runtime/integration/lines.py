@@ -13,7 +13,7 @@ from ..problem import Problem
 from .exchange import Reduction
 from .fields import Fields
 from .nodes import gauss_legendre, tensor, trapezoid
-from .points import points_at
+from .points import noise_choices, points_at
 from .rules import Sampled, teacher_axes
 
 _REACH = 7.5  # of a line, in standard deviations
@@ -22,7 +22,9 @@ _STEEP = 2.0  # steps of X longer than so many median steps of the line are look
 _ORDER = 8  # of Gauss-Legendre on a panel
 _GRADING, _LEVELS = 0.35, 8  # panels shrink toward a break by this factor, so many times
 _PANEL = 1.6  # longest panel
-_MOST_NODES = 5e7
+_MOST_INTERVALS = 1024
+_MOST_LINES = 3e6
+_MARK = 1e6
 
 
 def along(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -40,6 +42,7 @@ def narrowed(
     found: tuple[np.ndarray, ...],
     halvings: int,
     shortest: float = 0.0,
+    choice: int = 0,
 ) -> tuple[tuple[np.ndarray, ...], int]:
     """Halve intervals on lines again and again, keeping the half over which X moves more.
 
@@ -58,7 +61,7 @@ def narrowed(
         if not len(row):
             break
         middle = (low + high) / 2
-        x_middle = points_at(problem, fields, along(nodes[row], axes[row], middle))[2].reshape(len(row), -1)
+        x_middle = marked(problem, points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice).x)
         count += len(row)
         left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
         high, low = np.where(left, middle, high), np.where(left, low, middle)
@@ -68,12 +71,23 @@ def narrowed(
 
 
 def on_lines(
-    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, ends: np.ndarray
+    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, ends: np.ndarray, choice: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """X at the same ends on the line through every node, (N, ends, fields), and the minima seen there, (N, ends)."""
+    """X, marked, at the same ends on the line through every node, (N, ends, fields), and the minima seen, (N, ends)."""
     lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
-    _, _, x, minima = points_at(problem, fields, lines)
-    return x.reshape(len(nodes), len(ends), -1), minima.reshape(len(nodes), len(ends))
+    found = points_at(problem, fields, lines, choice=choice)
+    return marked(problem, found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))
+
+
+def marked(problem: Problem, x: np.ndarray) -> np.ndarray:
+    """X (N, L, s) as rows, with one more entry that jumps where X crosses a kink of the loss."""
+    rows = x.reshape(len(x), -1)
+    kinks = [
+        _MARK * (x[:, row, column] > value)
+        for kind, row, column, value in problem.solver.model.kinks(problem.flat)["loss"]
+        if kind == "x"
+    ]
+    return np.column_stack([rows, *kinks]) if kinks else rows
 
 
 @dataclass(frozen=True)
@@ -82,10 +96,11 @@ class Lines(Sampled):
 
     On every line the places where X moves fastest are found by halving; Gauss-Legendre panels shrink toward them from
     both sides, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines without are
-    trapezoidal. The proximal map is global at every node: nothing is shared with the prox-space rule.
+    trapezoidal. The proximal map is global at every node: how jumps are treated has nothing in common with the
+    prox-space rule, though both use equidistant nodes in Y and the same descents.
 
     Args:
-        points: nodes an axis (a panel, at a kink of the model).
+        points: nodes an axis (a panel, at a kink of the model), 16 or more.
     """
 
     points: int = 32
@@ -106,7 +121,9 @@ class Lines(Sampled):
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid(self.points)] * (problem.tokens * problem.student_rank - 1)
         lines = float(np.prod([len(axis) for axis, _ in [*outer, *inner]]))
-        if lines * 150 > 10 * _MOST_NODES:
+        if self.points < 16:
+            raise InputError(f"lines through {self.points} nodes an axis are too few: at least 16")
+        if lines > _MOST_LINES:
             raise InputError(f"lines through {lines:.1e} nodes: {len(outer) + len(inner)} axes are too many, use Sobol")
         nodes, weights = tensor([*outer[:teachers], *inner, *outer[teachers:]])
         known = np.concatenate([nodes[:, :teachers], nodes[:, teachers + len(inner) :]], axis=1)
@@ -114,7 +131,7 @@ class Lines(Sampled):
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
-        places, shares = _split(problem, fields, nodes, axis, max(32, self.points))
+        places, shares = _split(problem, fields, nodes, axis, self.points)
         count = np.array([len(z) for z in places])
         full = np.repeat(nodes, count, axis=0)
         full[:, axis] = np.concatenate(places)
@@ -124,20 +141,29 @@ class Lines(Sampled):
 
 
 def _split(
-    problem: Problem, fields: Fields, nodes: np.ndarray, axis: int, intervals: int
+    problem: Problem, fields: Fields, nodes: np.ndarray, axis: int, points: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Nodes and weights for N(0, 1) on the line through every node, along one axis."""
+    # Steps of omega no longer than half the width over which minima compete.
+    last = fields.field_factor[-1, -1, -1] / np.sqrt(fields.variance[-1, -1, -1])
+    intervals = int(np.clip(np.ceil(4 * _REACH * last), max(32, points), _MOST_INTERVALS))
     ends = np.linspace(-_REACH, _REACH, intervals + 1)
     axes = np.full(len(nodes), axis)
-    x, minima = on_lines(problem, fields, nodes, axes, ends)
-    two = minima > 1
-    steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
-    before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
-    steep = steps > _STEEP * np.median(steps, axis=1, keepdims=True)
-    row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
-    found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-    (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS)
-    breaks = np.split((low + high) / 2, np.cumsum(np.bincount(row, minlength=len(nodes)))[:-1])
+    rows, places = [], []
+    for choice in noise_choices(problem):
+        x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
+        two = minima > 1
+        steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
+        before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
+        steep = steps > _STEEP * np.median(steps, axis=1, keepdims=True)
+        row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
+        found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
+        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, choice=choice)
+        rows.append(row)
+        places.append((low + high) / 2)
+    row, place = np.concatenate(rows), np.concatenate(places)
+    order = np.lexsort((place, row))
+    breaks = np.split(place[order], np.cumsum(np.bincount(row, minlength=len(nodes)))[:-1])
     step = ends[1] - ends[0]
     plain = ends, step * _density(ends)
     rules = [_graded(places) if len(places) else plain for places in breaks]

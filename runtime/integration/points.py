@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..problem import Problem
@@ -10,11 +12,39 @@ from .fields import Fields
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 
 
+class Points(NamedTuple):
+    """Proximal points at N nodes, for one value of the labelled noise.
+
+    Attributes:
+        omega, g, x: (N, L, s); features: of teacher and noise, (N, features).
+        value: of the Moreau objective; gap: to the second lowest minimum seen, nan without; minima: 1, 2 for more than
+            one, 0 where the descent did not converge; weight: probability of the noise value given Y; each (N,).
+    """
+
+    omega: np.ndarray
+    g: np.ndarray
+    x: np.ndarray
+    features: np.ndarray
+    value: np.ndarray
+    gap: np.ndarray
+    minima: np.ndarray
+    weight: np.ndarray
+
+
+def noise_choices(problem: Problem) -> range:
+    """Values of the labelled noise; one without."""
+    return range(max(1, len(problem.solver.channel.LABELLED_NOISE)))
+
+
 def points_at(
-    problem: Problem, fields: Fields, nodes: np.ndarray, search: int | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """omega, g and the global minimiser X at nodes in standard normal coordinates, (N, L, s) each, and how often a
-    second minimum was seen, (N,)."""
+    problem: Problem, fields: Fields, nodes: np.ndarray, search: int | None = None, choice: int = 0
+) -> Points:
+    """Proximal points at nodes in standard normal coordinates.
+
+    Args:
+        search: as in `Problem`, the problem's own where None.
+        choice: value of the labelled noise, from `noise_choices`.
+    """
     channel = problem.solver.channel
     found = channel.proximal_points(
         CHUNKS,
@@ -24,10 +54,15 @@ def points_at(
         problem.noise_scale,
         fields.constants,
         problem.search if search is None else search,
+        choice,
     )
     shape = (len(nodes), problem.tokens, problem.student_rank)
-    size = channel.FIELDS
-    omega = found[:, :size].reshape(shape)
-    x = found[:, size + channel.FEATURES : 2 * size + channel.FEATURES].reshape(shape)
+    D, F = channel.FIELDS, channel.FEATURES
+    omega, features, x = np.split(found[:, : 2 * D + F], [D, D + F], axis=1)
+    omega, x = omega.reshape(shape), x.reshape(shape)
     g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
-    return omega, g, x, found[:, 2 * size + channel.FEATURES + 2]
+    value, gap, minima, _, weight = found[:, 2 * D + F :].T
+    return Points(omega, g, x, np.ascontiguousarray(features), value, gap, minima, weight)
+
+
+__all__ = ["CHUNKS", "Points", "noise_choices", "points_at"]

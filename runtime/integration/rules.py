@@ -14,7 +14,7 @@ from .averages import Averages, JacobianAverages
 from .exchange import Reduction
 from .fields import Fields, fields_of
 from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
-from .points import CHUNKS, points_at
+from .points import CHUNKS, noise_choices, points_at
 
 _TOTALS = 6
 NEAR_CUSP = 0.15  # of det(I + V H)
@@ -71,6 +71,7 @@ class Sampled:
         cut = problem.tokens * row
         results: list[list[np.ndarray]] = []
         shares: list[float] = []
+        mass = 0.0
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             reduction = self._reduction(problem, fields, labels)
@@ -87,6 +88,7 @@ class Sampled:
                     problem.search if self.starts is None else self.starts,
                 )
                 sums.append(reduction.moments(out.sum(axis=0), row, channel.MOMENTS))
+                mass += probability * float(weights.sum())
                 shares.append(probability * out[:, cut + 4].sum() / len(nodes))
             results.append(sums)
         replicates = len(results[0])
@@ -103,7 +105,7 @@ class Sampled:
             bistable=float(totals[:, 2].mean()),
             gap=float(totals[:, 3].mean()),
             unconverged=sum(shares) / replicates,
-            mass=1.0,
+            mass=mass / replicates,
         )
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
@@ -377,7 +379,7 @@ def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[
     directions = sobol_normal(count + len(problem.noise_scale), 7, 77, (tuple(range(count)),))
     norms = np.linalg.norm(directions, axis=1, keepdims=True)
     nodes = np.concatenate([directions / norms * radius for radius in (2.0, 5.0, 7.8)])
-    points = points_at(problem, fields, nodes, search=0)[2]
+    points = np.concatenate([points_at(problem, fields, nodes, 0, choice).x for choice in noise_choices(problem)])
     points = points[np.isfinite(points).all(axis=(1, 2))]
     edges = 1.06 * np.abs(points).max(axis=0) + 1e-9
     # The same for tokens that the loss does not tell apart, whatever their fields: the grid is to move smoothly.

@@ -84,7 +84,8 @@ def test_the_weight_from_the_spectrum_contracts_fastest(low, high):
 
 
 def test_without_a_contracting_weight_damping_stays_cautious():
-    assert best_weight(np.array([1.2, -3.0])) == CAUTIOUS
+    for eigenvalues in ([1.2, -3.0], [0.9 + 5j, 0.9 - 5j], [-200.0]):
+        assert best_weight(np.array(eigenvalues)) == CAUTIOUS
 
 
 def test_an_eigenvalue_above_one_is_not_damped_away():

@@ -10,7 +10,7 @@ from scipy.stats import binom, norm
 import saddleforge as sf
 from saddleforge import InputError, Problem
 from saddleforge.contract import dumps
-from saddleforge.integration import GaussHermite, ProxSpace, Sobol, rule_named
+from saddleforge.integration import RULES, GaussHermite, ProxSpace, Sobol, rule_named
 from saddleforge.integration.fields import DomainError, fields_of
 from saddleforge.integration.nodes import gauss_hermite, panels, sobol_normal, tensor
 from saddleforge.integration.rules import teacher_axes
@@ -302,7 +302,7 @@ def test_the_logistic_label_splits_the_teacher_axis():
     assert np.sum(nodes < 0) == 10
 
 
-@pytest.mark.parametrize("name", ["gauss-hermite", "sobol", "prox-space"])
+@pytest.mark.parametrize("name", RULES)
 def test_rules_are_found_by_name_and_refine(name):
     rule = rule_named(name, 10)
     assert rule.describe()["rule"] == name

@@ -6,7 +6,9 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import InputError, Problem
-from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace
+from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Sobol
+from saddleforge.integration.exchange import Reduction
+from saddleforge.integration.fields import Fields
 from saddleforge.integration.lines import _graded
 from saddleforge.overlaps import Overlaps
 from saddleforge.solution import start_overlaps
@@ -46,7 +48,7 @@ def test_graded_panels_integrate_across_jumps_and_cube_roots(breaks):
 
 @pytest.mark.parametrize("state", [SEMANTIC, POSITIONAL], ids=["semantic", "positional"])
 def test_lines_and_prox_space_agree_where_the_proximal_map_jumps(at_transition, state):
-    """Nothing is shared: one solves for the global minimum on split lines, the other sums over critical points."""
+    """One solves for the global minimum on split lines, the other sums over critical points."""
     line, grid = Lines(32).averages(at_transition, state), ProxSpace(112, 56).averages(at_transition, state)
     assert grid.bistable > 3e-3
     assert np.abs(hats(line) - hats(grid)).max() < 3e-5
@@ -61,6 +63,26 @@ def test_lines_and_prox_space_agree_to_a_millionth(at_transition, state):
     assert np.abs(hats(line) - hats(grid)).max() < 1e-6
 
 
+def test_one_node_of_every_orbit_stands_for_all(at_transition):
+    """Token exchange: lines along the last field, averaged over the exchange, are as good as all of them."""
+    some, every = (rule.averages(at_transition, POSITIONAL) for rule in (Lines(24), Unreduced(24)))
+    finer = Lines(36).averages(at_transition, POSITIONAL)
+    error = np.abs(hats(every) - hats(finer)).max()
+    assert np.abs(hats(some) - hats(every)).max() < 3 * error < 1e-3
+
+
+class Unreduced(Lines):
+    """Visits every node of Y."""
+
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        return Reduction(())
+
+
+def test_too_few_nodes_are_refused(at_transition):
+    with pytest.raises(InputError, match="at least 16"):
+        Lines(12).averages(at_transition, POSITIONAL)
+
+
 def test_without_jumps_lines_are_a_product_rule():
     """Ridge regression, all averages of which are polynomials."""
     problem = sf.problem("ridge_regression", alpha=1.0)
@@ -71,13 +93,16 @@ def test_without_jumps_lines_are_a_product_rule():
     assert found.moreau[0] == pytest.approx(truth.moreau[0], rel=1e-10)
 
 
-def test_a_jump_of_tukeys_loss_is_split_exactly():
-    """One field: Y and noise by trapezoid, the line over omega exact on both sides of the jump."""
+def test_jumps_of_tukeys_loss_are_split():
+    """One field: Sobol sets agree within their error; refining changes 30 times less than Gauss-Hermite is off."""
     problem = sf.problem("tukey_regression", alpha=3.0, Delta=4.0)
     one = np.ones((1, 1, 1))
     state = Overlaps(0.6 * one, 3.0 * one, np.zeros((1, 1)), 0.5 * one)
     coarse, fine = Lines(36).averages(problem, state), Lines(54).averages(problem, state)
     assert fine.bistable > 0.1
+    sampled = Sobol(15, 16).averages(problem, state).moments
+    error = 2 * sampled.std(axis=0, ddof=1) / 4
+    assert np.all(np.abs(sampled.mean(axis=0) - fine.moments[0]) < 2 * error + 1e-12)
     blind = np.abs(GaussHermite(48).averages(problem, state).moments - fine.moments).max()
     assert np.abs(coarse.moments - fine.moments).max() < blind / 30
 

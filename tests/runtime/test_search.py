@@ -63,7 +63,7 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
         fields = fields_of(problem, overlaps, labels)
         nodes = sobol_normal(problem.dimension, log2, 17, ())
         found = channel.proximal_points(
-            CHUNKS, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search
+            CHUNKS, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search, 0
         )
         values = found[:, 2 * D + F]
         radius = np.sqrt(2 * np.linalg.eigvalsh(fields.variance).max() * np.abs(values)) + 1e-9
