@@ -9,7 +9,7 @@ import numpy as np
 
 from .integration.fields import fields_of
 from .integration.nodes import sobol_normal
-from .integration.points import CHUNKS, Points, noise_choices, points_at
+from .integration.points import Points, noise_choices, points_at
 from .overlaps import Overlaps
 from .problem import Problem
 
@@ -81,14 +81,14 @@ def landscape(
             found = Points(*(np.ascontiguousarray(column[possible]) for column in found))
             omega, best = (block.reshape(len(block), -1) for block in (found.omega, found.x))
             at = omega, fields.precision, found.features, fields.constants
-            number, minima = channel.all_minima(CHUNKS, *at, _MOST)
+            number, minima = channel.all_minima(*at, _MOST)
             quadratic = 0.5 * np.einsum("nla,nla->n", found.g, found.x - found.omega)
             bounded = bounded and not np.any(found.value - quadratic < -1e-12)
             proofs = np.full((len(best), 2), np.nan)
             if bounded:
                 spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
                 known = omega, fields.precision, spread, found.features, fields.constants
-                proofs = problem.solver.bounds.shortfalls(CHUNKS, *known, best, found.value, TOLERANCE, budget)
+                proofs = problem.solver.bounds.shortfalls(*known, best, found.value, TOLERANCE, budget)
                 proofs[found.minima == 0, 0] = np.inf
             weight = probability * found.weight / len(nodes)
             parts.append(np.column_stack([weight, proofs, _merged(found, number, minima[:, :, channel.FIELDS])]))

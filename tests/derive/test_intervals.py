@@ -24,6 +24,7 @@ FUNCTIONS = {
     "exp", "log", "tanh", "cosh", "sinh", "sin", "cos", "atan", "erf", "erfc", "sqrt", "pow", "pi", "abs", "max", "min",
     "sign", "heaviside", "equal", "where", "gt", "ge", "lt", "le", "and", "or", "sigmoid", "softplus",
 }  # fmt: skip
+COUNTS = {1: 30, 2: 5}  # random polynomials, by fields
 Interval = tuple[float, float]
 
 
@@ -53,7 +54,7 @@ def arithmetic(fields: int = 1) -> Any:
         )
     )
     space: dict[str, Any] = {}
-    exec(re.sub(r"@njit\(.*\)\n", "", text).replace("from numba import njit, prange", "prange = range"), space)
+    exec(re.sub(r"@njit\(.*\)\n", "", text).replace("from numba import njit", ""), space)
     return SimpleNamespace(**space), space
 
 
@@ -99,7 +100,7 @@ def test_every_function_encloses_its_values(name):
     enclosed = arithmetic()[1][f"_{name}"]
     generator = random.Random(name)
     with mp.workdps(40):
-        for _ in range(150):
+        for _ in range(60):
             interval, points = draw(generator, low, high)
             lower, upper = enclosed(interval)
             for point in points:
@@ -110,7 +111,7 @@ def test_every_function_encloses_its_values(name):
 def test_powers_enclose_their_values(n):
     generator = random.Random(n)
     with mp.workdps(60):
-        for _ in range(150):
+        for _ in range(60):
             interval, points = draw(generator, -3, 3)
             lower, upper = arithmetic()[0]._power(interval, n)
             assert all(lower <= mp.mpf(point) ** n <= upper for point in points)
@@ -128,7 +129,7 @@ def test_functions_of_two_enclose_their_values(name):
     }[name]
     generator = random.Random(name)
     with mp.workdps(40):
-        for _ in range(150):
+        for _ in range(60):
             one, points = draw(generator, 0.01 if name == "raised" else -4, 4)
             other, others = draw(generator, -4, 4)
             lower, upper = arithmetic()[1][f"_{name}"](one, other)
@@ -191,7 +192,7 @@ def test_printed_kernels_enclose_the_expression(expression):
     space = dict(arithmetic()[1])
     exec("def run(x):\n    " + "\n    ".join(body(kernel)) + "\n    return value\n", space)
     generator = random.Random(expression)
-    for _ in range(40):
+    for _ in range(15):
         interval, points = draw(generator, -3, 3)
         lower, upper = space["run"](interval)
         for point in points[:4]:
@@ -236,7 +237,7 @@ def test_only_the_global_minimum_is_proved(fields):
     module, space = arithmetic(fields)
     generator = np.random.default_rng(fields)
     proved = 0
-    for _ in range(60 if fields == 1 else 12):
+    for _ in range(COUNTS[fields]):
         coefficients = generator.standard_normal((fields, 5))
         coefficients[:, 4] = 0.1 + np.abs(coefficients[:, 4])
         mixed = 0.5 * generator.standard_normal() * (fields - 1)
@@ -257,15 +258,14 @@ def test_only_the_global_minimum_is_proved(fields):
             best = descended(of, place)
             rows = np.array([of(best)])
             spread = np.full(fields, 12.0)
-            out = np.zeros((1, 2))
-            arguments = (np.zeros((1, fields)), None, spread, [None], mixed, best[None], rows, 1e-6, 4000, out)
-            module._shortfalls(0, 1, *arguments)
+            arguments = (np.zeros((1, fields)), None, spread, [None], mixed, best[None], rows, 1e-6, 4000)
+            out = module.shortfalls(*arguments)
             excess = float(of(best) - lowest)
             if excess > 1e-4:
                 assert out[0, 0] >= excess * (1 - 1e-3) - 1e-5
             elif out[0, 0] == 0:
                 proved += 1
-    assert proved > (60 if fields == 1 else 12) / 2
+    assert proved > COUNTS[fields] / 2
 
 
 def descended(of: Callable[[np.ndarray], Any], start: np.ndarray) -> np.ndarray:

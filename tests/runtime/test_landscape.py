@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge.fixed_point import StateMap
 from saddleforge.integration import Sobol
 from saddleforge.integration.fields import fields_of
 from saddleforge.integration.nodes import sobol_normal
-from saddleforge.integration.points import CHUNKS, points_at
+from saddleforge.integration.points import points_at
 from saddleforge.jumps import find_jumps
 from saddleforge.landscape import TOLERANCE, landscape
 from saddleforge.overlaps import Overlaps
@@ -88,14 +89,14 @@ def test_the_second_minimum_is_not_proved_global(name):
     """Handed the second lowest minimum, branch and bound finds the shortfall: no less than the gap, and not zero."""
     problem, fields, spread, (omega, features, _, values) = points(name)
     channel = problem.solver.channel
-    counts, minima = channel.all_minima(CHUNKS, omega, fields.precision, features, fields.constants, 4)
+    counts, minima = channel.all_minima(omega, fields.precision, features, fields.constants, 4)
     rows = np.flatnonzero(counts > 1)
     assert len(rows) > 5
     D = channel.FIELDS
     second = np.ascontiguousarray(minima[rows, 1, :D])
     levels = np.ascontiguousarray(minima[rows, 1, D])
     proofs = problem.solver.bounds.shortfalls(
-        CHUNKS, omega[rows], fields.precision, spread, features[rows], fields.constants, second, levels, TOLERANCE, 4000
+        omega[rows], fields.precision, spread, features[rows], fields.constants, second, levels, TOLERANCE, 4000
     )
     gaps = levels - values[rows]
     clear = gaps > 1e-6
@@ -106,7 +107,7 @@ def test_the_second_minimum_is_not_proved_global(name):
 def test_both_signs_of_phase_retrieval_are_minima():
     problem, fields, _, (omega, features, _, _) = points("phase_retrieval")
     channel = problem.solver.channel
-    counts, minima = channel.all_minima(CHUNKS, omega, fields.precision, features, fields.constants, 4)
+    counts, minima = channel.all_minima(omega, fields.precision, features, fields.constants, 4)
     rows = np.flatnonzero(counts == 2)
     assert len(rows) > 50
     assert set(counts.tolist()) == {1, 2}
@@ -123,7 +124,7 @@ def test_both_signs_of_phase_retrieval_are_minima():
 
 def test_a_point_that_is_no_minimum_is_not_proved():
     """Handed points beside the minimum, with their own values, the search says how much lower the objective falls."""
-    problem, fields, spread, (omega, features, x, values) = points("ridge_regression", 6)
+    problem, fields, spread, (omega, features, x, values) = points("tukey_regression", 6)
     channel = problem.solver.channel
     for offset in (0.01, 1.0, 3.0):
         beside = x + offset
@@ -134,34 +135,40 @@ def test_a_point_that_is_no_minimum_is_not_proved():
             ]
         )
         settings = fields.constants, beside, levels, TOLERANCE, 4000
-        lacking = problem.solver.bounds.shortfalls(CHUNKS, omega, fields.precision, spread, features, *settings)[:, 0]
+        lacking = problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *settings)[:, 0]
         assert np.all(lacking >= (levels - values) * (1 - 1e-6) - 1e-7)
         assert np.all(lacking > 0)
     wrong = fields.constants, x, values - 1.0, TOLERANCE, 4000
-    assert np.all(problem.solver.bounds.shortfalls(CHUNKS, omega, fields.precision, spread, features, *wrong)[:, 0] > 0)
+    assert np.all(problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *wrong)[:, 0] > 0)
     missing = fields.constants, x, np.full(len(x), np.nan), TOLERANCE, 4000
-    assert not np.any(
-        problem.solver.bounds.shortfalls(CHUNKS, omega, fields.precision, spread, features, *missing)[:, 0] <= 0
-    )
+    assert not np.any(problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *missing)[:, 0] <= 0)
 
 
 def test_both_values_of_labelled_noise_are_looked_at(tmp_path):
-    """With u = 0 the loss is convex, with u = 1 it has two wells; each has probability one half."""
+    """With u = 0 the loss is convex, with u = 1 it has two wells where |omega| is below that of the folds."""
+    file = tmp_path / "wells.py"
+    file.write_text(WELLS)
+    problem = sf.problem(str(file), alpha=1.0)
+    q, V = 0.6, 3.0
+    found = landscape(problem, Overlaps(q * ONE, V * ONE, 0 * ONE[0], 0.5 * ONE))
+    fold = np.sqrt((4 - 1 / V) / 12)
+    edge = V * abs(fold / V + 4 * fold**3 - 4 * fold)
+    assert found.unproved == found.missed == 0.0
+    assert found.points == 2 * 2**11
+    assert set(found.minima) == {1, 2}
+    assert found.minima[2] == pytest.approx(0.5 * (1 - 2 * norm.sf(edge / np.sqrt(q))), abs=0.01)
+
+
+@pytest.mark.slow
+def test_jumps_of_labelled_noise_are_what_the_derivative_misses(tmp_path):
     file = tmp_path / "wells.py"
     file.write_text(WELLS)
     problem = sf.problem(str(file), alpha=1.0)
     state = Overlaps(0.6 * ONE, 3.0 * ONE, 0 * ONE[0], 0.5 * ONE)
-    found = landscape(problem, state)
-    several = sum(share for n, share in found.minima.items() if n > 1)
-    assert found.unproved == found.missed == 0.0
-    assert found.points == 2 * 2**11
-    assert several == pytest.approx(Sobol(13).averages(problem, state).bistable, rel=0.1)
-    jumps = find_jumps(problem, state)
-    assert jumps.any
-    weight, error = jumps.susceptibility(problem)
+    weight, error = find_jumps(problem, state).susceptibility(problem)
     rule = Sobol(14)
-    averages = rule.averages(problem, state)
-    stein = StateMap(problem, rule).conjugates(state, averages.moments.mean(axis=0)).V[0, 0, 0]
+    moments = rule.averages(problem, state).moments.mean(axis=0)
+    stein = StateMap(problem, rule).conjugates(state, moments).V[0, 0, 0]
     smooth = -problem.alpha * float(rule.jacobians(problem, state).slope.mean(axis=0)[0, 0, 0, 0])
     assert smooth - stein == pytest.approx(weight, abs=4 * error + 0.02 * abs(stein))
 
