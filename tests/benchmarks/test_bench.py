@@ -25,7 +25,7 @@ from saddleforge.integration.fields import Fields, fields_of
 from saddleforge.integration.nodes import gauss_hermite, tensor
 from saddleforge.overlaps import Overlaps
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.slow]
 
 TRUTH = {"q": 0.114817306, "V": 12.668402, "theta": 0.15815852}
 CORES = [n for n in (1, 2) if n <= numba.config.NUMBA_NUM_THREADS]

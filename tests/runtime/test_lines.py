@@ -59,7 +59,7 @@ def test_lines_and_prox_space_agree_where_the_proximal_map_jumps(at_transition, 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", [SEMANTIC, POSITIONAL], ids=["semantic", "positional"])
 def test_lines_and_prox_space_agree_to_a_millionth(at_transition, state):
-    line, grid = Lines(72).averages(at_transition, state), ProxSpace(208, 104).averages(at_transition, state)
+    line, grid = Lines(108).averages(at_transition, state), ProxSpace(208, 104).averages(at_transition, state)
     assert np.abs(hats(line) - hats(grid)).max() < 1e-6
 
 
