@@ -1,4 +1,4 @@
-"""Timings, for `make bench`; the other suites run each once, untimed. Nothing is asserted about times.
+"""Timings, for `make bench`; `make test-all` runs each once, untimed. Nothing is asserted about times.
 
 For scale: a hand-written Numba loop with 7 Newton starts a point does 0.52 million global proximal solves a second on
 2 cores (issue 2). The same loop is timed here in the same run, and the ratio reported.
