@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +29,14 @@ _MOST_LINES = 3e6
 _MARK = 1e6
 
 
+def flat(x: np.ndarray) -> np.ndarray:
+    """X (N, L, s) as rows (N, fields)."""
+    return x.reshape(len(x), -1)
+
+
+Rows = Callable[[np.ndarray], np.ndarray]  # what is followed along a line, from X
+
+
 def along(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Copies of the nodes (N, dimension) with the coordinate of each that is named in axes (N,) set to a value (N,)."""
     moved = nodes.copy()
@@ -43,12 +53,14 @@ def narrowed(
     halvings: int,
     shortest: float = 0.0,
     choice: int = 0,
+    rows: Rows = flat,
 ) -> tuple[tuple[np.ndarray, ...], int]:
     """Halve intervals on lines again and again, keeping the half over which X moves more.
 
     Args:
         found: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
         shortest: intervals over which X moves by less are dropped.
+        rows: what counts as X, its entries as they are unless told otherwise; `found` in the same.
 
     Returns:
         the intervals that are left, as in `found`, and the number of proximal points.
@@ -61,7 +73,7 @@ def narrowed(
         if not len(row):
             break
         middle = (low + high) / 2
-        x_middle = marked(problem, points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice).x)
+        x_middle = rows(points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice).x)
         count += len(row)
         left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
         high, low = np.where(left, middle, high), np.where(left, low, middle)
@@ -71,23 +83,28 @@ def narrowed(
 
 
 def on_lines(
-    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, ends: np.ndarray, choice: int = 0
+    problem: Problem,
+    fields: Fields,
+    nodes: np.ndarray,
+    axes: np.ndarray,
+    ends: np.ndarray,
+    choice: int = 0,
+    rows: Rows = flat,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """X, marked, at the same ends on the line through every node, (N, ends, fields), and the minima seen, (N, ends)."""
+    """X at the same ends on the line through every node, (N, ends, fields), and the minima seen there, (N, ends)."""
     lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
     found = points_at(problem, fields, lines, choice=choice)
-    return marked(problem, found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))
+    return rows(found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))
 
 
 def marked(problem: Problem, x: np.ndarray) -> np.ndarray:
     """X (N, L, s) as rows, with one more entry that jumps where X crosses a kink of the loss."""
-    rows = x.reshape(len(x), -1)
     kinks = [
         _MARK * (x[:, row, column] > value)
         for kind, row, column, value in problem.solver.model.kinks(problem.flat)["loss"]
         if kind == "x"
     ]
-    return np.column_stack([rows, *kinks]) if kinks else rows
+    return np.column_stack([flat(x), *kinks])
 
 
 @dataclass(frozen=True)
@@ -149,16 +166,17 @@ def _split(
     intervals = int(np.clip(np.ceil(4 * _REACH * last), max(32, points), _MOST_INTERVALS))
     ends = np.linspace(-_REACH, _REACH, intervals + 1)
     axes = np.full(len(nodes), axis)
+    follow = partial(marked, problem)
     rows, places = [], []
     for choice in noise_choices(problem):
-        x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
+        x, minima = on_lines(problem, fields, nodes, axes, ends, choice, follow)
         two = minima > 1
         steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
         before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
         steep = steps > _STEEP * np.median(steps, axis=1, keepdims=True)
         row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
         found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, choice=choice)
+        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, choice=choice, rows=follow)
         rows.append(row)
         places.append((low + high) / 2)
     row, place = np.concatenate(rows), np.concatenate(places)

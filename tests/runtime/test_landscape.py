@@ -145,17 +145,22 @@ def test_a_point_that_is_no_minimum_is_not_proved():
 
 
 def test_both_values_of_labelled_noise_are_looked_at(tmp_path):
-    """With u = 0 the loss is convex, with u = 1 it has two wells where |omega| is below that of the folds."""
+    """With u = 0 the loss is convex, with u = 1 it has two wells where |omega| is below that of the folds; the jump
+    between them, at omega = 0, is found beside a kink that the model declares."""
     file = tmp_path / "wells.py"
     file.write_text(WELLS)
     problem = sf.problem(str(file), alpha=1.0)
     q, V = 0.6, 3.0
-    found = landscape(problem, Overlaps(q * ONE, V * ONE, 0 * ONE[0], 0.5 * ONE))
+    state = Overlaps(q * ONE, V * ONE, 0 * ONE[0], 0.5 * ONE)
+    found = landscape(problem, state)
     fold = np.sqrt((4 - 1 / V) / 12)
     edge = V * abs(fold / V + 4 * fold**3 - 4 * fold)
     assert found.unproved == found.missed == 0.0
     assert found.points == 2 * 2**11
     assert set(found.minima) == {1, 2}
+    jumps = find_jumps(problem, state, log2=4)
+    assert jumps.any
+    assert np.abs(jumps.fields).max() < 1e-8
     assert found.minima[2] == pytest.approx(0.5 * (1 - 2 * norm.sf(edge / np.sqrt(q))), abs=0.01)
 
 
@@ -184,6 +189,7 @@ import saddleforge as sf
     noise={"u": sf.DiscreteNoise((0, 1), (0.5, 0.5))},
     regulariser=sf.Ridge(0.1),
     starts={"semantic": sf.Start(teacher=0.6)},
+    loss_kinks=lambda X: X[0, 0] - 2,
 )
 def wells(X, Y, u):
     \"\"\"Convex for u = 0, two wells for u = 1.\"\"\"
