@@ -96,11 +96,16 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         lower.set_xlabel(parameter_label(dataset.attrs["parameter"]))
         lower.set_ylim(bottom=0)
         jumps = jump_intervals(dataset)
+        marks = [
+            {**event, "label": f"{event['type'] if event['kind'] == 'spinodal' else event['kind']}"}
+            for event in json.loads(dataset.attrs.get("events", "[]"))
+        ]
         for axes in (upper, lower):
+            _draw_marks(axes, marks)
             for left, right in jumps:
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
             _draw_ends(axes, dataset, GREY)
-        extra = _style_handles(stable)
+        extra = _style_handles(stable) + _mark_handles(marks)
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
         _legend(upper, extra)
@@ -244,6 +249,31 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
         axes.set_ylabel(parameter_label("alpha"))
         axes.set_ylim(bottom=0)
         axes.set_title("Phase diagram", loc="left")
+        _legend(axes, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_critical_line(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """An event along a second parameter, with its half width as a band and points of codimension 2 marked.
+
+    Args:
+        dataset: from `tables.line_dataset`, or loaded.
+    """
+    over, parameter = dataset.attrs["over"], dataset.attrs["parameter"]
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(9.2, 5.0), layout="constrained")
+        axes = figure.subplots()
+        second, value, error = (dataset[name].values for name in ("over", "value", "error"))
+        known = np.nan_to_num(error)
+        axes.fill_between(second, value - known, value + known, color=BLUE, alpha=0.25, linewidth=0, label="half width")
+        axes.plot(second, value, color=BLUE, marker="o", markersize=3, label=dataset.attrs["kind"])
+        for special in json.loads(dataset.attrs["special"]):
+            axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
+        axes.set_xlabel(parameter_label(over))
+        axes.set_ylabel(parameter_label(parameter))
+        axes.set_title(f"{dataset.attrs['kind'].capitalize()} of {dataset.attrs['branches']}", loc="left")
         _legend(axes, [])
     if path is not None:
         save_figure(figure, path)
@@ -454,19 +484,18 @@ def stable_points(dataset: xarray.Dataset) -> np.ndarray:
 
 
 def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
-    """Intervals of the parameter, half way to the neighbours, in which the proximal map jumps."""
+    """Intervals of the parameter, half way to the neighbours, in which the proximal map jumps; they do not overlap,
+    though the parameter may go back and forth."""
     values = _values(dataset)
     if not len(values):
         return []
     edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
     intervals: list[tuple[float, float]] = []
-    for jumps, left, right in zip(
-        dataset["bistable_share"].values > NEGLIGIBLE_JUMPS, edges[:-1], edges[1:], strict=True
-    ):
-        if not jumps:
-            continue
-        if intervals and intervals[-1][1] == left:
-            intervals[-1] = (intervals[-1][0], float(right))
+    jumping = dataset["bistable_share"].values > NEGLIGIBLE_JUMPS
+    spans = np.sort(np.column_stack([edges[:-1], edges[1:]])[jumping], axis=1)
+    for left, right in spans[np.argsort(spans[:, 0])]:
+        if intervals and left <= intervals[-1][1]:
+            intervals[-1] = (intervals[-1][0], max(intervals[-1][1], float(right)))
         else:
             intervals.append((float(left), float(right)))
     return intervals
@@ -639,6 +668,7 @@ def _title(dataset: xarray.Dataset) -> str:
 
 
 __all__ = [
+    "plot_critical_line",
     "plot_dataset",
     "plot_extensions",
     "plot_loss_difference",

@@ -54,7 +54,7 @@ class _Bar:
 class _Lines:
     """For a stderr that is no terminal: one line each time the description changes."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int | None) -> None:
         self._total, self._done = total, 0
         self._last = (-1, "")
 
@@ -65,13 +65,14 @@ class _Lines:
 
     def describe(self, description: str) -> None:
         if (self._done, description) != self._last:
-            print(f"[{self._done}/{self._total}] {description}", file=sys.stderr, flush=True)
+            counted = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
+            print(f"[{counted}] {description}", file=sys.stderr, flush=True)
             self._last = (self._done, description)
 
 
 @contextmanager
-def bar(description: str, total: int) -> Iterator[Task]:
-    """A progress bar on a terminal, lines elsewhere, nothing when quiet."""
+def bar(description: str, total: int | None) -> Iterator[Task]:
+    """A progress bar on a terminal, lines elsewhere, nothing when quiet; `total` None where it is not known."""
     if _quiet:
         yield _Silent()
         return

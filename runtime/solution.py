@@ -121,15 +121,19 @@ class Solution:
         if self.averages is None:
             return None
         rules = _rules_for_slopes(self.problem, self.rule, self.averages.bistable)
-        if not spectrum:
-            return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
+        matrix = self.longitudinal if spectrum else None
+        return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
+
+    @cached_property
+    def longitudinal(self) -> np.ndarray:
+        """dG/du at the solution, (n, n), without the directions of a continuous symmetry."""
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
         matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
         if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
             matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
-        return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
+        return matrix
 
     @cached_property
     def landscape(self) -> Landscape:
@@ -230,15 +234,25 @@ def _jacobian(
     sample: Sobol = _HASTY,
     symmetry: Symmetry = NO_SYMMETRY,
 ) -> np.ndarray:
-    """dG/du by differences: narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum
-    swaps, wide steps over a smaller set `sample`, so that many nodes swap within a step."""
+    """dG/du by differences over the nodes and with the steps of `slope_settings`."""
+    rule, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
+    return jacobian(StateMap(problem, rule, symmetry), u, sizes, steps, one_sided)
+
+
+def slope_settings(
+    problem: Problem, rule: Rule, overlaps: Overlaps, sample: Sobol = _HASTY
+) -> tuple[Rule, float | np.ndarray, bool]:
+    """Rule, steps (in block scales) and whether one side will do, for the slope of the map under a rule.
+
+    Narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum swaps, wide steps over a
+    smaller set `sample`, so that many nodes swap within a step.
+    """
     if is_replicated(rule):
-        state_map = StateMap(problem, replace(sample, seed=getattr(rule, "seed", 0)), symmetry)
-        return jacobian(state_map, u, sizes, _wide_steps(Overlaps.unpack(u, sizes)))
-    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
-        coarse = min(rule, _PLANE[1], key=lambda r: r.points)
-        return jacobian(StateMap(problem, coarse, symmetry), u, sizes, 1e-6, one_sided=True)
-    return jacobian(StateMap(problem, rule, symmetry), u, sizes, 1e-4)
+        return replace(sample, seed=getattr(rule, "seed", 0)), _wide_steps(overlaps), False
+    if isinstance(rule, ProxSpace):
+        coarse = _PLANE[1] if problem.solver.channel.FIELDS > 1 else _LINE[2]
+        return min(rule, coarse, key=lambda r: r.points), 1e-6, True
+    return rule, 1e-4, False
 
 
 def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
@@ -290,7 +304,7 @@ def solve(
             return _solve_auto(problem, name, point, symmetry, accuracy, seed, effort, near)
         if isinstance(rule, Sobol) and points is None:
             return _climb(problem, name, point, symmetry, accuracy, seed, effort)
-        return _finish(problem, name, _newton(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry)
+        return finish_point(problem, name, _newton(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry)
 
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
@@ -365,7 +379,7 @@ def _newton(
     found = newton(
         StateMap(problem, rule, symmetry),
         replace(point, u=symmetry.project(point.u, point.sizes)),
-        _tolerance(rule, accuracy),
+        tolerance_of(rule, accuracy),
         lambda u: _jacobian(problem, rule, u, point.sizes, sample, symmetry),
     )
     if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
@@ -374,7 +388,7 @@ def _newton(
     return found
 
 
-def _tolerance(rule: Rule, accuracy: float) -> float:
+def tolerance_of(rule: Rule, accuracy: float) -> float:
     """Residual asked of Newton: 1e-9 or less for smooth rules, a fiftieth of the accuracy for replicated ones."""
     return max(1e-9, 0.02 * accuracy) if is_replicated(rule) else max(2e-14, min(1e-9, 1e-2 * accuracy))
 
@@ -457,14 +471,14 @@ def _refine(
         if finer is None:
             break
         if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
-            solution = _finish(problem, name, reached, level, accuracy, symmetry, finer)
+            solution = finish_point(problem, name, reached, level, accuracy, symmetry, finer)
             if solution.success:
                 return solution
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
         return _failed(problem, name, reached, level)
     point, level, finer = solved
-    return solution or _finish(problem, name, point, level, accuracy, symmetry, finer)
+    return solution or finish_point(problem, name, point, level, accuracy, symmetry, finer)
 
 
 def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:
@@ -524,7 +538,7 @@ def _climb(
             return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
         if error <= accuracy or position + 1 >= min(len(_SAMPLES), effort):
-            return _finish(problem, name, point, rule, accuracy, symmetry)
+            return finish_point(problem, name, point, rule, accuracy, symmetry)
         gain = 0.85  # error in powers of two per level
         position = min(len(_SAMPLES), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1
 
@@ -551,7 +565,7 @@ def two_standard_errors(samples: np.ndarray) -> np.ndarray:
     return 2 * samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
 
 
-def _finish(
+def finish_point(
     problem: Problem,
     name: str,
     point: FixedPoint,
@@ -589,7 +603,7 @@ def _finish(
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
             # Weights that do not add up to one: nothing is known better than that.
             errors += abs(averages.mass - 1) * overlaps.block_scales
-            reached = _free_entropy(state_map, overlaps, averages)
+            reached = free_entropy_at(state_map, overlaps, averages)
             for shift, other, factor in differences:
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
@@ -650,7 +664,7 @@ def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, re
     width = 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
     try:
         ends = [Overlaps.unpack(point.u + way * width, point.sizes) for way in (1, -1)]
-        return DIFFERENCE_SAFETY * max(abs(_free_entropy(state_map, end) - reached) for end in ends)
+        return DIFFERENCE_SAFETY * max(abs(free_entropy_at(state_map, end) - reached) for end in ends)
     except DomainError:
         return relative**2 * abs(reached)
 
@@ -658,12 +672,12 @@ def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, re
 def _change(state_map: StateMap, there: Overlaps, reached: float) -> float:
     """|Phi(there) - Phi reached|; beyond the domain the loss itself bounds what is not known."""
     try:
-        return abs(_free_entropy(state_map, there) - reached)
+        return abs(free_entropy_at(state_map, there) - reached)
     except DomainError:
         return abs(reached)
 
 
-def _free_entropy(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
+def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
     """Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
     averages = averages or state_map.averages(overlaps)
     hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
@@ -705,7 +719,7 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
         return solution
     problem, overlaps = solution.problem, solution.overlaps
     best = solution
-    for rule in _finer_rules(solution.rule, problem.solver.channel.FIELDS):
+    for rule in finer_rules(solution.rule, problem.solver.channel.FIELDS):
         averages = rule.averages(problem, overlaps)
         if is_replicated(rule):
             error = problem.alpha * float(two_standard_errors(averages.moreau))
@@ -721,7 +735,7 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     return best
 
 
-def _finer_rules(rule: Rule, fields: int) -> list[Rule]:
+def finer_rules(rule: Rule, fields: int) -> list[Rule]:
     """The rules of the same family beyond this one, as far as solving goes."""
     if isinstance(rule, Sobol):
         return [replace(level, seed=rule.seed) for level in _SAMPLES if level.log2 > rule.log2]

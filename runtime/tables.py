@@ -22,6 +22,8 @@ from .problem import Problem
 
 if TYPE_CHECKING:
     from .branches import Curve
+    from .critical import CriticalLine
+    from .following import Followed
     from .overlaps import Overlaps
     from .solution import Solution
     from .stability import Stability
@@ -81,6 +83,62 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     Args:
         stability: also judge the stability of every solution, which takes about as long as solving.
     """
+    dataset = _dataset(curve, stability)
+    for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
+        # (where found, where not found); empty where the branch reaches the edge of the grid.
+        dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
+    return dataset
+
+
+def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
+    """As `curve_dataset`, in the order in which the branch was followed, so that the parameter may go back and forth.
+
+    One variable more, `arclength`, in units of the block scales and of the interval; the attribute `events` (JSON)
+    holds kind, type, value, error, status and words of every event.
+    """
+    dataset = _dataset(followed, stability)
+    axis = dimension_of(followed.parameter)
+    dataset["arclength"] = (axis, followed.arclength)
+    dataset.attrs["events"] = json.dumps(
+        [
+            {
+                "kind": event.kind,
+                "type": event.evidence["type"],
+                "value": event.value,
+                "error": event.error,
+                "status": event.status,
+                "toward": event.evidence["toward"],
+            }
+            for event in followed.events
+        ]
+    )
+    return dataset
+
+
+def line_dataset(line: CriticalLine) -> xarray.Dataset:
+    """A critical line: variables value, error and over along `point`; attributes name the event and both parameters.
+
+    `special` (JSON) holds points of codimension 2.
+    """
+    dataset = xarray.Dataset(
+        {
+            name: ("point", np.asarray(values, float))
+            for name, values in (("over", line.over_values), ("value", line.values), ("error", line.errors))
+        }
+    )
+    dataset.attrs = {
+        **_attributes(line.first.problem, line.parameter),
+        "kind": line.kind,
+        "over": line.over.rstrip("_"),
+        "branches": " and ".join(line.first.branches),
+        "special": json.dumps(clean(list(line.special))),
+        "ends": line.ending,
+    }
+    return dataset
+
+
+def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
+    """The solutions of a branch in their order, along the parameter."""
     problem = curve.solutions[0].problem if curve.solutions else None
     axis = dimension_of(curve.parameter)
     variables: dict[str, Any] = {}
@@ -123,9 +181,6 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     for name, text in _LONG_NAMES.items():
         dataset[name].attrs["long_name"] = text
     dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
-    for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
-        # (where found, where not found); empty where the branch reaches the edge of the grid.
-        dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
     return dataset
 
 
@@ -230,4 +285,13 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
     return dataset
 
 
-__all__ = ["curve_dataset", "curve_frame", "dataset_frame", "dimension_of", "load_dataset", "save_dataset"]
+__all__ = [
+    "curve_dataset",
+    "curve_frame",
+    "dataset_frame",
+    "dimension_of",
+    "followed_dataset",
+    "line_dataset",
+    "load_dataset",
+    "save_dataset",
+]

@@ -494,15 +494,88 @@ def curve(
 
 @app.command()
 @command
+def follow(
+    model: ModelArgument,
+    over: Annotated[
+        str,
+        typer.Option(
+            "--over", metavar="NAME=FROM:TO", help="The parameter, where to begin and where to head, alpha=2:0.2."
+        ),
+    ],
+    set_: SetOption = None,
+    start: StartOption = None,
+    accuracy: AccuracyOption = 1e-3,
+    event_accuracy: Annotated[
+        float, typer.Option("--event-accuracy", help="Half width asked of every event, in the parameter.")
+    ] = 1e-3,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
+    from ..files import check_writable
+
+    name, ends = options.journey(over)
+    if not event_accuracy > 0:
+        raise InputError(f"--event-accuracy {event_accuracy:g} is out of range; allowed is (0, inf)")
+    if output is not None:
+        if output.suffix != ".nc":
+            raise InputError(f"-o {output}: a branch is written as netCDF, to a file that ends in .nc")
+        check_writable(output)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_, without=name)
+    begin = options.start_of(problem, start)
+
+    from ..following import follow as walk
+    from .tables import followed_json, followed_table
+
+    found = walk(
+        problem,
+        start=begin,
+        over=name,
+        between=ends,
+        accuracy=accuracy,
+        event_accuracy=event_accuracy,
+        seed=seed,
+        on_point=lambda solution: solution.stability,
+    )
+    status, message = Exit.DONE, ""
+    weak = [s for s in found.solutions if not s.success]
+    if found.interrupted:
+        where = f" in {output}" if output else ""
+        status, message = Exit.INTERRUPTED, f"interrupted; the {len(found.solutions)} finished points are kept{where}"
+    elif weak:
+        status = Exit.NOT_CONVERGED
+        values = ", ".join(f"{s.problem.value_of(name):.4g}" for s in weak)
+        message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
+    elif not all(event.success for event in found.events):
+        status = Exit.NOT_CONVERGED
+        message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
+    text = followed_table(found)
+    if output is not None:
+        found.save(output)
+        text += f"\nwrote {output}"
+    word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
+    return Outcome(text, lambda: followed_json(problem, found, word, output), status, message)
+
+
+@app.command()
+@command
 def plot(
-    file: Annotated[Path, typer.Argument(metavar="FILE.nc", help="A curve that `saddleforge curve -o` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow` or `threshold --along` wrote with -o.")
+    ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
     ] = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a curve: overlaps and errors along the parameter."""
+    """Draw a branch, overlaps and errors along the parameter, or a critical line."""
     from ..files import check_writable
     from ..progress import set_quiet
 
@@ -518,10 +591,12 @@ def plot(
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     check_writable(output)
-    from ..plots import plot_dataset
+    from ..plots import plot_critical_line, plot_dataset
     from ..tables import load_dataset
 
-    plot_dataset(load_dataset(file), output)
+    dataset = load_dataset(file)
+    draw = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    draw(dataset, output)
     return Outcome(f"wrote {output}", {"file": str(output)})
 
 

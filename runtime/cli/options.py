@@ -211,6 +211,23 @@ def interval(text: str, counted: bool) -> tuple[str, tuple[float, float] | None,
     return name, (low, high), count
 
 
+def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
+    """`alpha=FROM:TO`, in either order, as name and ends.
+
+    Raises:
+        InputError: another form, or no way to go.
+    """
+    name, _, span = text.partition("=")
+    name, parts = name.strip(), span.split(":")
+    try:
+        first, last = (float(part) for part in parts)
+    except ValueError:
+        raise InputError(f"{option} {text}: NAME=FROM:TO is expected, as alpha=2:0.2") from None
+    if not name or not (math.isfinite(first) and math.isfinite(last)) or first == last:
+        raise InputError(f"{option} {text}: NAME=FROM:TO is expected, with two different numbers, as alpha=2:0.2")
+    return name, (first, last)
+
+
 def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
     """Overlaps of a solution that `solve --json` or `solve -o` wrote, to start from.
 

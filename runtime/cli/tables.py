@@ -13,6 +13,8 @@ from ..text import VANISHING, with_error
 
 if TYPE_CHECKING:
     from ..branches import Curve
+    from ..critical import CriticalLine
+    from ..following import Followed
     from ..landscape import Landscape
     from ..problem import Problem
     from ..solution import Solution
@@ -25,7 +27,7 @@ def aligned(rows: list[list[str]]) -> list[str]:
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def curve_table(curve: Curve) -> str:
+def curve_table(curve: Curve | Followed) -> str:
     """One line a point, and where the branch ends."""
     if not curve.solutions:
         return curve.end_text()
@@ -66,6 +68,64 @@ def curve_json(problem: Problem, curve: Curve, status: str, file: Path | None) -
         },
         "points": [solution.to_json() for solution in curve.solutions],
         "file": str(file) if file is not None and curve.solutions else None,
+    }
+
+
+def followed_table(followed: Followed) -> str:
+    """As `curve_table`, then the events."""
+    lines = [curve_table(followed)]
+    if followed.events:
+        lines.append("events:")
+    for event in followed.events:
+        lines.append(f"  {event!r}")
+        lines.append(f"    {event.evidence['type']}, {event.evidence['toward']}; {event.rs_verdict}")
+    return "\n".join(lines)
+
+
+def followed_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `follow --json`: points in the order of the arclength, events as of `threshold --json`."""
+    held = {key: value for key, value in parameters_json(problem).items() if key != followed.parameter}
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameter": followed.parameter,
+        "parameters": held,
+        "branch": followed.name,
+        "status": status,
+        "ending": followed.ending,
+        "arclength": followed.arclength,
+        "events": [event.to_json() for event in followed.events],
+        "points": [solution.to_json() for solution in followed.solutions],
+        "file": str(file) if file is not None else None,
+    }
+
+
+def line_table(line: CriticalLine) -> str:
+    """One line a point, and how far it goes."""
+    rows = [[line.over, line.parameter]]
+    for second, value, error in zip(line.over_values, line.values, line.errors, strict=True):
+        rows.append([f"{second:.6g}", with_error(float(value), float(error))])
+    return "\n".join([repr(line), *aligned(rows)])
+
+
+def line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `threshold --along --json`: that of the first event, and the line."""
+    return {
+        **line.first.to_json(),
+        "status": status,
+        "line": {
+            "over": line.over.rstrip("_"),
+            "points": [
+                {"over": second, "value": value, "error": error}
+                for second, value, error in zip(
+                    line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), strict=True
+                )
+            ],
+            "special": list(line.special),
+            "ending": line.ending,
+        },
+        "file": str(file) if file is not None else None,
     }
 
 

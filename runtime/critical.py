@@ -1,0 +1,306 @@
+"""Critical lines: an event followed in a second parameter, as the curve of solutions of its extended system.
+
+A crossing, a spinodal, an instability or a condition is located once; then all overlaps and both parameters are
+unknowns, so that the line may turn back in either parameter. Where it does so in both at once spinodals meet (a cusp);
+where a pitchfork changes its sense the transition turns from continuous to discontinuous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import observables
+from .continuation import OUTSIDE, Place, Stride, begin, step_from
+from .equations import (
+    BranchMap,
+    ConditionEquations,
+    CrossingEquations,
+    Equations,
+    SingularEquations,
+    complement,
+)
+from .errors import InputError, NotConvergedError
+from .fixed_point import StateMap
+from .following import instability, integration_shift, spinodal
+from .integration.averages import Rule
+from .overlaps import Overlaps
+from .problem import Problem
+from .progress import bar
+from .solution import free_entropy_at, tolerance_of
+from .thresholds import Threshold, crossing, parse_condition, where
+
+if TYPE_CHECKING:
+    import xarray
+
+KINDS = ("crossing", "spinodal", "instability", "where")
+_MOST = 200
+
+
+@dataclass(frozen=True)
+class CriticalLine:
+    """An event along a second parameter.
+
+    Attributes:
+        kind, parameter, over: what is followed, the parameter it is located in, and the second one.
+        values, errors: of the event in `parameter`, (N,); over_values: the second parameter, (N,), in the order in
+            which the line was followed: it may turn back.
+        special: points of codimension 2 on the line: `kind`, and the two parameters.
+        ending: why it was not followed further, in words.
+        first: the event the line began with.
+    """
+
+    kind: str
+    parameter: str
+    over: str
+    values: np.ndarray
+    errors: np.ndarray
+    over_values: np.ndarray
+    special: tuple[dict[str, Any], ...]
+    ending: str
+    first: Threshold
+
+    def to_xarray(self) -> xarray.Dataset:
+        """value and error along `over`; special points (JSON) and the ending among the attributes."""
+        from .tables import line_dataset
+
+        return line_dataset(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all."""
+        from .tables import save_dataset
+
+        save_dataset(self.to_xarray(), Path(path))
+
+    def at(self, value: float) -> tuple[float, float]:
+        """The event and its half width where `over` has a value, by cubic interpolation between the points.
+
+        Raises:
+            InputError: the line does not reach there, or turns back.
+        """
+        steps = np.diff(self.over_values)
+        if not (np.all(steps > 0) or np.all(steps < 0)):
+            raise InputError(f"the line turns back in {self.over}: it has no single value at {value:g}")
+        order = np.argsort(self.over_values)
+        known = self.over_values[order]
+        if not known[0] <= value <= known[-1]:
+            raise InputError(f"the line covers {self.over} = {known[0]:g} to {known[-1]:g}, not {value:g}")
+        from scipy.interpolate import CubicSpline
+
+        interpolated = float(CubicSpline(known, self.values[order])(value))
+        return interpolated, float(np.interp(value, known, self.errors[order]))
+
+    def __repr__(self) -> str:
+        span = f"{self.over} = {self.over_values[0]:.4g} to {self.over_values[-1]:.4g}"
+        marks = "".join(
+            f"; {m['kind']} at {self.parameter} = {m['value']:.5g}, {self.over} = {m['over']:.5g}" for m in self.special
+        )
+        return f"{self.kind} in {self.parameter}, {len(self.values)} points from {span}{marks}; {self.ending}"
+
+
+def critical_line(
+    problem: Problem,
+    kind: str,
+    parameter: str = "alpha",
+    *,
+    over: tuple[str, float, float],
+    between: tuple[str, str] | None = None,
+    on: str | None = None,
+    condition: str | None = None,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    largest: float = 0.12,
+    on_point: Callable[[float, float, float], None] | None = None,
+) -> CriticalLine:
+    """Follow an event in a second parameter.
+
+    Args:
+        kind: crossing, spinodal, instability or where.
+        parameter, bracket: in which the event is located first, and where to look.
+        over: the second parameter, the value to begin at, and the one to head for.
+        between: the branches of a crossing; on: the branch of other kinds; condition: of kind where.
+        accuracy: half width asked of the first event; the line keeps the rule that it needed.
+        largest: longest step, in units of the interval of `over`, of the parameter's own and of the block scales.
+        on_point: called with (over, value, error) of every point.
+
+    Raises:
+        InputError: an unknown kind or parameter, or arguments of another kind.
+        NotConvergedError: the event was not found at the first value.
+    """
+    name, first, last = over
+    if kind not in KINDS:
+        raise InputError(f"no critical lines of kind {kind!r}; known are {', '.join(KINDS)}")
+    if name == parameter:
+        raise InputError(f"{name} is the parameter in which the event is located; follow it in another one")
+    if not abs(last - first) > 0:
+        raise InputError(f"{name} = {first:g} to {last:g}: an interval is expected")
+    problem.value_of(name)
+    at = problem.with_(**{name: first})
+    problem.with_(**{name: last})
+    common: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed}
+    if kind == "crossing":
+        if between is None:
+            raise InputError("a crossing needs between=(one branch, another)")
+        event = crossing(at, parameter, between=between, **common)
+    elif on is None:
+        raise InputError(f"{kind} needs on=branch")
+    elif kind == "where":
+        if condition is None:
+            raise InputError("kind where needs a condition")
+        event = where(at, condition, parameter, on=on, **common)
+    else:
+        event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)
+    span = max(abs(event.value), 0.1), abs(last - first)
+    equations, z = _extended(event, kind, (parameter, name), span, first, condition)
+    points, special, ending = _traced(equations, z, (first, last), accuracy, largest, kind, on_point)
+    values, second, errors = np.array(points).T
+    return CriticalLine(kind, parameter, name, values, errors, second, tuple(special), ending, event)
+
+
+def _extended(
+    event: Threshold, kind: str, names: tuple[str, str], span: tuple[float, float], second: float, condition: str | None
+) -> tuple[Any, np.ndarray]:
+    """The event's equations with both parameters free, and its unknowns."""
+    maps = [BranchMap.of(solution, names, span) for solution in event.solutions]
+    states = [m.coordinates(s.overlaps.pack()) for m, s in zip(maps, event.solutions, strict=True)]
+    parameters = np.array([event.value, second])
+    equations: Any
+    if kind == "crossing":
+        unit = abs(event.solutions[0].training_loss)
+        equations = CrossingEquations(*maps, unit)
+    elif kind == "where":
+        assert condition is not None
+        difference = parse_condition(condition)
+        scale = max(abs(event.solutions[0].training_loss), 1e-12)
+
+        def measured(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
+            return difference(State(problem, overlaps, rule))[0]  # type: ignore[arg-type]
+
+        equations = ConditionEquations(maps[0], measured, scale)
+    else:
+        fold = event.evidence["type"] == "fold"
+        (branch,) = maps
+        sector = branch.basis / np.sqrt(branch.norms)[:, None] if fold else complement(branch.basis)
+        equations = SingularEquations(branch, sector)
+    return equations, np.concatenate([*states, parameters])
+
+
+@dataclass(frozen=True)
+class State:
+    """Observables of overlaps that solve a saddle point, as far as conditions ask for them (`observable_names`)."""
+
+    problem: Problem
+    overlaps: Overlaps
+    rule: Rule
+
+    training_loss_error = test_error_error = 0.0
+    stability = None
+
+    @property
+    def free_entropy(self) -> float:
+        return free_entropy_at(StateMap(self.problem, self.rule), self.overlaps)
+
+    @property
+    def training_loss(self) -> float:
+        return -self.free_entropy
+
+    @property
+    def test_error(self) -> float:
+        return observables.test_error(self.problem, self.overlaps)[0]
+
+    @property
+    def baseline_error(self) -> float:
+        return observables.baseline_error(self.problem)
+
+    @property
+    def half_widths(self) -> Overlaps:
+        return Overlaps.unpack(np.zeros(len(self.overlaps.pack())), self.overlaps.sizes)
+
+
+def _traced(
+    equations: Any,
+    z: np.ndarray,
+    ends: tuple[float, float],
+    accuracy: float,
+    largest: float,
+    kind: str,
+    on_point: Callable[[float, float, float], None] | None,
+) -> tuple[list[tuple[float, float, float]], list[dict[str, Any]], str]:
+    """Points (value, second, error) from one end of the second parameter toward the other, special points, ending."""
+    first, last = ends
+    tolerance = max(*(tolerance_of(branch.rule, accuracy) for branch in equations.branches), 1e-9)
+    _border(equations, z)
+    toward = np.zeros(len(z))
+    toward[-1] = np.sign(last - first)
+    place = begin(equations, z, tolerance, toward)
+    if place is None:
+        raise NotConvergedError(f"the extended system of the {kind} does not converge where the line begins")
+    points: list[tuple[float, float, float]] = []
+    special: list[dict[str, Any]] = []
+    stride = Stride(step=largest / 3, largest=largest)
+
+    def keep(at: Place) -> None:
+        value, second = (float(v) for v in at.z[-2:])
+        error = _error(equations, at)
+        points.append((value, second, error))
+        if on_point:
+            on_point(second, value, error)
+
+    low, high = sorted(ends)
+    ending = ""
+    with bar(f"{kind} line", None) as task:
+        keep(place)
+        while not ending:
+            if len(points) >= _MOST:
+                ending = f"stopped after {_MOST} points"
+                break
+            following = step_from(equations, place, stride.step, tolerance)
+            stride.after(following)
+            if following is None:
+                if stride.exhausted:
+                    ending = f"no such event found beyond {place.z[-2]:.5g}, {place.z[-1]:.5g}"
+                continue
+            second = following.z[-1]
+            if not low <= second <= high:
+                edge = low if second < low else high
+                step = (edge - place.z[-1]) / equations.units(place.z)[-1]
+                following = step_from(equations, place, step, tolerance, along=len(z) - 1) if abs(step) > 1e-9 else None
+                ending = f"{edge:g} reached"
+                if following is None:
+                    break
+            if np.all(place.tangent[-2:] * following.tangent[-2:] < 0):
+                special.append({"kind": "cusp", **_middle(place, following)})
+            place = following
+            _border(equations, place.z)
+            keep(place)
+            task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+    return points, special, ending
+
+
+def _middle(one: Place, other: Place) -> dict[str, float]:
+    """Parameters where the tangent's last entry vanishes, on the line between two places."""
+    share = one.tangent[-1] / (one.tangent[-1] - other.tangent[-1])
+    value, second = one.z[-2:] + share * (other.z[-2:] - one.z[-2:])
+    return {"value": float(value), "over": float(second)}
+
+
+def _border(equations: Equations, z: np.ndarray) -> None:
+    if isinstance(equations, SingularEquations):
+        equations.border(z)
+
+
+def _error(equations: Equations, place: Place) -> float:
+    """Half width of the first parameter, the second held fixed; jumps are taken into account."""
+    square = np.delete(place.matrix, -1, axis=1)
+    try:
+        return float(integration_shift(equations, place.z, square, 1.0)[-1])
+    except (*OUTSIDE, np.linalg.LinAlgError):
+        return float("nan")
+
+
+__all__ = ["CriticalLine", "critical_line"]
