@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .errors import InputError, NotConvergedError, SaddleforgeError
     from .problem import Problem, problem
     from .solution import Solution, solutions, solve
-    from .thresholds import Threshold, crossing, where
+    from .thresholds import Threshold, almeida_thouless, crossing, where
 
 # Runtime: no SymPy.
 _WHERE = {
@@ -40,6 +40,7 @@ _WHERE = {
     "Solution": "solution",
     "curve": "branches",
     "Curve": "branches",
+    "almeida_thouless": "thresholds",
     "crossing": "thresholds",
     "where": "thresholds",
     "Threshold": "thresholds",
@@ -93,6 +94,7 @@ __all__ = [
     "Threshold",
     "Tokens",
     "__version__",
+    "almeida_thouless",
     "by_label",
     "clustered_tokens",
     "crossing",

@@ -55,6 +55,7 @@ EXTENSIONS, STABILITY = "extensions", "stability"  # drawn on request only: each
 BUDGET = {"derivation": 5, "generated": 10, "curve": 60, "coarse": 5, "alpha_c": 12, "alpha_l": 5, "report": 5}
 _NUMERICS = (
     "branches.py",
+    "conditions.py",
     "fixed_point.py",
     "gauge.py",
     "jumps.py",
@@ -70,6 +71,7 @@ _NUMERICS = (
     "symmetry.py",
     "tables.py",
     "thresholds.py",
+    "verification.py",
     "integration/averages.py",
     "integration/exchange.py",
     "integration/fields.py",

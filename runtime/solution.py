@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,6 +32,10 @@ DIFFERENCE_SAFETY = 1.5
 COARSER_SHARE = 0.35
 MASS_TOLERANCE = 1e-3
 _MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
+# Half a grid step of smoothing aliases the kink that a jump leaves in M: a third order. A wider one costs hats more on
+# coarse grids, but M less on the fine ones.
+LOSS_BLUR = 0.8
+_MOST_LOSS_NODES = 1.5e10  # of a grid for the training loss alone
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
 _LINE = tuple(
@@ -52,6 +56,10 @@ class Solution:
         training_loss_error, test_error_error: half widths.
         error_kind: "estimated" or "verified" (two different rules agree within it).
         second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
+        shifts: how far other rules (or each replicate) would move the packed overlaps, the factors of the half widths
+            included, (k, n).
+        residual_shift: how far what is left of the residual would move them, (n,).
+        loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
     """
 
@@ -74,6 +82,9 @@ class Solution:
     jacobian: np.ndarray | None = field(default=None, repr=False)
     averages: Averages | None = field(default=None, repr=False)
     symmetry: Symmetry | None = field(default=None, repr=False)
+    shifts: np.ndarray | None = field(default=None, repr=False)
+    residual_shift: np.ndarray | None = field(default=None, repr=False)
+    loss_rule: Rule | None = None
 
     @property
     def training_loss(self) -> float:
@@ -103,6 +114,12 @@ class Solution:
         return float(np.max(self.errors / self.overlaps.block_scales))
 
     @property
+    def residual_loss(self) -> float:
+        """What the residual is worth in the training loss, to second order: Phi is stationary."""
+        shift = self.residual * self.overlaps.block_scales if self.residual_shift is None else self.residual_shift
+        return float(np.max(np.abs(shift) / self.overlaps.block_scales)) ** 2 * abs(self.training_loss)
+
+    @property
     def branch(self) -> str:
         """What was reached: semantic, positional, mixed or uninformed."""
         return branch_of(self.overlaps, self.errors)
@@ -120,13 +137,9 @@ class Solution:
         """
         if self.averages is None:
             return None
-        rules = _rules_for_slopes(self.problem, self.rule, self.averages.bistable)
-        matrix = self.longitudinal if spectrum else None
-        return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
-
-    @cached_property
-    def longitudinal(self) -> np.ndarray:
-        """dG/du at the solution, (n, n), without the directions of a continuous symmetry."""
+        rules = rules_for_slopes(self.problem, self.rule, self.averages.bistable)
+        if not spectrum:
+            return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
         matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
@@ -214,7 +227,7 @@ def is_replicated(rule: Rule) -> bool:
     return isinstance(rule, Sobol)
 
 
-def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
+def rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
     """Rules for the averages of the field's slope (replicon, jump weight), which need few digits."""
     if isinstance(rule, Sobol):
         return (replace(rule, log2=min(rule.log2, 12)),)
@@ -407,7 +420,9 @@ def _solve_auto(
     channel = problem.solver.channel
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
-    levels: tuple[Rule, ...] = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
+    grids = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
+    # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
+    levels = tuple(replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy)) for grid in grids)
     first = _first_level(levels, accuracy, near)
     solution = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
     if solution.success:
@@ -417,18 +432,19 @@ def _solve_auto(
     if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-    levels = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
-    adapted = _refine(problem, name, approach, symmetry, accuracy, levels)
+    products = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
+    adapted = _refine(problem, name, approach, symmetry, accuracy, products)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return best if best.losses is not None else _climb(problem, name, approach, symmetry, accuracy, seed, effort)
 
 
-def _first_level(levels: tuple[Rule, ...], accuracy: float, near: Solution | None) -> int:
+def _first_level(levels: tuple[ProxSpace, ...], accuracy: float, near: Solution | None) -> int:
     """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
-    if near is None or near.rule not in levels:
+    sizes = [level.points for level in levels]
+    if near is None or not isinstance(near.rule, ProxSpace) or near.rule.points not in sizes:
         return 0
     generous = near.relative_error < accuracy / 10
-    return max(levels.index(near.rule) - int(generous), 0)
+    return max(sizes.index(near.rule.points) - int(generous), 0)
 
 
 def _refine(
@@ -437,7 +453,7 @@ def _refine(
     approach: FixedPoint,
     symmetry: Symmetry,
     accuracy: float,
-    levels: tuple[Rule, ...],
+    levels: Sequence[Rule],
     patient: bool = True,
 ) -> Solution:
     """Climb deterministic rules, each started from the last, until the next finer one agrees.
@@ -593,24 +609,25 @@ def finish_point(
             shifts, averages = found
             errors = two_standard_errors(shifts)
             loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
-            test, test_own = observables.test_error(problem, overlaps)
-            tests = [_test_or_nan(problem, point.u + shift, sizes) for shift in shifts]
+            test, test_own, nodes = observables.test_error(problem, overlaps)
+            tests = [_test_or_nan(problem, point.u + shift, sizes, nodes) for shift in shifts]
             test_error_error = float(two_standard_errors(np.array(tests))) + test_own
         else:
             averages = state_map.averages(overlaps)
             differences = _differences(problem, point, rule, symmetry, averages.bistable, finer)
-            test, test_own = observables.test_error(problem, overlaps)
+            test, test_own, nodes = observables.test_error(problem, overlaps)
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
             # Weights that do not add up to one: nothing is known better than that.
             errors += abs(averages.mass - 1) * overlaps.block_scales
             reached = free_entropy_at(state_map, overlaps, averages)
+            shifts = np.stack([factor * shift for shift, _, factor in differences])
             for shift, other, factor in differences:
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, factor * problem.alpha * moreau)
                 there = Overlaps.unpack(point.u + factor * shift, sizes)
                 second_order = max(second_order, _change(state_map, there, reached))
-                moved = abs(_test_or_nan(problem, point.u + shift, sizes) - test)
+                moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
@@ -649,7 +666,19 @@ def finish_point(
         jacobian=point.jacobian,
         averages=averages,
         symmetry=symmetry,
+        shifts=shifts,
+        residual_shift=_correction(state_map, point, image - point.u),
     )
+
+
+def _correction(state_map: StateMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
+    """(I - J)^{-1} gap, where J is known; the gap itself else."""
+    if point.jacobian is None:
+        return gap
+    try:
+        return state_map.correction(point.jacobian, point.u, gap, point.sizes)
+    except np.linalg.LinAlgError:
+        return gap
 
 
 def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, reached: float, relative: float) -> float:
@@ -717,22 +746,11 @@ def refine_losses(solution: Solution, tolerance: float) -> Solution:
     """
     if solution.losses is None or solution.training_loss_error <= tolerance or solution.second_order > tolerance:
         return solution
-    problem, overlaps = solution.problem, solution.overlaps
-    best = solution
-    for rule in finer_rules(solution.rule, problem.solver.channel.FIELDS):
-        averages = rule.averages(problem, overlaps)
-        if is_replicated(rule):
-            error = problem.alpha * float(two_standard_errors(averages.moreau))
-        else:
-            finer = rule.finer().averages(problem, overlaps)
-            error = DIFFERENCE_SAFETY * problem.alpha * abs(float(finer.moreau[0] - averages.moreau[0]))
-        hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
-        loss = observables.losses(problem, overlaps, hats, averages)
-        error += solution.second_order
-        best = replace(best, losses=loss, training_loss_error=error, averages=averages)
-        if error <= tolerance:
+    for finer in _by_finer_rules(solution):
+        solution = finer
+        if solution.training_loss_error <= tolerance:
             break
-    return best
+    return solution
 
 
 def finer_rules(rule: Rule, fields: int) -> list[Rule]:
@@ -746,9 +764,97 @@ def finer_rules(rule: Rule, fields: int) -> list[Rule]:
     return [rule.finer(), rule.finer().finer()]
 
 
-def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes) -> float:
+def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
+    """The training loss by ever finer rules of the same family, each compared with the one before."""
+    problem, averages = solution.problem, solution.averages
+    rule = solution.loss_rule or solution.rule
+    if isinstance(rule, Sobol):
+        for level in _SAMPLES:
+            if level.log2 > rule.log2:
+                yield with_losses(solution, replace(level, seed=rule.seed))
+        return
+    before = 0.0
+    if isinstance(rule, ProxSpace) and averages is not None and averages.bistable > NEGLIGIBLE_JUMPS:
+        rule = replace(rule, blur=max(rule.blur, LOSS_BLUR))
+        averages = rule.averages(problem, solution.overlaps)
+    while averages is not None and _nodes(problem, rule.finer()) <= _MOST_LOSS_NODES:
+        finer = with_losses(solution, rule.finer())
+        assert finer.averages is not None
+        difference = problem.alpha * abs(float(finer.averages.moreau[0] - averages.moreau[0]))
+        # The finer one is the one used: its own error is less than the difference, unless that is small by chance.
+        error = max(difference, COARSER_SHARE * before)
+        yield replace(finer, training_loss_error=error + solution.second_order)
+        rule, averages, before = rule.finer(), finer.averages, difference
+
+
+def with_losses(solution: Solution, rule: Rule) -> Solution:
+    """The training loss by another rule at the same overlaps; its error is the spread of the replicates, if any.
+
+    Raises:
+        InputError: the rule is too large, or not made for such a problem.
+    """
+    problem, overlaps = solution.problem, solution.overlaps
+    averages = rule.averages(problem, overlaps)
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
+    sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if is_replicated(rule) else 0.0
+    return replace(
+        solution,
+        losses=observables.losses(problem, overlaps, hats, averages),
+        training_loss_error=sampled + solution.second_order,
+        conjugates=hats,
+        averages=averages,
+        loss_rule=rule,
+    )
+
+
+def _nodes(problem: Problem, rule: Rule) -> float:
+    """How many nodes a deterministic rule visits, about."""
+    if isinstance(rule, ProxSpace):
+        known = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
+        return float(rule.points**problem.solver.channel.FIELDS * rule.teacher ** min(known, 2))
+    if isinstance(rule, GaussHermite):
+        return 1e2 * float(rule.points) ** problem.dimension  # each with a proximal point
+    return 1e9
+
+
+def by_rule(solution: Solution, rule: Rule) -> Solution | None:
+    """What another rule makes of a solution; None where its averages leave the domain.
+
+    The overlaps move by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` holds
+    the spread of the replicates, if any; no other half width is known.
+
+    Raises:
+        InputError: the rule is too large, or not made for such a problem.
+    """
+    problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
+    symmetry = solution.symmetry or NO_SYMMETRY
+    point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian)
+    found = _replicate_shifts(problem, point, rule, symmetry)
+    if found is None:
+        return None
+    shift = found[0].mean(axis=0)
+    spread = found[0] - shift if is_replicated(rule) else np.zeros((0, len(u)))
+    moved = replace(
+        solution,
+        overlaps=Overlaps.unpack(u + shift, sizes),
+        rule=rule,
+        errors=two_standard_errors(spread) if len(spread) else np.zeros(len(u)),
+        shifts=spread,
+        residual_shift=np.zeros(len(u)),
+        second_order=0.0,
+    )
     try:
-        return observables.test_error(problem, Overlaps.unpack(u, sizes))[0]
+        return with_losses(moved, rule)
+    except DomainError:
+        return None
+
+
+def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes, nodes: int) -> float:
+    """Test error at other overlaps, by the rule of this size; nan without a metric or outside the domain."""
+    if not nodes:
+        return np.nan
+    try:
+        return observables.average_metric(problem, Overlaps.unpack(u, sizes), nodes)
     except DomainError:
         return np.nan
 
@@ -798,4 +904,4 @@ def _same(one: Solution, other: Solution) -> bool:
     return bool(np.all(np.abs(one.overlaps.pack() - other.overlaps.pack()) <= tolerance))
 
 
-__all__ = ["Solution", "branch_of", "solutions", "solve", "start_overlaps"]
+__all__ = ["Solution", "branch_of", "by_rule", "refine_losses", "solutions", "solve", "start_overlaps", "with_losses"]

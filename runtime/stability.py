@@ -255,5 +255,15 @@ def _lines_of(problem: Problem) -> int:
     return max(3, _LINES - max(0, round(float(np.log2(times)))))
 
 
+def replicons(problem: Problem, overlaps: Overlaps, hats: Conjugates, rule: Rule) -> np.ndarray:
+    """Perron root of the replicon map from derivatives, one a replicate of the rule, (R,).
+
+    Raises:
+        DomainError: overlaps outside their domain.
+    """
+    responses = _responses(problem, hats)
+    return np.array([_radius(problem, square, responses) for square in rule.jacobians(problem, overlaps).square])
+
+
 def _radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
     return float(np.max(np.abs(np.linalg.eigvals(replicon_matrix(problem, square, responses)))))

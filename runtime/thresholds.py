@@ -1,12 +1,12 @@
 """Thresholds: values of a parameter at which two branches cross or an expression in the observables vanishes.
 
 Each comes with a half width that holds the integration error of the quantities compared, their residual and the root
-finder's, divided by the slope; and with the evidence it was computed from.
+finder's, divided by the slope; and with the evidence it was computed from. Asked for few digits it is estimated by one
+rule; asked for many, or on demand, a rule of another family confirms it (verification.py).
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,22 +15,39 @@ from typing import Any
 import numpy as np
 
 from .branches import Branch
+from .conditions import ROUNDING, Condition, observable_names, parse_condition
 from .contract import parameters_json
 from .errors import InputError, NotConvergedError
+from .integration import Rule
 from .problem import Problem
 from .progress import bar
-from .solution import Solution, refine_losses, two_standard_errors
+from .solution import Solution, by_rule, is_replicated, refine_losses, two_standard_errors, with_losses
+from .stability import NEGLIGIBLE_JUMPS
+from .verification import AUTOMATIC_BELOW, agreement, opinions
+
+# Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
+_FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
+_EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The compared quantity at one value of the parameter: difference, its error, and its slope if known."""
+    """The compared quantity at one value of the parameter: difference, the parts of its error, its slope if known."""
 
     value: float
     difference: float
-    error: float
+    integration: float
+    residual: float
     slope: float | None
     solutions: tuple[Solution, ...]
+
+    @property
+    def error(self) -> float:
+        return self.integration + self.residual
+
+
+Evaluate = Callable[[float, float | None], Evaluation | None]
+Second = Callable[[Evaluation, Rule, float], tuple[float, float]]  # the last: what is still told apart
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,8 @@ class Threshold:
     Attributes:
         value, error: parameter value and half width.
         status: converged, or accuracy_not_reached where the error is larger than asked.
-        evidence: slope, the parts of the half width, and the evaluations used.
+        error_kind: verified where a rule of another family gave a threshold within the half width, else estimated.
+        evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
     """
 
     kind: str
@@ -104,6 +122,7 @@ def crossing(
     accuracy: float = 1e-3,
     seed: int = 0,
     branches: tuple[Branch, Branch] | None = None,
+    verify: bool | None = None,
 ) -> Threshold:
     """Where two branches have equal training loss: a first-order transition.
 
@@ -112,6 +131,7 @@ def crossing(
         bracket: interval to search; default [0.1, 2.5] for alpha.
         accuracy: half width asked for; seed: of the scramblings.
         branches: followers to reuse, with the solutions they already know.
+        verify: compare with a rule of another family; by default where the accuracy is below 1e-6.
 
     Raises:
         InputError: unknown names.
@@ -132,14 +152,12 @@ def crossing(
         if parameter == "alpha":  # d e_t / d alpha = E[M] exactly
             first, second = (s.averages.moreau.mean() for s in pair if s.averages is not None)
             slope = float(first - second)
-        return Evaluation(
-            value,
-            *loss_difference(*pair),
-            slope,
-            tuple(pair),
-        )
+        return Evaluation(value, *loss_difference(*pair), sum(s.residual_loss for s in pair), slope, tuple(pair))
 
-    return _locate("crossing", problem, parameter, tuple(between), bracket, accuracy, evaluate)
+    def second(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
+        return loss_difference(*(with_losses(solution, rule) for solution in best.solutions))
+
+    return _locate("crossing", problem, parameter, tuple(between), bracket, accuracy, evaluate, second, verify)
 
 
 def loss_difference(one: Solution, other: Solution) -> tuple[float, float]:
@@ -153,19 +171,24 @@ def loss_difference(one: Solution, other: Solution) -> tuple[float, float]:
     if len(both[0]) > 1 and len(both[0]) == len(both[1]) and one.problem.alpha == other.problem.alpha:
         sampled = one.problem.alpha * float(two_standard_errors(both[0] - both[1]))
         return difference, sampled + one.second_order + other.second_order
-    return difference, one.training_loss_error + other.training_loss_error
+    rounding = ROUNDING * abs(one.training_loss)
+    return difference, one.training_loss_error + other.training_loss_error + rounding
 
 
 def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
     """The branch at a value with the error of its training loss below the tolerance, as far as can be had."""
     wanted = branch.accuracy
-    while solution.second_order > tolerance / 2 and wanted > 2e-5:
+    while solution.second_order > tolerance / 2 and wanted > _floor(solution):
         wanted /= 3
         finer = branch.at(value, wanted)
         if finer is None:
             return None
         solution = finer
     return refine_losses(solution, tolerance)
+
+
+def _floor(solution: Solution) -> float:
+    return _FLOOR_SAMPLED if is_replicated(solution.rule) else _FLOOR_SMOOTH
 
 
 def where(
@@ -178,36 +201,124 @@ def where(
     accuracy: float = 1e-3,
     seed: int = 0,
     branch: Branch | None = None,
+    verify: bool | None = None,
 ) -> Threshold:
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
         condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
         on: the branch.
+        verify: as for `crossing`.
 
     Raises:
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
-    difference = parse_condition(condition)
+    read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
+    return _locate(
+        f"where {condition}",
+        problem,
+        parameter,
+        (on,),
+        bracket,
+        accuracy,
+        _on_branch(read, follower),
+        lambda best, *how: _by_second(read, best.solutions[0], *how),
+        verify,
+    )
+
+
+def almeida_thouless(
+    problem: Problem,
+    parameter: str = "alpha",
+    *,
+    on: str,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    branch: Branch | None = None,
+    verify: bool | None = None,
+) -> Threshold:
+    """Where the replicon passes 1 on a branch (de Almeida and Thouless), the proximal map being continuous.
+
+    Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (theory.md 8c): such
+    values count as unstable, and a change that comes with jumps rather than with the replicon is refused.
+
+    Args:
+        on: the branch; the others as for `where`.
+
+    Raises:
+        NotConvergedError: no passage through 1 on the branch, or the proximal map jumps at what was found.
+    """
+    read = parse_condition("replicon = 1")
+    follower = branch or Branch(problem, parameter, on, seed=seed)
+    plain = _on_branch(read, follower)
+    jumping: set[float] = set()
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
-        solution = follower.at(value)
+        found = plain(value, tolerance)
+        if found is None or not _jumps(found.solutions[0]):
+            return found
+        jumping.add(value)
+        return Evaluation(value, max(found.difference, 1.0), found.integration, found.residual, None, found.solutions)
+
+    found = _locate(
+        "at",
+        problem,
+        parameter,
+        (on,),
+        bracket,
+        accuracy,
+        evaluate,
+        lambda best, *how: _by_second(read, best.solutions[0], *how),
+        verify,
+    )
+    if _jumps(found.solutions[0]) or (not found.success and jumping & set(found.evidence["bracket"])):
+        raise NotConvergedError(
+            f"at: replica symmetry is lost near {parameter} = {found.value:.6g} through jumps of the proximal map, not "
+            "through the replicon, which means nothing where the map jumps"
+        )
+    return found
+
+
+def _jumps(solution: Solution) -> bool:
+    return solution.averages is not None and solution.averages.bistable > NEGLIGIBLE_JUMPS
+
+
+def _on_branch(condition: Condition, follower: Branch) -> Evaluate:
+    """A condition along a branch, its overlaps solved to what a tolerance asks for."""
+    wanted = follower.accuracy
+
+    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+        nonlocal wanted
+        solution = follower.at(value, None if tolerance is None else wanted)
         if solution is None:
             return None
-        result, error = difference(solution)
-        wanted = follower.accuracy
-        while tolerance is not None and error > tolerance and wanted > 2e-5:
-            wanted = max(2e-5, min(wanted / 3, wanted * tolerance / error))
+        found = condition.judge(solution, tolerance or np.inf)
+        while tolerance is not None and not found.error <= tolerance and wanted > _floor(solution):
+            share = max(0.3 * tolerance / found.error, 1e-6)
+            wanted = max(_floor(solution), min(wanted, solution.relative_error) * min(1 / 3, share))
             finer = follower.at(value, wanted)
             if finer is None:
                 break
+            stuck = finer.relative_error > 0.7 * solution.relative_error
             solution = finer
-            result, error = difference(solution)
-        return Evaluation(value, result, error, None, (solution,))
+            found = condition.judge(solution, tolerance)
+            if stuck:
+                break
+        return Evaluation(value, found.value, found.integration, found.residual, None, (solution,))
 
-    return _locate(f"where {condition}", problem, parameter, (on,), bracket, accuracy, evaluate)
+    return evaluate
+
+
+def _by_second(condition: Condition, solution: Solution, rule: Rule, tolerance: float) -> tuple[float, float]:
+    """A condition at what another rule makes of a solution, and its half width."""
+    moved = by_rule(solution, rule)
+    if moved is None:
+        raise InputError("the second rule leaves the domain of the overlaps")
+    found = condition.judge(moved, tolerance, equidistant=True)
+    return found.value, found.integration
 
 
 def _locate(
@@ -217,7 +328,9 @@ def _locate(
     names: tuple[str, ...],
     bracket: tuple[float, float] | None,
     accuracy: float,
-    evaluate: Callable[[float, float | None], Evaluation | None],
+    evaluate: Evaluate,
+    second: Second,
+    verify: bool | None,
 ) -> Threshold:
     if not accuracy > 0:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, inf)")
@@ -230,32 +343,51 @@ def _locate(
             raise InputError(f"give an interval to search for {parameter}")
         bracket = (0.1, 2.5)
     low, high = float(min(bracket)), float(max(bracket))
+    verify = accuracy < AUTOMATIC_BELOW if verify is None else verify
     with bar(f"{kind}: bracketing", 24) as task:
         left, right, seen = _bracket(low, high, evaluate, task.advance)
         if left is None or right is None:
             raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
-        best, slope = _refine(left, right, accuracy, evaluate, task.advance)
-    integration = best.error / abs(slope)
-    remaining = 2 * abs(best.difference) / abs(slope)  # twice: the slope is itself an estimate
-    error = integration + remaining
+        root = _refine(left, right, accuracy, evaluate, task.advance)
+        best, slope = root.best, root.slope
+        parts = {
+            "half_width_integration": best.integration / abs(slope),
+            "half_width_residual": best.residual / abs(slope),
+            "half_width_root": root.error,
+        }
+        error = sum(parts.values())
+        agreed = None
+        if verify:
+            task.describe(f"{kind}: verifying")
+            enough = max(error, accuracy / 2)
+            told = 0.1 * enough * abs(slope)
+            others = opinions(best.solutions, lambda rule: second(best, rule, told), task.advance)
+            agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
+    if agreed is not None:
+        parts["half_width_second_rule"] = max(0.0, agreed.gap - error)
+        error = max(error, agreed.gap)
+    solutions = best.solutions
     return Threshold(
         kind=kind,
         parameter=parameter,
-        value=best.value,
+        value=root.value,
         error=error,
-        error_kind="estimated",
+        error_kind="estimated" if agreed is None else "verified",
         status="converged" if error <= accuracy else "accuracy_not_reached",
         branches=names,
         problem=problem,
-        solutions=best.solutions,
+        solutions=solutions,
         evidence={
             "slope": slope,
+            "evaluated_at": best.value,
             "difference": best.difference,
-            "half_width_integration": integration,
-            "half_width_root": remaining,
-            "bracket": sorted([left.value, right.value]),
-            "integrators": [s.rule.describe() for s in best.solutions],
-            "residuals": [s.residual for s in best.solutions],
+            **parts,
+            "bracket": list(root.ends),
+            "integrators": [s.rule.describe() for s in solutions],
+            "loss_integrators": [(s.loss_rule or s.rule).describe() for s in solutions],
+            "bistable_shares": [s.averages.bistable if s.averages else None for s in solutions],
+            "residuals": [s.residual for s in solutions],
+            "second_rule": agreed.to_json() if agreed else None,
         },
     )
 
@@ -272,7 +404,7 @@ def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: li
 
 
 def _bracket(
-    low: float, high: float, evaluate: Callable[[float, float | None], Evaluation | None], tick: Callable[[], None]
+    low: float, high: float, evaluate: Evaluate, tick: Callable[[], None]
 ) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
     """Walk down from the high end in growing numbers of steps until neighbours differ in sign."""
     seen: dict[float, Evaluation] = {}
@@ -302,141 +434,87 @@ def _sign_change(seen: dict[float, Evaluation]) -> tuple[Evaluation, Evaluation]
     return None
 
 
+@dataclass(frozen=True)
+class _Root:
+    """Where a root finder ended.
+
+    Attributes:
+        best: the last evaluation; value: of the root, a Newton step from there; error: half width of that step.
+        slope: of the difference; ends: the narrowest interval at whose ends the signs differ.
+    """
+
+    best: Evaluation
+    value: float
+    error: float
+    slope: float
+    ends: tuple[float, float]
+
+
 def _refine(
-    left: Evaluation,
-    right: Evaluation,
-    accuracy: float,
-    evaluate: Callable[[float, float | None], Evaluation | None],
-    tick: Callable[[], None],
-) -> tuple[Evaluation, float]:
+    left: Evaluation, right: Evaluation, accuracy: float, evaluate: Evaluate, tick: Callable[[], None]
+) -> _Root:
     """Newton or secant: inside the bracket at first, then with the integration that the accuracy asks for.
 
     The finer integration moves the difference, so that coarse signs no longer bound the root then: the outer bracket
-    does.
-
-    Returns the last evaluation and the slope there.
+    does. The last step is not evaluated: what the slope has changed since the step before says how far it is off.
     """
     low, high = left.value, right.value
     best = min((left, right), key=lambda e: abs(e.difference))
-    slope = (right.difference - left.difference) / (right.value - left.value)
-    fine = False
-    for _ in range(12):
-        local = best.slope if best.slope is not None else slope
-        guess = best.value - best.difference / local
+    secant = (right.difference - left.difference) / (right.value - left.value)
+    slope, doubt = best.slope or secant, 1.0
+    fine, slow = False, 0
+    fines: list[Evaluation] = []
+    for _ in range(_EVALUATIONS):
+        guess = best.value - best.difference / slope
         near = abs(guess - best.value) < 30 * accuracy or abs(best.difference) < best.error
-        if not fine and not near and not left.value < guess < right.value:
-            guess = left.value - left.difference * (right.value - left.value) / (right.difference - left.difference)
+        if not fine and not near:
+            if slow > 2:
+                guess = (left.value + right.value) / 2
+            elif not left.value < guess < right.value:
+                chord = (right.difference - left.difference) / (right.value - left.value)
+                guess = left.value - left.difference / chord
         guess = min(max(guess, low), high)
         was_fine, fine = fine, fine or near
-        found = evaluate(guess, 0.4 * accuracy * abs(local) if fine else None)
+        found = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
         tick()
         if found is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
-        if found.value != best.value and found.difference != best.difference and was_fine == fine:
-            slope = (found.difference - best.difference) / (found.value - best.value)
-        if found.difference * left.difference <= 0:
+        step, change, before = found.value - best.value, found.difference - best.difference, slope
+        # Between evaluations of one kind, and where the change is more than their errors.
+        if step and was_fine == fine and abs(change) > found.error:
+            secant = change / step
+        slope = found.slope or secant
+        if slope != before:
+            doubt = min(1.0, 2 * abs(slope - before) / abs(slope))
+        width = right.value - left.value
+        if fine:
+            fines.append(found)
+        elif found.difference * left.difference <= 0:
             right = found
         else:
             left = found
+        slow = slow + 1 if right.value - left.value > width / 2 else 0
         best = found
-        final = best.slope if best.slope is not None else slope
-        if fine and abs(best.difference / final) <= 0.3 * accuracy:
+        if fine and doubt * abs(best.difference / slope) <= 0.1 * accuracy:
             break
-    return best, best.slope if best.slope is not None else slope
+    last = best.difference / slope
+    value = min(max(best.value - last, low), high)
+    return _Root(best, value, doubt * abs(last), slope, _ends(fines, left, right))
 
 
-OBSERVABLES: dict[str, tuple[str, str | None]] = {
-    "training_loss": ("training_loss", "training_loss_error"),
-    "free_entropy": ("free_entropy", "training_loss_error"),
-    "test_error": ("test_error", "test_error_error"),
-    "baseline_error": ("baseline_error", None),
-}
+def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:
+    """The narrowest interval with a change of sign among the fine evaluations, and between the coarse ends else."""
+    pair = _sign_change({e.value: e for e in fines})
+    return (pair[0].value, pair[1].value) if pair else (left.value, right.value)
 
 
-def observable_names() -> list[str]:
-    """Names an expression may use: losses and errors, |first entries| of the overlaps, replicon, bistable_share."""
-    return [*OBSERVABLES, "q", "V", "m", "theta", "replicon", "bistable_share", "alpha"]
-
-
-def _observables(solution: Solution) -> dict[str, tuple[float, float]]:
-    """Value and half width of each name in `observable_names` that can be had cheaply."""
-    known = {
-        name: (getattr(solution, value), getattr(solution, error) if error else 0.0)
-        for name, (value, error) in OBSERVABLES.items()
-    }
-    widths = solution.half_widths
-    for name in ("q", "V", "m", "theta"):
-        entry = abs(float(getattr(solution.overlaps, name).flat[0]))
-        known[name] = (entry, float(getattr(widths, name).flat[0]))
-    known["alpha"] = (solution.problem.alpha, 0.0)
-    return known
-
-
-def parse_condition(text: str) -> Callable[[Solution], tuple[float, float]]:
-    """`left = right` as a function of a solution: (left - right, half width).
-
-    Raises:
-        InputError: not of this form, or an unknown name; the known ones are listed.
-    """
-    sides = text.split("=")
-    if len(sides) != 2:
-        raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected")
-    trees = [_parse_expression(side, text) for side in sides]
-    names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if not names:
-        raise InputError(f"condition {text!r} holds no observable; known are {', '.join(observable_names())}")
-
-    def difference(solution: Solution) -> tuple[float, float]:
-        known = _observables(solution)
-        if names & {"replicon", "bistable_share"} and solution.stability:
-            known["replicon"] = (solution.stability.replicon, solution.stability.replicon_error)
-            known["bistable_share"] = (solution.stability.bistable_share, 0.0)
-        values = {name: known[name][0] for name in names}
-
-        def at(shifted: dict[str, float]) -> float:
-            return _evaluate(trees[0], shifted) - _evaluate(trees[1], shifted)
-
-        centre = at(values)
-        error = sum(abs(at({**values, name: values[name] + known[name][1]}) - centre) for name in names)
-        return centre, float(error)
-
-    return difference
-
-
-def _parse_expression(text: str, condition: str) -> ast.expr:
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise InputError(f"condition {condition!r}: cannot read {text.strip()!r}") from None
-    operators = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
-    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, *operators)
-    for node in ast.walk(tree):
-        if not isinstance(node, allowed) or (
-            isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
-        ):
-            raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
-        if isinstance(node, ast.Name) and node.id not in observable_names():
-            raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")
-    return tree
-
-
-def _evaluate(node: ast.expr, values: dict[str, float]) -> float:
-    if isinstance(node, ast.Constant):
-        return float(node.value)  # type: ignore[arg-type]
-    if isinstance(node, ast.Name):
-        return values[node.id]
-    if isinstance(node, ast.UnaryOp):
-        inner = _evaluate(node.operand, values)
-        return -inner if isinstance(node.op, ast.USub) else inner
-    assert isinstance(node, ast.BinOp)
-    left, right = _evaluate(node.left, values), _evaluate(node.right, values)
-    operations: dict[type[ast.operator], Callable[[float, float], float]] = {
-        ast.Add: lambda a, b: a + b,
-        ast.Sub: lambda a, b: a - b,
-        ast.Mult: lambda a, b: a * b,
-        ast.Div: lambda a, b: a / b,
-        ast.Pow: lambda a, b: a**b,
-    }
-    if type(node.op) not in operations:
-        raise InputError("only + - * / ** are allowed in a condition")
-    return operations[type(node.op)](left, right)
+__all__ = [
+    "Evaluation",
+    "Threshold",
+    "almeida_thouless",
+    "crossing",
+    "loss_difference",
+    "observable_names",
+    "parse_condition",
+    "where",
+]

@@ -600,8 +600,12 @@ def plot(
     return Outcome(f"wrote {output}", {"file": str(output)})
 
 
-_KINDS = ("crossing", "where")
-_LATER = ("spinodal", "instability", "at")
+_KINDS = {
+    "crossing": "two branches have equal training loss",
+    "where": "a condition holds on one branch",
+    "at": "the replicon passes 1 on one branch (de Almeida and Thouless)",
+}
+_LATER = ("spinodal", "instability")
 
 
 @app.command()
@@ -612,8 +616,8 @@ def threshold(
         str | None,
         typer.Option(
             "--kind",
-            metavar="crossing|where",
-            help="crossing: two branches have equal training loss; where: a condition holds on one branch.",
+            metavar="|".join(_KINDS),
+            help="; ".join(f"{kind}: {meaning}" for kind, meaning in _KINDS.items()) + ".",
         ),
     ] = None,
     between: Annotated[
@@ -628,6 +632,13 @@ def threshold(
     ] = "alpha=0.1:2.5",
     set_: SetOption = None,
     accuracy: Annotated[float, typer.Option("--accuracy", help="Half width asked of the threshold.")] = 1e-3,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Confirm it by a rule of another family (default: where the accuracy is below 1e-6).",
+        ),
+    ] = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -635,50 +646,35 @@ def threshold(
 ) -> Outcome:
     """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
     kind = kind or ("where" if where is not None else "crossing")
+    available = ", ".join(_KINDS)
     if kind in _LATER:
-        raise InputError(f"--kind {kind} is not available yet; available are {' and '.join(_KINDS)}")
+        raise InputError(f"--kind {kind} is not available yet; available are {available}")
     if kind not in _KINDS:
-        raise InputError(f"--kind {kind}: available are {' and '.join(_KINDS)}")
+        raise InputError(f"--kind {kind}: available are {available}")
     name, bracket, _ = options.interval(over, counted=False)
     if not accuracy > 0:
         raise InputError(f"--accuracy {accuracy:g} is out of range; allowed is (0, inf)")
-    names: tuple[str, ...]
-    if kind == "crossing":
-        if where is not None or on is not None:
-            raise InputError("--kind crossing takes --between A,B; --on and --where go with --kind where")
-        names = tuple(part.strip() for part in (between or "").split(","))
-        if len(names) != 2 or not all(names) or names[0] == names[1]:
-            raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
-    else:
-        if between is not None:
-            raise InputError("--kind where takes --on A; --between goes with --kind crossing")
-        if where is None or on is None:
-            raise InputError("--kind where needs --where CONDITION and --on BRANCH")
-        names = (on,)
-        from ..thresholds import parse_condition
-
-        parse_condition(where)
+    names = _threshold_branches(kind, between, on, where)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
     from .. import thresholds
     from ..contract import parameters_json
 
+    how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
         if kind == "crossing":
-            one, other = names[0], names[-1]
-            found = thresholds.crossing(
-                problem, name, between=(one, other), bracket=bracket, accuracy=accuracy, seed=seed
-            )
+            found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
+        elif kind == "where":
+            found = thresholds.where(problem, where or "", name, on=names[0], **how)
         else:
-            assert where is not None
-            found = thresholds.where(problem, where, name, on=names[0], bracket=bracket, accuracy=accuracy, seed=seed)
+            found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
     except NotConvergedError as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
             "model": problem.solver.name,
             "digest": problem.solver.digest,
-            "kind": kind if kind == "crossing" else f"where {where}",
+            "kind": f"where {where}" if kind == "where" else kind,
             "parameter": name,
             "parameters": held,
             "value": None,
@@ -701,6 +697,35 @@ def threshold(
         Exit.DONE if found.success else Exit.NOT_CONVERGED,
         message,
     )
+
+
+def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
+    """The branches that a kind of threshold is about, and whether the options that were given are its own.
+
+    Raises:
+        InputError: an option is missing, belongs to another kind, or holds a condition that cannot be read.
+    """
+    if kind == "crossing":
+        if where is not None or on is not None:
+            raise InputError("--kind crossing takes --between A,B; --on and --where go with other kinds")
+        names = tuple(part.strip() for part in (between or "").split(","))
+        if len(names) != 2 or not all(names) or names[0] == names[1]:
+            raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
+        return names
+    if between is not None:
+        raise InputError(f"--kind {kind} takes --on A; --between goes with --kind crossing")
+    if kind == "where":
+        if where is None or on is None:
+            raise InputError("--kind where needs --where CONDITION and --on BRANCH")
+        from ..conditions import parse_condition
+
+        parse_condition(where)
+        return (on,)
+    if where is not None:
+        raise InputError(f"--kind {kind} takes --on A; --where goes with --kind where")
+    if on is None:
+        raise InputError(f"--kind {kind} needs --on BRANCH")
+    return (on,)
 
 
 @app.command()

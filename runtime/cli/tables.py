@@ -209,11 +209,19 @@ def _landscape_rows(found: Landscape) -> list[list[str]]:
 
 def threshold_table(threshold: Threshold) -> str:
     """A threshold, what its half width is made of, and the stability there."""
-    evidence = threshold.evidence
-    lines = [
-        repr(threshold),
-        f"  half width {threshold.error:.2g} = {evidence['half_width_integration']:.2g} from integration "
-        f"+ {evidence['half_width_root']:.2g} from the root",
-    ]
+    parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root"), ("step", "the step")]
+    parts.append(("second_rule", "the second rule"))
+    known = [(threshold.evidence.get(f"half_width_{name}"), words) for name, words in parts]
+    shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
+    lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}"]
+    second = threshold.evidence.get("second_rule")
+    if second:
+        from ..text import with_error
+
+        rule = second["integrator"]
+        lines.append(
+            f"  {rule['rule']}, {rule['points']} points: {threshold.parameter} = "
+            f"{with_error(second['value'], second['gap'])}"
+        )
     lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
     return "\n".join(lines)

@@ -88,7 +88,7 @@ WRONG = {
     "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
     "kind of later": (
         ["threshold", "dot_product_attention", "--kind", "spinodal"],
-        ["spinodal", "not available yet", "crossing and where"],
+        ["spinodal", "not available yet", "crossing, where, at"],
     ),
     "instability of later": (
         ["threshold", "dot_product_attention", "--kind", "instability", "--on", "semantic"],

@@ -1,6 +1,7 @@
 """Thresholds: conditions are read safely, and the half width contains the truth where a closed form gives it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,8 +62,9 @@ def test_a_condition_is_the_difference_of_its_sides(ridge):
     assert 0 <= error < 1e-6
 
 
-def test_a_condition_without_uncertainty_has_no_error(ridge):
-    assert parse_condition("alpha = 0.25")(sf.solve(ridge, accuracy=1e-2)) == (0.75, 0.0)
+def test_a_condition_without_uncertainty_has_only_rounding(ridge):
+    value, error = parse_condition("alpha = 0.25")(sf.solve(ridge, accuracy=1e-2))
+    assert (value, error) == (0.75, pytest.approx(0, abs=1e-13))
 
 
 def test_observables_are_all_readable(ridge):
@@ -98,6 +100,28 @@ def test_threshold_in_another_parameter_holds_the_closed_form(ridge):
     assert found.error <= 1e-4
 
 
+def ridge_replicon(alpha: float, penalty: float = 0.1) -> float:
+    b = penalty + alpha - 1
+    V = 2 / (b + math.sqrt(b * b + 4 * penalty))
+    return alpha * V**2 / (1 + V) ** 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "closed_form"),
+    [("test_error = 0.6", lambda a: ridge_test_error(a) - 0.6), ("replicon = 0.5", lambda a: ridge_replicon(a) - 0.5)],
+    ids=["test error", "replicon"],
+)
+def test_ten_digits_are_confirmed_by_a_second_rule(ridge, condition, closed_form):
+    found = sf.where(ridge, condition, on="semantic", bracket=(1.0, 3.0), accuracy=1e-10)
+    truth = brentq(closed_form, 1.0, 3.0, xtol=1e-15)
+    assert (found.status, found.error_kind) == ("converged", "verified")
+    assert found.error <= 1e-10
+    assert abs(found.value - truth) <= found.error
+    assert found.evidence["integrators"][0]["rule"] != found.evidence["second_rule"]["integrator"]["rule"]
+    shown = found.to_json()
+    assert abs(float(shown["value"]) - truth) <= float(shown["error"]) <= 1e-10
+
+
 def test_a_threshold_says_how_it_was_found(ridge):
     found = sf.where(ridge, "test_error = 0.6", on="semantic", bracket=(0.3, 3.0), accuracy=1e-3)
     shown = found.to_json()
@@ -107,7 +131,11 @@ def test_a_threshold_says_how_it_was_found(ridge):
     assert shown["branches"] == ["semantic"]
     assert "RS stable" in shown["rs_verdict"]
     evidence = shown["evidence"]
-    assert evidence["half_width_integration"] + evidence["half_width_root"] == pytest.approx(found.error)
+    parts = [value for name, value in evidence.items() if name.startswith("half_width")]
+    assert len(parts) == 3
+    assert sum(parts) == pytest.approx(found.error)
+    assert evidence["bracket"][0] < found.value < evidence["bracket"][1]
+    assert (found.error_kind, evidence["second_rule"]) == ("estimated", None)
     step = 1e-5
     slope = (ridge_test_error(found.value + step) - ridge_test_error(found.value - step)) / (2 * step)
     assert evidence["slope"] == pytest.approx(slope, rel=0.05)
@@ -122,6 +150,25 @@ def test_branches_that_do_not_exist_are_said_so(ridge, monkeypatch):
     monkeypatch.setattr(Branch, "at", lambda *_: None)
     with pytest.raises(NotConvergedError, match=r"no value of alpha in \[0.5, 0.7\] was found at which the branches"):
         sf.where(ridge, "test_error = 5", on="semantic", bracket=(0.5, 0.7))
+
+
+def test_a_convex_loss_has_no_instability_line(ridge):
+    with pytest.raises(NotConvergedError, match="at: no sign change for alpha"):
+        sf.almeida_thouless(ridge, on="semantic", bracket=(0.5, 2.0))
+
+
+def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(ridge, monkeypatch):
+    """Replicon below 1 everywhere; above alpha = 1.3 the proximal map is made to jump."""
+    plain = Branch.at
+
+    def jumping(self, value, accuracy=None):
+        found = plain(self, value, accuracy)
+        return replace(found, averages=replace(found.averages, bistable=0.01 * (value > 1.3)))
+
+    monkeypatch.setattr(Branch, "at", jumping)
+    monkeypatch.setattr("saddleforge.conditions.rules_for_slopes", lambda _, rule, __: (rule,))
+    with pytest.raises(NotConvergedError, match=r"lost near alpha = 1\.3.* through jumps of the proximal map"):
+        sf.almeida_thouless(ridge, on="semantic", bracket=(1.0, 2.0), accuracy=1e-4)
 
 
 def test_unknown_branches_and_parameters_are_refused(ridge):
