@@ -84,6 +84,29 @@ def _metric_nodes(problem: Problem, fields: Fields, budget: float) -> tuple[np.n
     return np.concatenate(blocks), np.concatenate(weights)
 
 
+def test_average(problem: Problem, overlaps: Overlaps, budget: float) -> float:
+    """E metric(h, Y, k, u) over about `budget` nodes.
+
+    Raises:
+        DomainError: the overlaps admit no law of the fields.
+    """
+    total = 0.0
+    for labels, probability in problem.label_choices:
+        fields = fields_of(problem, overlaps, labels)
+        nodes, weights = _metric_nodes(problem, fields, budget)
+        total += probability * float(
+            problem.solver.metric.test_error(
+                CHUNKS,
+                np.ascontiguousarray(nodes),
+                np.ascontiguousarray(weights),
+                *fields.sampling,
+                problem.noise_scale,
+                fields.constants,
+            ).sum()
+        )
+    return total
+
+
 def test_error(problem: Problem, overlaps: Overlaps, budget: float = 1.5e5) -> tuple[float, float]:
     """E metric(h, Y, k, u) and an integration error (difference to a coarser rule); nan without a metric.
 
@@ -93,27 +116,10 @@ def test_error(problem: Problem, overlaps: Overlaps, budget: float = 1.5e5) -> t
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    metric = problem.solver.metric
-    if not metric.HAS_METRIC:
+    if not problem.solver.metric.HAS_METRIC:
         return np.nan, np.nan
-    values = []
-    for size in (budget, budget / 3):
-        total = 0.0
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            nodes, weights = _metric_nodes(problem, fields, size)
-            total += probability * float(
-                metric.test_error(
-                    CHUNKS,
-                    np.ascontiguousarray(nodes),
-                    np.ascontiguousarray(weights),
-                    *fields.sampling,
-                    problem.noise_scale,
-                    fields.constants,
-                ).sum()
-            )
-        values.append(total)
-    return values[0], abs(values[0] - values[1])
+    fine, coarse = (test_average(problem, overlaps, size) for size in (budget, budget / 3))
+    return fine, abs(fine - coarse)
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:

@@ -125,10 +125,10 @@ class Solution:
             return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
-        matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
+        matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes), u, sizes)
         if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
-            matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
+            matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
         return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
 
     @cached_property
@@ -222,7 +222,7 @@ def _rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Ru
     return rule, rule.finer()
 
 
-def _jacobian(
+def jacobian_by_rule(
     problem: Problem,
     rule: Rule,
     u: np.ndarray,
@@ -234,14 +234,14 @@ def _jacobian(
     swaps, wide steps over a smaller set `sample`, so that many nodes swap within a step."""
     if is_replicated(rule):
         state_map = StateMap(problem, replace(sample, seed=getattr(rule, "seed", 0)), symmetry)
-        return jacobian(state_map, u, sizes, _wide_steps(Overlaps.unpack(u, sizes)))
+        return jacobian(state_map, u, sizes, wide_steps(Overlaps.unpack(u, sizes)))
     if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
         coarse = min(rule, _PLANE[1], key=lambda r: r.points)
         return jacobian(StateMap(problem, coarse, symmetry), u, sizes, 1e-6, one_sided=True)
     return jacobian(StateMap(problem, rule, symmetry), u, sizes, 1e-4)
 
 
-def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
+def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
     """Steps relative to the blocks, (n,); along q no wider than a tenth of its narrowest direction.
 
     Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
@@ -366,7 +366,7 @@ def _newton(
         StateMap(problem, rule, symmetry),
         replace(point, u=symmetry.project(point.u, point.sizes)),
         _tolerance(rule, accuracy),
-        lambda u: _jacobian(problem, rule, u, point.sizes, sample, symmetry),
+        lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
     )
     if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
         # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
@@ -400,7 +400,11 @@ def _solve_auto(
         return solution
     if channel.FIELDS > 1 and (solution.losses is not None or _covers(problem, solution.rule, solution.overlaps)):
         return solution
-    if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
+    try:
+        bistable = COARSE.averages(problem, approach.overlaps).bistable
+    except DomainError:  # as extrapolated overlaps may be
+        return _failed(problem, name, replace(approach, status=Status.LEFT_DOMAIN), COARSE)
+    if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     levels = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
@@ -487,7 +491,7 @@ def _shift(problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry) 
         matrix = (
             point.jacobian
             if point.jacobian is not None
-            else _jacobian(problem, rule, point.u, point.sizes, _HASTY, symmetry)
+            else jacobian_by_rule(problem, rule, point.u, point.sizes, _HASTY, symmetry)
         )
     except DomainError:
         return None
@@ -539,7 +543,7 @@ def _replicate_shifts(
         matrix = (
             point.jacobian
             if point.jacobian is not None
-            else _jacobian(problem, rule, point.u, point.sizes, _HASTY, symmetry)
+            else jacobian_by_rule(problem, rule, point.u, point.sizes, _HASTY, symmetry)
         )
     except DomainError:
         return None
