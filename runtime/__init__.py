@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
     from .errors import InputError, NotConvergedError, SaddleforgeError
     from .problem import Problem, problem
+    from .sensitivity import Sensitivities, Sensitivity, sensitivities
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, almeida_thouless, crossing, where
+    from .tuning import Optimum, TunedCurve, tune, tuned_curve
 
 # Runtime: no SymPy.
 _WHERE = {
@@ -38,6 +40,13 @@ _WHERE = {
     "solve": "solution",
     "solutions": "solution",
     "Solution": "solution",
+    "sensitivities": "sensitivity",
+    "Sensitivities": "sensitivity",
+    "Sensitivity": "sensitivity",
+    "tune": "tuning",
+    "tuned_curve": "tuning",
+    "Optimum": "tuning",
+    "TunedCurve": "tuning",
     "curve": "branches",
     "Curve": "branches",
     "almeida_thouless": "thresholds",
@@ -85,14 +94,18 @@ __all__ = [
     "Model",
     "ModelError",
     "NotConvergedError",
+    "Optimum",
     "Parameter",
     "Problem",
     "Ridge",
     "SaddleforgeError",
+    "Sensitivities",
+    "Sensitivity",
     "Solution",
     "Start",
     "Threshold",
     "Tokens",
+    "TunedCurve",
     "__version__",
     "almeida_thouless",
     "by_label",
@@ -107,6 +120,7 @@ __all__ = [
     "problem",
     "rho",
     "rounded_hinge",
+    "sensitivities",
     "sigmoid",
     "softmax",
     "softplus",
@@ -116,6 +130,8 @@ __all__ = [
     "square",
     "structural",
     "trained",
+    "tune",
+    "tuned_curve",
     "unstructured_tokens",
     "where",
 ]

@@ -46,10 +46,11 @@ class Branch:
         if self.reached is None and self.name in BRANCH_NAMES:
             self.reached = self.name
 
-    def at(self, value: float, accuracy: float | None = None) -> Solution | None:
+    def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
         """The solution of this branch at a value, or None where it was not found (see `failed`).
 
-        Tries the solution extrapolated from the nearest known ones, then the branch's named start.
+        Tries a guess, if one is given, the solution extrapolated from the nearest known ones, then the branch's named
+        start.
         """
         wanted = accuracy or self.accuracy
         value = float(value)
@@ -58,7 +59,9 @@ class Branch:
             if accuracy is None or found.relative_error <= accuracy:
                 return found
         problem = self.problem.with_(**{self.parameter: value})
-        candidates: list[Any] = [self._predicted(value)] if self.known else []
+        candidates: list[Any] = [guess] if guess is not None else []
+        if self.known:
+            candidates.append(self._predicted(value))
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
@@ -184,7 +187,7 @@ def curve(
         if len(ranges) > 1 or values is not None:
             raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
         ((over, span),) = ranges.items()
-        values = _grid(over, span)
+        values = grid_of(over, span)
     if values is None:
         raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
     grid = sorted({float(v) for v in values})
@@ -215,7 +218,8 @@ def curve(
     return Curve(over, start, found, (ends[0], ends[1]))
 
 
-def _grid(name: str, span: Sequence[float]) -> np.ndarray:
+def grid_of(name: str, span: Sequence[float]) -> np.ndarray:
+    """Values of `name=(low, high)` or `name=(low, high, count)`."""
     if len(span) == 2:
         return np.linspace(span[0], span[1], 25)
     if len(span) == 3 and float(span[2]).is_integer() and span[2] >= 1:

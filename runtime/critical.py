@@ -25,13 +25,13 @@ from .equations import (
     complement,
 )
 from .errors import InputError, NotConvergedError
-from .fixed_point import StateMap
+from .fixed_point import StateMap, Status
 from .following import instability, integration_shift, spinodal
 from .integration.averages import Rule
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
-from .solution import free_entropy_at, tolerance_of
+from .solution import tolerance_of
 from .thresholds import Threshold, crossing, parse_condition, where
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _extended(
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
 
         def measured(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
-            return difference(State(problem, overlaps, rule))[0]  # type: ignore[arg-type]
+            return difference(_as_solution(problem, overlaps, rule))[0]
 
         equations = ConditionEquations(maps[0], measured, scale)
     else:
@@ -190,36 +190,26 @@ def _extended(
     return equations, np.concatenate([*states, parameters])
 
 
-@dataclass(frozen=True)
-class State:
-    """Observables of overlaps that solve a saddle point, as far as conditions ask for them (`observable_names`)."""
-
-    problem: Problem
-    overlaps: Overlaps
-    rule: Rule
-
-    training_loss_error = test_error_error = 0.0
-    stability = None
-
-    @property
-    def free_entropy(self) -> float:
-        return free_entropy_at(StateMap(self.problem, self.rule), self.overlaps)
-
-    @property
-    def training_loss(self) -> float:
-        return -self.free_entropy
-
-    @property
-    def test_error(self) -> float:
-        return observables.test_error(self.problem, self.overlaps)[0]
-
-    @property
-    def baseline_error(self) -> float:
-        return observables.baseline_error(self.problem)
-
-    @property
-    def half_widths(self) -> Overlaps:
-        return Overlaps.unpack(np.zeros(len(self.overlaps.pack())), self.overlaps.sizes)
+def _as_solution(problem: Problem, overlaps: Overlaps, rule: Rule) -> Solution:
+    """Overlaps that nearly solve a saddle point, for a condition to look at: what it asks for is computed there."""
+    averages = rule.averages(problem, overlaps)
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
+    return Solution(
+        problem=problem,
+        start="given",
+        overlaps=overlaps,
+        conjugates=hats,
+        status=Status.CONVERGED,
+        residual=0.0,
+        iterations=0,
+        rule=rule,
+        errors=np.zeros(len(overlaps.pack())),
+        losses=observables.losses(problem, overlaps, hats, averages),
+        training_loss_error=0.0,
+        test_error=np.nan,
+        test_error_error=0.0,
+        averages=averages,
+    )
 
 
 def _traced(

@@ -136,6 +136,12 @@ def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant:
     return total
 
 
+def metric_size(problem: Problem, budget: float) -> int:
+    """Size of the rule of `average_metric` that takes about `budget` nodes."""
+    dimension = problem.dimension
+    return int(np.log2(budget)) if dimension > _MOST_AXES else max(6, min(64, round(budget ** (1 / dimension))))
+
+
 def _sizes(problem: Problem, budget: float, most: float) -> Iterator[int]:
     """Sizes of the rules for the metric, coarse to fine, from one of about a third of `budget` nodes on."""
     dimension = problem.dimension
@@ -143,7 +149,7 @@ def _sizes(problem: Problem, budget: float, most: float) -> Iterator[int]:
         yield from range(int(np.log2(budget / 3)), int(np.log2(most)) + 1, 2)
         return
     size = max(4, min(48, round((budget / 3) ** (1 / dimension))))
-    following = max(6, min(64, round(budget ** (1 / dimension))))
+    following = metric_size(problem, budget)
     while True:
         yield size
         size, following = following, max(following + 2, following * 4 // 3)

@@ -152,7 +152,7 @@ class Problem:
         return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law)
 
     def value_of(self, name: str) -> float:
-        """A scalar parameter, alpha included.
+        """A scalar parameter, alpha included, or the common value of a vector's entries.
 
         Raises:
             InputError: no such scalar parameter.
@@ -160,8 +160,12 @@ class Problem:
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
             return self.alpha
-        if name not in self.parameters or np.size(self.parameters[name]) != 1:
-            scalars = [n for n, v in self.parameters.items() if np.size(v) == 1]
+
+        def common(value: Any) -> bool:
+            return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
+
+        if name not in self.parameters or not common(self.parameters[name]):
+            scalars = [n for n, v in self.parameters.items() if common(v)]
             raise InputError(f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}")
         return float(np.ravel(self.parameters[name])[0])
 

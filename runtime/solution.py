@@ -142,11 +142,11 @@ class Solution:
             return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map = StateMap(self.problem, self.rule)
-        matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes), u, sizes)
+        matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes), u, sizes)
         if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
-            matrix = state_map.across(_jacobian(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
-        return matrix
+            matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
+        return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
 
     @cached_property
     def landscape(self) -> Landscape:
@@ -239,7 +239,7 @@ def rules_for_slopes(problem: Problem, rule: Rule, bistable: float) -> tuple[Rul
     return rule, rule.finer()
 
 
-def _jacobian(
+def jacobian_by_rule(
     problem: Problem,
     rule: Rule,
     u: np.ndarray,
@@ -261,14 +261,14 @@ def slope_settings(
     smaller set `sample`, so that many nodes swap within a step.
     """
     if is_replicated(rule):
-        return replace(sample, seed=getattr(rule, "seed", 0)), _wide_steps(overlaps), False
+        return replace(sample, seed=getattr(rule, "seed", 0)), wide_steps(overlaps), False
     if isinstance(rule, ProxSpace):
         coarse = _PLANE[1] if problem.solver.channel.FIELDS > 1 else _LINE[2]
         return min(rule, coarse, key=lambda r: r.points), 1e-6, True
     return rule, 1e-4, False
 
 
-def _wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
+def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
     """Steps relative to the blocks, (n,); along q no wider than a tenth of its narrowest direction.
 
     Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
@@ -393,7 +393,7 @@ def _newton(
         StateMap(problem, rule, symmetry),
         replace(point, u=symmetry.project(point.u, point.sizes)),
         tolerance_of(rule, accuracy),
-        lambda u: _jacobian(problem, rule, u, point.sizes, sample, symmetry),
+        lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
     )
     if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
         # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
@@ -429,7 +429,11 @@ def _solve_auto(
         return solution
     if channel.FIELDS > 1 and (solution.losses is not None or _covers(problem, solution.rule, solution.overlaps)):
         return solution
-    if channel.FIELDS > 1 and COARSE.averages(problem, approach.overlaps).bistable > NEGLIGIBLE_JUMPS:
+    try:
+        bistable = COARSE.averages(problem, approach.overlaps).bistable
+    except DomainError:  # as extrapolated overlaps may be
+        return _failed(problem, name, replace(approach, status=Status.LEFT_DOMAIN), COARSE)
+    if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     products = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
@@ -517,7 +521,7 @@ def _shift(problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry) 
         matrix = (
             point.jacobian
             if point.jacobian is not None
-            else _jacobian(problem, rule, point.u, point.sizes, _HASTY, symmetry)
+            else jacobian_by_rule(problem, rule, point.u, point.sizes, _HASTY, symmetry)
         )
     except DomainError:
         return None
@@ -569,7 +573,7 @@ def _replicate_shifts(
         matrix = (
             point.jacobian
             if point.jacobian is not None
-            else _jacobian(problem, rule, point.u, point.sizes, _HASTY, symmetry)
+            else jacobian_by_rule(problem, rule, point.u, point.sizes, _HASTY, symmetry)
         )
     except DomainError:
         return None

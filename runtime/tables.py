@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .solution import Solution
     from .stability import Stability
+    from .tuning import TunedCurve
 
 BLOCKS: dict[str, tuple[str, ...]] = {
     "q": ("token", "cluster", "column", "column2"),
@@ -184,6 +185,28 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
     return dataset
 
 
+def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
+    """`curve_dataset` of a tuned curve, with the best value of the tuned parameter, its half width, kind and status."""
+    dataset = curve_dataset(tuned.curve, stability)
+    if not tuned.optima:
+        return dataset
+    axis, name = dimension_of(tuned.over), tuned.optima[0].parameter.rstrip("_")
+    dataset[f"best_{name}"] = (axis, np.array([optimum.value for optimum in tuned.optima]))
+    dataset[f"best_{name}_error"] = (axis, np.array([optimum.error for optimum in tuned.optima]))
+    dataset["optimum"] = (axis, np.array([optimum.kind for optimum in tuned.optima], object))
+    dataset["optimum_status"] = (axis, np.array([optimum.status for optimum in tuned.optima], object))
+    dataset[f"best_{name}"].attrs["long_name"] = f"{name} of least {tuned.optima[0].minimise}"
+    held = json.loads(dataset.attrs["parameters"])
+    held.pop(name, None)
+    dataset.attrs |= {
+        "parameters": json.dumps(held, ensure_ascii=False),
+        "tuned": name,
+        "minimise": tuned.optima[0].minimise,
+        "notes": json.dumps(list(tuned.notes), ensure_ascii=False),
+    }
+    return dataset
+
+
 def _block_shape(problem: Problem | None, name: str) -> tuple[int, ...]:
     if problem is None:
         return (0,) * len(BLOCKS[name])
@@ -239,6 +262,16 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
+def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
+    """The entries of q, V, m, theta under the names of `dataset_frame`'s columns."""
+    columns = {}
+    for name in BLOCKS:
+        shape = _block_shape(problem, name)
+        for index, value in np.ndenumerate(getattr(blocks, name).reshape(shape)):
+            columns[name + _index_text(index, shape) + suffix] = float(value)
+    return columns
+
+
 def _index_text(index: Sequence[int], shape: Sequence[int]) -> str:
     """_1 for a token, then the cluster and the entry where there are several."""
     text = f"_{index[0] + 1}"
@@ -286,6 +319,7 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
 
 
 __all__ = [
+    "block_columns",
     "curve_dataset",
     "curve_frame",
     "dataset_frame",
@@ -294,4 +328,5 @@ __all__ = [
     "line_dataset",
     "load_dataset",
     "save_dataset",
+    "tuned_dataset",
 ]

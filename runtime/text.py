@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from .sensitivity import Sensitivities
     from .solution import Solution
+    from .tuning import Optimum
 
 
 VANISHING = 1e-9  # an eigenvalue below is shown as zero
@@ -90,6 +92,69 @@ def solution_table(solution: Solution) -> str:
         leading = [v.real if abs(v) > VANISHING else 0.0 for v in solution.stability.eigenvalues[:3]]
         top = ", ".join(f"{value:.3g}" for value in leading)
         lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
+    return "\n".join(lines)
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Rows of cells as lines with aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def sensitivities_table(found: Sensitivities) -> str:
+    """A row an observable, a column a parameter."""
+    from .tables import block_columns
+
+    entries = list(found)
+    problem = found.solution.problem
+    rows = [["d / d", *(entry.parameter for entry in entries)]]
+    values = [block_columns(problem, entry.overlaps) for entry in entries]
+    widths = [block_columns(problem, entry.half_widths) for entry in entries]
+    for name in values[0] if entries else ():
+        row, column = name.partition("_")[::2]
+        if column and problem.student_rank > 1 and row in ("q", "V"):
+            index = column.rpartition("_")[2]
+            if index[0] > index[1]:
+                continue  # symmetric
+        rows.append([name, *(_near_zero(v[name], w[name]) for v, w in zip(values, widths, strict=True))])
+    for k, number in enumerate(problem.trained):
+        cells = [with_error(float(e.overlaps.phi[k]), float(e.half_widths.phi[k])) for e in entries]
+        rows.append([number["name"], *cells])
+    for name in ("training_loss", "test_error", "baseline_error"):
+        if any(math.isfinite(entry.of(name)[0]) for entry in entries):
+            rows.append([name.replace("_", " "), *(_near_zero(*entry.of(name)) for entry in entries)])
+    return "\n".join(aligned(rows))
+
+
+_PLACES = {
+    "minimum": "",
+    "lower_end": " (the lower end of the interval)",
+    "upper_end": " (the upper end of the interval)",
+    "branch_end": " (where the branch ends)",
+    "jump": " (where the branch jumps)",
+}
+
+
+def optimum_table(found: Optimum) -> str:
+    """The best value, what its half width is made of, the observable there, and what else was weighed."""
+    name = found.parameter.rstrip("_")
+    value = with_error(found.value, found.error) if found.kind == "minimum" else f"{found.value:.6g}"
+    verb = "most" if found.minimise.startswith("-") else "least"
+    shown = found.minimise.removeprefix("-").replace("_", " ")
+    lines = [
+        f"{found.problem.solver.name}, {found.branch} branch: "
+        f"{shown} is {verb} at {name} = {value}{_PLACES[found.kind]}",
+        f"  {shown} {with_error(found.observed, found.observed_error)} there; {found.status.replace('_', ' ')}",
+    ]
+    if found.kind == "minimum":
+        parts = found.evidence
+        lines.append(
+            f"  half width {found.error:.2g} = {parts['half_width_integration']:.2g} from integration "
+            f"+ {parts['half_width_root']:.2g} from the root"
+        )
+    for other in found.others:
+        kind = other.kind.replace("_", " ")
+        lines.append(f"  beside it: {kind} at {name} = {other.value:.4g}, {shown} {other.observed:.6g}")
     return "\n".join(lines)
 
 

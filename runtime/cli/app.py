@@ -289,6 +289,14 @@ def solve(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON object to a file as well.")
     ] = None,
+    derivatives: Annotated[
+        str | None,
+        typer.Option(
+            "--sensitivities",
+            metavar="NAME,NAME|all",
+            help="Add the derivatives of everything reported with respect to these parameters, as alpha,lambda.",
+        ),
+    ] = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -307,6 +315,13 @@ def solve(
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
+    wanted = options.names(derivatives)
+    if wanted is not None:
+        from ..sensitivity import directions
+
+        if all_branches:
+            raise InputError("--sensitivities goes with one start, not with --all-branches")
+        directions(problem, *wanted)
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
         outcome = _solve_all(problem, chosen)
@@ -315,17 +330,29 @@ def solve(
 
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
         solution = solve_from(problem, begin, **chosen)
-        outcome = Outcome(
-            "" if json else solution.table(),
-            solution.to_json,
-            Exit.DONE if solution.success else Exit.NOT_CONVERGED,
-            "" if solution.success else _advice(solution),
-        )
+        outcome = _solved(solution, wanted, json)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
         write_whole(output, dumps(data) + "\n")
         outcome = Outcome(f"{outcome.text}\nwrote {output}", data, outcome.status, outcome.message)
     return outcome
+
+
+def _solved(solution: Solution, wanted: list[str] | None, json: bool) -> Outcome:
+    """A solution, with its sensitivities to the parameters named (an empty list names all)."""
+    text, status, message = ("" if json else solution.table()), Exit.DONE, ""
+    if not solution.success:
+        status, message = Exit.NOT_CONVERGED, _advice(solution)
+    if wanted is None or solution.losses is None:
+        return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
+    from ..sensitivity import sensitivities
+
+    try:
+        found = sensitivities(solution, *wanted)
+    except NotConvergedError as error:
+        return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
+    text = "\n".join([text, "", found.table()])
+    return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
 def _advice(solution: Solution) -> str:
@@ -726,6 +753,85 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
     if on is None:
         raise InputError(f"--kind {kind} needs --on BRANCH")
     return (on,)
+
+
+@app.command()
+@command
+def tune(
+    model: ModelArgument,
+    over: Annotated[
+        str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter to tune, and where, as lambda=1e-3:10.")
+    ],
+    minimise: Annotated[
+        str,
+        typer.Option("--minimise", metavar="OBSERVABLE", help="As test_error; with a minus, as -theta, maximised."),
+    ] = "test_error",
+    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch, by its start.")] = None,
+    along: Annotated[
+        str | None,
+        typer.Option(
+            "--along", metavar="NAME=LO:HI:N", help="Tune at every value of another parameter: lambda*(alpha)."
+        ),
+    ] = None,
+    set_: SetOption = None,
+    accuracy: Annotated[
+        float,
+        typer.Option("--accuracy", help="Half width asked of the parameter, relative to it where it must be positive."),
+    ] = 1e-4,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="With --along: write the curve as netCDF.")
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Find where an observable is least on a branch: the regularisation of least test error, or any other parameter."""
+    import numpy as np
+
+    from ..files import check_writable
+
+    name, bracket, _ = options.interval(over, counted=False)
+    if output is not None:
+        if along is None:
+            raise InputError("-o goes with --along NAME=LO:HI:N")
+        if output.suffix != ".nc":
+            raise InputError(f"-o {output}: a curve is written as netCDF, to a file that ends in .nc")
+        check_writable(output)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_, without=name)
+    chosen: dict[str, Any] = {
+        "minimise": minimise,
+        "on": options.start_of(problem, on),
+        "bracket": bracket,
+        "accuracy": accuracy,
+        "seed": seed,
+    }
+    from ..tuning import tune as tune_one
+    from ..tuning import tuned_curve
+
+    if along is None:
+        found = tune_one(problem, name, **chosen)
+        status = Exit.DONE if found.success else Exit.NOT_CONVERGED
+        return Outcome(found.table(), found.to_json, status, found.advice)
+    from .tables import tuned_json, tuned_table
+
+    second, ends, count = options.interval(along, counted=True, option="--along")
+    assert ends is not None and count is not None
+    if second in options.assignments(set_):
+        raise InputError(f"{second} is given by --set and varied by --along; leave one out")
+    curve = tuned_curve(problem, name, over=second, values=np.linspace(*ends, count), **chosen)
+    text = tuned_table(curve)
+    if output is not None:
+        curve.save(output)
+        text += f"\nwrote {output}"
+    weak = [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
+    return Outcome(
+        text,
+        lambda: tuned_json(curve, output),
+        Exit.DONE if curve.success else Exit.NOT_CONVERGED,
+        "; ".join(weak[:1] + ([f"and {len(weak) - 1} more"] if len(weak) > 1 else [])),
+    )
 
 
 @app.command()

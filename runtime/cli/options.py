@@ -185,7 +185,21 @@ def checked_points(integrator: str, points: int | None) -> int | None:
     return points
 
 
-def interval(text: str, counted: bool) -> tuple[str, tuple[float, float] | None, int | None]:
+def names(text: str | None) -> list[str] | None:
+    """`alpha,lambda` as names; `all` as none of them; None where it was not given.
+
+    Raises:
+        InputError: an empty name.
+    """
+    if text is None:
+        return None
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise InputError(f"--sensitivities {text}: names of parameters are expected, as alpha,lambda, or all")
+    return [] if found == ["all"] else found
+
+
+def interval(text: str, counted: bool, option: str = "--over") -> tuple[str, tuple[float, float] | None, int | None]:
     """`alpha=LO:HI:N` (or `alpha=LO:HI`, or `alpha`, where not `counted`) as name, ends and count.
 
     Raises:
@@ -198,16 +212,16 @@ def interval(text: str, counted: bool) -> tuple[str, tuple[float, float] | None,
         return name, None, None
     parts = span.split(":")
     if not name or len(parts) != (3 if counted else 2):
-        raise InputError(f"--over {text}: {form} is expected")
+        raise InputError(f"{option} {text}: {form} is expected")
     try:
         low, high = float(parts[0]), float(parts[1])
         count = int(parts[2]) if counted else None
     except ValueError:
-        raise InputError(f"--over {text}: {form} is expected") from None
+        raise InputError(f"{option} {text}: {form} is expected") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high) and not (low == high and count == 1):
-        raise InputError(f"--over {text}: LO must be below HI")
+        raise InputError(f"{option} {text}: LO must be below HI")
     if count is not None and not 1 <= count <= 100_000:
-        raise InputError(f"--over {text}: the number of points must be 1 to 100000")
+        raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
     return name, (low, high), count
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._version import __version__
 from ..contract import parameters_json
-from ..text import VANISHING, with_error
+from ..text import VANISHING, aligned, with_error
 
 if TYPE_CHECKING:
     from ..branches import Curve
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from ..problem import Problem
     from ..solution import Solution
     from ..thresholds import Threshold
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Rows of cells as lines with aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    from ..tuning import TunedCurve
 
 
 def curve_table(curve: Curve | Followed) -> str:
@@ -225,3 +220,32 @@ def threshold_table(threshold: Threshold) -> str:
         )
     lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
     return "\n".join(lines)
+
+
+def tuned_table(tuned: TunedCurve) -> str:
+    """One line a value of the second parameter, then what the full scans had to say."""
+    if not tuned.optima:
+        return "no optimum was found"
+    first = tuned.optima[0]
+    name = first.parameter.rstrip("_")
+    rows = [[tuned.over.rstrip("_"), f"best {name}", first.minimise.replace("_", " "), "where", "status"]]
+    for value, optimum in zip(tuned.values, tuned.optima, strict=True):
+        best = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
+        shown = with_error(optimum.observed, optimum.observed_error)
+        rows.append(
+            [f"{value:.6g}", best, shown, optimum.kind.replace("_", " "), optimum.status.replace("_", " ")],
+        )
+    return "\n".join([f"{first.problem.solver.name}, {first.branch} branch", *aligned(rows), *tuned.notes])
+
+
+def tuned_json(tuned: TunedCurve, file: Path | None) -> dict[str, Any]:
+    """The object of `tune --along --json`: every point is one of `tune --json`."""
+    return {
+        "version": __version__,
+        "along": tuned.over.rstrip("_"),
+        "status": "done" if tuned.success else "not_converged",
+        "missing": list(tuned.missing),
+        "notes": list(tuned.notes),
+        "points": [optimum.to_json() for optimum in tuned.optima],
+        "file": str(file) if file is not None else None,
+    }

@@ -212,6 +212,9 @@ class Sobol(Sampled):
     """`scramblings` independent scrambled Sobol sets of 2^log2 points each (times sign flips), proximal map at each.
 
     The spread over scramblings is the error estimate. Teacher and student coordinates are flipped separately.
+
+    Args:
+        first: number of the first scrambling; `replicate` gives a rule of one.
     """
 
     log2: int = 12
@@ -219,6 +222,7 @@ class Sobol(Sampled):
     seed: int = 0
     starts: int | None = None
     name: str = "sobol"
+    first: int = 0
 
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
@@ -227,10 +231,13 @@ class Sobol(Sampled):
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
         sets = []
-        for k in range(self.scramblings):
+        for k in range(self.first, self.first + self.scramblings):
             nodes = sobol_normal(problem.dimension, self.log2, 1000 * self.seed + k, (teacher, student))
             sets.append((nodes, np.full(len(nodes), 1 / len(nodes))))
         return sets
+
+    def replicate(self, number: int) -> Sobol:
+        return replace(self, scramblings=1, first=self.first + number)
 
     def finer(self) -> Sobol:
         return replace(self, log2=self.log2 + 1)

@@ -106,6 +106,27 @@ WRONG = {
         ["threshold", "ridge_regression", "--on", "semantic", "--where", "heat = 1"],
         ["heat", "test_error"],
     ),
+    "unknown sensitivity": (
+        ["solve", "ridge_regression", "--sensitivities", "alpha,omega"],
+        ["omega", "known are alpha, sigma, Delta, lambda"],
+    ),
+    "nothing to minimise": (
+        ["tune", "ridge_regression", "--over", "lambda", "--minimise", "heat"],
+        ["heat", "test_error"],
+    ),
+    "tuned and set": (
+        ["tune", "ridge_regression", "--over", "lambda", "--set", "lambda=1"],
+        ["lambda is given by --set"],
+    ),
+    "tuned along what is set": (
+        ["tune", "ridge_regression", "--over", "lambda", "--along", "alpha=1:2:2", "--set", "alpha=1"],
+        ["alpha is given by --set and varied by --along"],
+    ),
+    "no interval along": (
+        ["tune", "ridge_regression", "--over", "lambda", "--along", "alpha=1:2"],
+        ["--along alpha=1:2: NAME=LO:HI:N"],
+    ),
+    "one optimum in a file": (["tune", "ridge_regression", "--over", "lambda", "-o", "best.nc"], ["--along"]),
     "interval": (["curve", "ridge_regression", "--over", "alpha=2:1:5"], ["alpha=2:1:5", "LO"]),
     "no count": (["curve", "ridge_regression", "--over", "alpha=1:2"], ["NAME=LO:HI:N"]),
     "set and varied": (

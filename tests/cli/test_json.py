@@ -45,6 +45,42 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
     assert data["stability"]["self_overlap_loss"] == 0.0
 
 
+def test_sensitivities_are_a_block_of_the_solution(call):
+    done = call("solve", "ridge_regression", "--set", "alpha=2", "--sensitivities", "alpha,lambda", "--json")
+    assert done.status == 0
+    data = json.loads(done.stdout)
+    assert list(data["sensitivities"]) == ["alpha", "lambda"]
+    block = data["sensitivities"]["lambda"]
+    assert set(block["overlaps"]) == set(block["errors"]["overlaps"]) == {"q", "V", "m", "theta"}
+    assert block["at"] == 0.1 and block["baseline_error"] is None
+    # d e_t/d lambda = 1/2 E|w|^2.
+    assert block["training_loss"] == pytest.approx(data["overlaps"]["q"][0][0][0][0] / 2, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_tune_prints_an_optimum_or_a_curve_of_them(call, tmp_path):
+    arguments = ["tune", "ridge_regression", "--over", "lambda=0.1:1", "--json"]
+    one = json.loads(call(*arguments, "--set", "alpha=2").stdout)
+    assert set(one) >= {"model", "kind", "parameter", "value", "error", "error_kind", "status", "minimise", "evidence"}
+    assert abs(one["value"] - 0.25) <= one["error"] < 1e-4
+    assert set(one["solution"]) >= SOLVE_KEYS
+    file = tmp_path / "tuned.nc"
+    curve = call(*arguments, "--along", "alpha=1:2:2", "-o", file)
+    assert curve.status == 0 and file.exists()
+    data = json.loads(curve.stdout)
+    assert [point["parameters"]["alpha"] for point in data["points"]] == [1.0, 2.0]
+    assert all(abs(point["value"] - 0.25) <= point["error"] for point in data["points"])
+
+
+@pytest.mark.slow
+def test_a_best_value_at_the_edge_of_the_search_is_not_converged(call):
+    done = call("tune", "ridge_regression", "--over", "lambda=0.1:1", "--minimise", "training_loss", "--json")
+    assert done.status == 3
+    data = json.loads(done.stdout)
+    assert (data["kind"], data["status"], data["error"]) == ("lower_end", "edge", None)
+    assert "try a wider one" in done.sentence
+
+
 def test_threshold_prints_the_keys_of_the_contract_whether_found_or_not(call):
     arguments = ["threshold", "ridge_regression", "--on", "semantic", "--over", "alpha=1:2", "--json", "--where"]
     found = call(*arguments, "test_error = 0.6")

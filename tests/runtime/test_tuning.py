@@ -1,0 +1,220 @@
+"""Best values of a parameter: exact ones of ridge regression, ends and jumps that are named as such, curves."""
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import InputError, NotConvergedError
+from saddleforge.tables import load_dataset
+from saddleforge.tuning import Point, Search, _best
+
+
+@pytest.mark.parametrize(
+    ("alpha", "noise", "bracket"),
+    [(2.0, 0.5, (0.1, 2.0)), pytest.param(0.5, 0.25, None, marks=pytest.mark.slow)],
+)
+def test_the_best_ridge_is_the_variance_of_the_noise(alpha, noise, bracket):
+    """With w* ~ N(0, I) the posterior mean minimises 1/(2 Delta) sum (y - X)^2 + 1/2 |w|^2: lambda* = Delta exactly."""
+    problem = sf.problem("ridge_regression", alpha=alpha, Delta=noise)
+    found = sf.tune(problem, "lambda", bracket=bracket, accuracy=1e-6)
+    assert found.kind == "minimum" and found.status == "converged"
+    assert abs(found.value - noise) <= found.error <= 1e-6 * noise
+    assert found.solution.problem.value_of("lambda") == found.value
+    # Bayes-optimal: the student's overlap with the teacher is its own norm.
+    assert found.solution.overlaps.theta.item() == pytest.approx(found.solution.overlaps.q.item(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_best_value_beats_its_neighbours():
+    problem = sf.problem("logistic_regression", alpha=2.0)
+    found = sf.tune(problem, "lambda", bracket=(1e-5, 1), accuracy=1e-4)
+    assert found.success and found.kind == "minimum"
+    for factor in (0.9, 1.1):
+        beside = sf.solve(problem.with_(**{"lambda": factor * found.value}), found.solution, accuracy=1e-8)
+        assert beside.test_error > found.observed + beside.test_error_error
+
+
+def test_a_minus_maximises():
+    """Noise makes the weights longer."""
+    found = sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="-q", bracket=(0.0, 1.0))
+    assert (found.kind, found.status, found.value) == ("upper_end", "edge", 1.0)
+
+
+@pytest.mark.slow
+def test_a_training_loss_is_least_without_regularisation_and_says_that_this_is_the_end_of_the_search():
+    found = sf.tune(sf.problem("ridge_regression", alpha=2.0), "lambda", minimise="training_loss", bracket=(1e-2, 1.0))
+    assert (found.kind, found.status) == ("lower_end", "edge")
+    assert found.value == pytest.approx(1e-2)
+    assert np.isnan(found.error) and found.to_json()["kind"] == "lower_end"
+    assert "try a wider one" in found.advice
+
+
+@pytest.mark.slow
+def test_the_end_of_what_is_allowed_is_an_optimum():
+    found = sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", bracket=(0.0, 1.0))
+    assert (found.kind, found.status, found.value) == ("lower_end", "converged", 0.0)
+
+
+@pytest.mark.slow
+def test_double_descent_has_a_minimum_before_the_peak():
+    """Nearly without a ridge the test error falls, peaks where n = d, and falls again: two minima to weigh."""
+    problem = sf.problem("ridge_regression", alpha=0.3, Delta=0.25, **{"lambda": 1e-3})
+    short = sf.tune(problem, "alpha", bracket=(0.1, 1.2))
+    assert short.kind == "minimum" and 0.2 < short.value < 0.8
+    assert [other.kind for other in short.others] == ["upper_end"]
+    wide = sf.tune(problem, "alpha", bracket=(0.1, 4.0))
+    assert (wide.kind, wide.status) == ("upper_end", "edge")
+    assert [other.kind for other in wide.others] == ["minimum"]
+    assert wide.others[0].value == pytest.approx(short.value, rel=1e-2)
+
+
+@pytest.mark.slow
+def test_what_does_not_change_has_no_minimum():
+    """The mean of the ridge estimator does not know how strong the noise is."""
+    with pytest.raises(NotConvergedError, match="theta does not change with Delta on the semantic branch"):
+        sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="theta", bracket=(0.1, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"parameter": "omega"}, "'omega' is not a scalar parameter"),
+        ({"minimise": "beauty"}, "cannot minimise 'beauty'; known are free_entropy, training_loss"),
+        ({"minimise": "baseline_error"}, "ridge_regression has no baseline error"),
+        ({"on": "lazy"}, "no branch 'lazy'; known are semantic, uninformed"),
+        ({"bracket": (1.0, 0.1)}, "two finite ends in ascending order"),
+        ({"bracket": (-1.0, 0.1)}, "lambda = -1.0 is out of range"),
+        ({"accuracy": 0.0}, "accuracy = 0.0 is out of range"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(arguments, sentence):
+    with pytest.raises(InputError, match=sentence):
+        sf.tune(sf.problem("ridge_regression"), **{"parameter": "lambda", **arguments})
+
+
+# The scan, on branches made up
+
+
+class MadeUp(Search):
+    """A search over a function of the place, None where there is no branch."""
+
+    def with_function(self, function, slope):
+        self.function, self.derivative = function, slope
+        return self
+
+    def at(self, place, accuracy=None):
+        value = self.function(place)
+        if value is None:
+            return None
+        if place not in self.known:
+            self.known[place] = Point(
+                place, place, self.solution, value, 1e-12, self.derivative(place), 1e-12, np.zeros(4)
+            )
+        return self.known[place]
+
+
+@pytest.fixture(scope="module")
+def made_up():
+    problem = sf.problem("ridge_regression", alpha=2.0)
+    solution = sf.solve(problem)
+
+    def search(function, slope):
+        own = MadeUp.of(problem, "sigma", "test_error", None, (1.0, 2.0), 1e-4, 0).with_function(function, slope)
+        own.solution, own.logarithmic = solution, False
+        own.low, own.high = 0.0, 1.0
+        return own, problem
+
+    return search
+
+
+def best(search, problem):
+    return _best(search, problem, "test_error", 1e-6, lambda: None)
+
+
+def test_the_lowest_of_several_minima_is_found(made_up):
+    found = best(*made_up(lambda p: np.cos(20 * p) + p, lambda p: 1 - 20 * np.sin(20 * p)))
+    assert found.kind == "minimum"
+    assert found.value == pytest.approx((np.pi - np.arcsin(1 / 20)) / 20, abs=1e-6)
+    minima = [other.value for other in found.others if other.kind == "minimum"]
+    assert minima == pytest.approx(
+        [(3 * np.pi - np.arcsin(1 / 20)) / 20, (5 * np.pi - np.arcsin(1 / 20)) / 20], abs=1e-3
+    )
+
+
+def test_a_narrow_minimum_shows_in_the_slopes(made_up):
+    """Narrower than the first scan, but the values around it do not fit the slopes."""
+    width = 0.03
+    found = best(
+        *made_up(
+            lambda p: p - 0.5 * np.exp(-(((p - 0.47) / width) ** 2)),
+            lambda p: 1 + (p - 0.47) / width**2 * np.exp(-(((p - 0.47) / width) ** 2)),
+        )
+    )
+    assert found.kind == "minimum"
+    assert found.value == pytest.approx(0.47, abs=width)
+
+
+def test_a_jump_of_the_branch_is_told_from_a_minimum(made_up):
+    """Falling up to 0.3, then higher and falling on: the least value is where the branch jumps."""
+    found = best(*made_up(lambda p: -p if p < 0.3 else 2 - p, lambda p: -1.0))
+    assert (found.kind, found.status) == ("jump", "branch_end")
+    assert found.value == pytest.approx(0.3, abs=2e-3) and found.value < 0.3
+    assert [other.kind for other in found.others] == ["upper_end"]
+
+
+def test_a_branch_that_ends_is_followed_to_its_end(made_up):
+    found = best(*made_up(lambda p: -p if p < 0.612 else None, lambda p: -1.0))
+    assert (found.kind, found.status) == ("branch_end", "branch_end")
+    assert found.value == pytest.approx(0.612, abs=2e-3)
+    assert "ends or jumps" in found.advice
+
+
+def test_a_branch_that_is_not_there_is_no_optimum(made_up):
+    with pytest.raises(NotConvergedError, match="semantic branch was not found at any of"):
+        best(*made_up(lambda p: None, lambda p: 0.0))
+
+
+# Curves
+
+
+@pytest.mark.slow
+def test_the_best_ridge_does_not_depend_on_the_number_of_samples(tmp_path):
+    problem = sf.problem("ridge_regression", Delta=0.4)
+    found = sf.tuned_curve(problem, "lambda", alpha=(0.5, 2.5, 4), bracket=(1e-2, 10), accuracy=1e-5)
+    assert found.success and not found.notes
+    found.save(tmp_path / "tuned.nc")
+    table = load_dataset(tmp_path / "tuned.nc")
+    assert table["alpha"].values == pytest.approx([0.5, 7 / 6, 11 / 6, 2.5])
+    off = np.abs(table["best_lambda"].values - 0.4)
+    assert np.all(off <= table["best_lambda_error"].values)
+    assert np.all(table["best_lambda_error"].values < 4e-6)
+    assert np.all(np.diff(table["test_error"].values) < 0)
+    assert list(table["optimum"].values) == ["minimum"] * 4
+    assert table.attrs["tuned"] == "lambda" and "lambda" not in table.attrs["parameters"]
+
+
+@pytest.mark.slow
+def test_the_best_ridge_is_a_straight_line_in_the_noise():
+    found = sf.tuned_curve(sf.problem("ridge_regression", alpha=1.5), "lambda", over="Delta", values=[0.2, 0.4, 0.8])
+    assert [o.value for o in found.optima] == pytest.approx([0.2, 0.4, 0.8], rel=1e-3)
+
+
+def test_a_tuned_curve_needs_a_grid_in_another_parameter():
+    problem = sf.problem("ridge_regression")
+    with pytest.raises(InputError, match="give the grid"):
+        sf.tuned_curve(problem, "lambda")
+    with pytest.raises(InputError, match="lambda cannot be tuned along itself"):
+        sf.tuned_curve(problem, "lambda", over="lambda_", values=[0.1])
+
+
+@pytest.mark.slow
+def test_attention_learns_the_meaning_best_at_a_regularisation_of_its_own():
+    """The base case on the semantic branch: lambda* lies inside, and values beside it are worse."""
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    found = sf.tune(problem, "lambda", on="semantic", bracket=(1e-3, 0.1), accuracy=1e-4)
+    assert found.solution.branch == "semantic"
+    if found.kind == "minimum":
+        assert found.success
+        for factor in (0.8, 1.25):
+            beside = sf.solve(problem.with_(**{"lambda": factor * found.value}), found.solution, accuracy=1e-6)
+            assert beside.test_error > found.observed
