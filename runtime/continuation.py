@@ -154,13 +154,13 @@ def step_from(system: System, place: Place, step: float, tolerance: float, along
         return None
     if not np.isfinite(matrix).all():
         return None
-    way = place.tangent * np.sign(step) if along is None else place.tangent
     tangent = tangent_of(system, z, matrix, place.tangent)
-    length = float(np.linalg.norm((z - place.z) / units))
+    moved = (z - place.z) / units
     turned = np.arccos(np.clip(tangent @ place.tangent, -1, 1))
-    if turned > _ANGLE or (((z - place.z) / units) @ way <= 0 and along is None):
+    ahead = float(np.sign(moved @ place.tangent))
+    if turned > _ANGLE or (along is None and ahead * step <= 0):
         return None
-    return Place(z, tangent, matrix, residual, place.arclength + np.copysign(length, step), count)
+    return Place(z, tangent, matrix, residual, place.arclength + ahead * float(np.linalg.norm(moved)), count)
 
 
 @dataclass

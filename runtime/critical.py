@@ -31,7 +31,7 @@ from .integration.averages import Rule
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
-from .solution import tolerance_of
+from .solution import Solution, tolerance_of
 from .thresholds import Threshold, crossing, parse_condition, where
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 KINDS = ("crossing", "spinodal", "instability", "where")
 _MOST = 200
+_INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class CriticalLine:
         special: points of codimension 2 on the line: `kind`, and the two parameters.
         ending: why it was not followed further, in words.
         first: the event the line began with.
+        interrupted: by the user; what was finished is here.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class CriticalLine:
     special: tuple[dict[str, Any], ...]
     ending: str
     first: Threshold
+    interrupted: bool = False
 
     def to_xarray(self) -> xarray.Dataset:
         """value and error along `over`; special points (JSON) and the ending among the attributes."""
@@ -159,7 +162,8 @@ def critical_line(
     equations, z = _extended(event, kind, (parameter, name), span, first, condition)
     points, special, ending = _traced(equations, z, (first, last), accuracy, largest, kind, on_point)
     values, second, errors = np.array(points).T
-    return CriticalLine(kind, parameter, name, values, errors, second, tuple(special), ending, event)
+    interrupted = ending == _INTERRUPTED
+    return CriticalLine(kind, parameter, name, values, errors, second, tuple(special), ending, event, interrupted)
 
 
 def _extended(
@@ -243,40 +247,56 @@ def _traced(
 
     low, high = sorted(ends)
     ending = ""
+
+    def onward() -> str:
+        """One more point, or none; why it was the last, if it was."""
+        nonlocal place
+        if len(points) >= _MOST:
+            return f"stopped after {_MOST} points"
+        following = step_from(equations, place, stride.step, tolerance)
+        stride.after(following)
+        if following is None:
+            last_point = f"{place.z[-2]:.5g}, {place.z[-1]:.5g}"
+            return f"no such event found beyond {last_point}" if stride.exhausted else ""
+        reached, second = "", following.z[-1]
+        if not low <= second <= high:
+            edge = low if second < low else high
+            step = (edge - place.z[-1]) / equations.units(place.z)[-1]
+            reached = f"{edge:g} reached"
+            following = step_from(equations, place, step, tolerance, along=len(z) - 1) if abs(step) > 1e-9 else None
+            if following is None:
+                return reached
+        cusp = cusp_between(place, following)
+        if cusp is not None:
+            special.append({"kind": "cusp", "value": cusp[0], "over": cusp[1]})
+        place = following
+        _border(equations, place.z)
+        keep(place)
+        return reached
+
     with bar(f"{kind} line", None) as task:
         keep(place)
-        while not ending:
-            if len(points) >= _MOST:
-                ending = f"stopped after {_MOST} points"
-                break
-            following = step_from(equations, place, stride.step, tolerance)
-            stride.after(following)
-            if following is None:
-                if stride.exhausted:
-                    ending = f"no such event found beyond {place.z[-2]:.5g}, {place.z[-1]:.5g}"
-                continue
-            second = following.z[-1]
-            if not low <= second <= high:
-                edge = low if second < low else high
-                step = (edge - place.z[-1]) / equations.units(place.z)[-1]
-                following = step_from(equations, place, step, tolerance, along=len(z) - 1) if abs(step) > 1e-9 else None
-                ending = f"{edge:g} reached"
-                if following is None:
-                    break
-            if np.all(place.tangent[-2:] * following.tangent[-2:] < 0):
-                special.append({"kind": "cusp", **_middle(place, following)})
-            place = following
-            _border(equations, place.z)
-            keep(place)
-            task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+        try:
+            while not ending:
+                ending = onward()
+                task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+        except KeyboardInterrupt:
+            ending = _INTERRUPTED
     return points, special, ending
 
 
-def _middle(one: Place, other: Place) -> dict[str, float]:
-    """Parameters where the tangent's last entry vanishes, on the line between two places."""
-    share = one.tangent[-1] / (one.tangent[-1] - other.tangent[-1])
+def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:
+    """The two last unknowns where a line passes a cusp between two places; None where it passes none.
+
+    There both stand still and set out again in the opposite direction, while the other unknowns move on.
+    """
+    before, after = one.tangent[-2:], other.tangent[-2:]
+    if before @ after > -0.5 * np.linalg.norm(before) * np.linalg.norm(after):
+        return None
+    along = before - after
+    share = (before @ along) / (along @ along)
     value, second = one.z[-2:] + share * (other.z[-2:] - one.z[-2:])
-    return {"value": float(value), "over": float(second)}
+    return float(value), float(second)
 
 
 def _border(equations: Equations, z: np.ndarray) -> None:

@@ -104,14 +104,21 @@ class BranchMap:
 
     def units(self, x: np.ndarray) -> np.ndarray:
         """Block scales of the coordinates, (k,)."""
-        scales = self.overlaps(x).block_scales
-        return scales[np.argmax(self.basis != 0, axis=1)]
+        return self.scales(x)[np.argmax(self.basis != 0, axis=1)]
 
     def gaps(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) - u in units of the block scales, a replicate a row, (R, k)."""
         u = self.state(x)
         images, _ = self.map_at(values, rule).replicates(u, self.sizes)
         return (images - u) @ self.basis.T / self.norms / self.units(x)
+
+    def images(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
+        """G(u) of any state, a replicate a row, (R, n)."""
+        return StateMap(self.problem_at(values), rule or self.rule).replicates(u, self.sizes)[0]
+
+    def scales(self, x: np.ndarray) -> np.ndarray:
+        """Block scales of all packed components, (n,)."""
+        return self.overlaps(x).block_scales
 
     def free_entropies(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """Phi of every replicate, (R,); stationary at a solution."""
@@ -149,6 +156,10 @@ class BranchMap:
             size = float(np.min(np.broadcast_to(steps, u.shape)[direction != 0]))
             columns.append(sector @ (state_map(u + size * scales * direction, self.sizes) / scales) / size)
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
+
+    def slope_rule(self, x: np.ndarray) -> Rule:
+        """The rule over whose nodes slopes are taken."""
+        return slope_settings(self.problem, self.rule, self.overlaps(x))[0]
 
     def idle(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Orthonormal directions (k, j), in units of the block scales, along the orbit of a continuous symmetry."""
@@ -265,13 +276,6 @@ class SingularEquations(BranchEquations):
         self.sector = sector
         self.left = self.right = np.zeros(0)
 
-    def _image(self, z: np.ndarray, moved: np.ndarray, scales: np.ndarray, change: Change) -> np.ndarray:
-        """G of a state beside the invariant ones, in the sector, a replicate a row."""
-        values = self.parts(z)[1]
-        state_map = replace(self.branch.map_at(values, change(self.branch.rule)), symmetry=Symmetry())
-        images, _ = state_map.replicates(moved, self.branch.sizes)
-        return images / scales @ self.sector.T
-
     def _step(self, change: Change) -> float:
         return _CURVATURE_SAMPLED if is_replicated(change(self.branch.rule)) else _CURVATURE
 
@@ -280,12 +284,13 @@ class SingularEquations(BranchEquations):
         u = self.branch.state(self.parts(z)[0])
         step = self._step(change)
         shift = step * scales * (direction @ self.sector)
-        ends = [self._image(z, u + way * shift, scales, change) for way in (1.0, -1.0)]
-        return (ends[0] - ends[1]) / (2 * step) - direction
+        values, rule = self.parts(z)[1], change(self.branch.rule)
+        ends = [self.branch.images(u + way * shift, values, rule) for way in (1.0, -1.0)]
+        return (ends[0] - ends[1]) / (2 * step * scales) @ self.sector.T - direction
 
     def blocks(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
         """dG/du - 1 in the sector, a replicate each, (R, r, r)."""
-        scales = self.branch.overlaps(self.parts(z)[0]).block_scales
+        scales = self.branch.scales(self.parts(z)[0])
         return np.stack([self._along(z, unit, scales, change) for unit in np.eye(len(self.sector))], axis=2)
 
     def border(self, z: np.ndarray) -> None:
@@ -312,9 +317,7 @@ class SingularEquations(BranchEquations):
         """Of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
         own = super().slopes(z)
         right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
-        overlaps = self.branch.overlaps(self.parts(z)[0])
-        scales = overlaps.block_scales
-        coarse, _, _ = slope_settings(self.branch.problem, self.branch.rule, overlaps)
+        scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(z[: self.branch.size])
 
         def mark(there: np.ndarray) -> np.ndarray:
             return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse).mean(axis=0))

@@ -38,7 +38,8 @@ from .solution import (
 )
 from .stability import NEGLIGIBLE_JUMPS, modes_of
 from .symmetry import Symmetry, of_state
-from .thresholds import Threshold
+from .thresholds import AUTOMATIC_BELOW, Threshold, search_interval
+from .verification import agreement, opinions
 
 if TYPE_CHECKING:
     import xarray
@@ -412,17 +413,19 @@ def solution_at(branch: BranchMap, z: np.ndarray, matrix: np.ndarray, name: str,
 
 
 def located_event(
-    passage: Passage, parameter: str, name: str, accuracy: float, overlap_accuracy: float, most: int = 3
+    passage: Passage, parameter: str, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
 ) -> Threshold:
     """Solve an extended system at the rule of its branch, and at finer ones until the half width is as asked.
+
+    Args:
+        verify: confirm it by a rule of another family: how far that would move it.
 
     Raises:
         NotConvergedError: Newton's method does not converge.
     """
     equations, branch = passage.equations, passage.equations.branch
     z = passage.z
-    evidence: dict[str, Any] = {}
-    for _ in range(most):
+    while True:
         z, matrix, residual = solved(equations, z, branch.rule, overlap_accuracy)
         matrix_branch = matrix[: branch.size]
         solution = solution_at(branch, z, matrix_branch, name, overlap_accuracy)
@@ -430,26 +433,42 @@ def located_event(
         integration = integration_shift(equations, z, matrix, bistable)[-1]
         root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
         error = float(integration) + root
-        evidence = {
-            "half_width_integration": float(integration),
-            "half_width_root": root,
-            "residual": residual,
-            "bracket": sorted(passage.between),
-            "integrators": [branch.rule.describe()],
-        }
         finer = finer_rules(branch.rule, branch.problem.solver.channel.FIELDS)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
-    direction = equations.null_direction(z)
-    evidence["toward"] = words_of(direction, branch, z)
-    evidence["type"] = "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability"
+    evidence: dict[str, Any] = {
+        "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
+        "toward": words_of(equations.null_direction(z), branch, z),
+        "half_width_integration": float(integration),
+        "half_width_root": root,
+        "bracket": sorted(passage.between),
+        "integrators": [branch.rule.describe()],
+        "residuals": [residual],
+        "bistable_shares": [bistable],
+    }
+    agreed = None
+    if verify:
+        own = equations.replicates(z).mean(axis=0)
+
+        def moved(rule: Rule) -> tuple[float, float]:
+            gap = equations.replicates(z, lambda _: rule).mean(axis=0) - own
+            return -float(np.linalg.solve(matrix, gap)[-1]), 0.0
+
+        value = float(z[-1])
+        enough = max(error, accuracy / 2)
+        with bar(f"{passage.kind}: verifying", None) as task:
+            agreed = agreement(opinions([solution], moved, task.advance), value, lambda shift: value + shift, enough)
+    if agreed is not None:
+        evidence["half_width_second_rule"] = max(0.0, agreed.gap - error)
+        evidence["second_rule"] = agreed.to_json()
+        error = max(error, agreed.gap)
     return Threshold(
         kind=passage.kind,
         parameter=parameter,
         value=float(z[-1]),
         error=error,
-        error_kind="estimated",
+        error_kind="estimated" if agreed is None else "verified",
         status="converged" if error <= accuracy else "accuracy_not_reached",
         branches=(name,),
         problem=branch.problem,
@@ -518,17 +537,19 @@ def spinodal(
     bracket: tuple[float, float] | None = None,
     accuracy: float = 1e-3,
     seed: int = 0,
+    verify: bool | None = None,
 ) -> Threshold:
     """Where a branch ends: in a fold, or where it merges with a more symmetric one (evidence: type).
 
     Args:
         on: the branch, a named start; bracket: interval to search, default [0.1, 2.5] for alpha.
+        verify: confirm it by a rule of another family; default, where the accuracy is below 1e-6.
 
     Raises:
         InputError: no such start, or no interval.
         NotConvergedError: the branch is found nowhere, or has no end in the interval.
     """
-    return _first_event("spinodal", problem, parameter, on, bracket, accuracy, seed)
+    return _first_event("spinodal", problem, parameter, on, bracket, accuracy, seed, verify)
 
 
 def instability(
@@ -539,12 +560,13 @@ def instability(
     bracket: tuple[float, float] | None = None,
     accuracy: float = 1e-3,
     seed: int = 0,
+    verify: bool | None = None,
 ) -> Threshold:
     """Where a longitudinal eigenvalue of a branch passes 1 toward states of broken symmetry (evidence: toward).
 
     Args, raises: as for `spinodal`.
     """
-    return _first_event("instability", problem, parameter, on, bracket, accuracy, seed)
+    return _first_event("instability", problem, parameter, on, bracket, accuracy, seed, verify)
 
 
 def _first_event(
@@ -555,6 +577,7 @@ def _first_event(
     bracket: tuple[float, float] | None,
     accuracy: float,
     seed: int,
+    verify: bool | None,
 ) -> Threshold:
     """Walk from the upper end of an interval, else from the lower, else both ways from the middle."""
     low, high = search_interval(parameter, bracket)
@@ -566,7 +589,7 @@ def _first_event(
                 walk = Walk(problem, on, parameter, (begin_at, goal), 1e-3, seed)
             except NotConvergedError:
                 break
-            event = _walked_to(walk, kind, accuracy)
+            event = _walked_to(walk, kind, accuracy, accuracy < AUTOMATIC_BELOW if verify is None else verify)
             if event is not None:
                 return event
             seen.append(f"from {begin_at:g}: {walk.ending}")
@@ -582,7 +605,7 @@ def _first_event(
     )
 
 
-def _walked_to(walk: Walk, kind: str, accuracy: float) -> Threshold | None:
+def _walked_to(walk: Walk, kind: str, accuracy: float, verify: bool) -> Threshold | None:
     with bar(f"{kind} of the {walk.name} branch", None) as task:
         for station in walk.stations(MOST_POINTS):
             task.advance(f"{walk.name} branch, {walk.parameter} = {station.value:.4g}")
@@ -590,23 +613,10 @@ def _walked_to(walk: Walk, kind: str, accuracy: float) -> Threshold | None:
                 continue
             for passage in walk.passages():
                 if passage.kind == kind:
-                    return located_event(passage, walk.parameter, walk.name, accuracy, walk.accuracy)
+                    return located_event(passage, walk.parameter, walk.name, accuracy, walk.accuracy, verify)
                 if passage.merges:
                     walk.stop(f"it merges with a more symmetric branch near {walk.parameter} = {passage.near:.4g}")
     return None
-
-
-def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
-    """The interval asked for, or the default one of alpha.
-
-    Raises:
-        InputError: none is given for another parameter.
-    """
-    if bracket is None:
-        if parameter != "alpha":
-            raise InputError(f"give an interval to search for {parameter}")
-        bracket = (0.1, 2.5)
-    return float(min(bracket)), float(max(bracket))
 
 
 __all__ = ["Followed", "follow", "instability", "located_event", "spinodal"]

@@ -338,11 +338,7 @@ def _locate(
     for name in names:
         if name not in problem.solver.model.STARTS:
             raise InputError(f"no branch {name!r}; known are {', '.join(problem.solver.model.STARTS)}")
-    if bracket is None:
-        if parameter != "alpha":
-            raise InputError(f"give an interval to search for {parameter}")
-        bracket = (0.1, 2.5)
-    low, high = float(min(bracket)), float(max(bracket))
+    low, high = search_interval(parameter, bracket)
     verify = accuracy < AUTOMATIC_BELOW if verify is None else verify
     with bar(f"{kind}: bracketing", 24) as task:
         left, right, seen = _bracket(low, high, evaluate, task.advance)
@@ -390,6 +386,19 @@ def _locate(
             "second_rule": agreed.to_json() if agreed else None,
         },
     )
+
+
+def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
+    """The interval asked for, or the default one of alpha.
+
+    Raises:
+        InputError: none is given for another parameter.
+    """
+    if bracket is None:
+        if parameter != "alpha":
+            raise InputError(f"give an interval to search for {parameter}")
+        bracket = (0.1, 2.5)
+    return float(min(bracket)), float(max(bracket))
 
 
 def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: list[Evaluation]) -> str:

@@ -631,8 +631,9 @@ _KINDS = {
     "crossing": "two branches have equal training loss",
     "where": "a condition holds on one branch",
     "at": "the replicon passes 1 on one branch (de Almeida and Thouless)",
+    "spinodal": "a branch ends, in a fold or in a more symmetric branch",
+    "instability": "a longitudinal eigenvalue of a branch passes 1",
 }
-_LATER = ("spinodal", "instability")
 
 
 @app.command()
@@ -666,6 +667,13 @@ def threshold(
             help="Confirm it by a rule of another family (default: where the accuracy is below 1e-6).",
         ),
     ] = None,
+    along: Annotated[
+        str | None,
+        typer.Option("--along", metavar="NAME=FROM:TO", help="Follow it in a second parameter: a critical line."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the critical line, for `plot`.")
+    ] = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -674,28 +682,42 @@ def threshold(
     """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
     kind = kind or ("where" if where is not None else "crossing")
     available = ", ".join(_KINDS)
-    if kind in _LATER:
-        raise InputError(f"--kind {kind} is not available yet; available are {available}")
     if kind not in _KINDS:
         raise InputError(f"--kind {kind}: available are {available}")
     name, bracket, _ = options.interval(over, counted=False)
     if not accuracy > 0:
         raise InputError(f"--accuracy {accuracy:g} is out of range; allowed is (0, inf)")
     names = _threshold_branches(kind, between, on, where)
+    second = options.journey(along, "--along") if along is not None else None
+    if second is None and output is not None:
+        raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
+    if output is not None:
+        from ..files import check_writable
+
+        if output.suffix != ".nc":
+            raise InputError(f"-o {output}: a critical line is written as netCDF, to a file that ends in .nc")
+        check_writable(output)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
-    from .. import thresholds
+    from .. import following, thresholds
     from ..contract import parameters_json
 
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
+        if second is not None:
+            return _critical_line(problem, kind, name, second, names, where, how, output)
         if kind == "crossing":
             found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
             found = thresholds.where(problem, where or "", name, on=names[0], **how)
         else:
-            found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
+            located = {
+                "at": thresholds.almeida_thouless,
+                "spinodal": following.spinodal,
+                "instability": following.instability,
+            }[kind]
+            found = located(problem, name, on=names[0], **how)
     except NotConvergedError as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
@@ -724,6 +746,49 @@ def threshold(
         Exit.DONE if found.success else Exit.NOT_CONVERGED,
         message,
     )
+
+
+def _critical_line(
+    problem: Problem,
+    kind: str,
+    parameter: str,
+    second: tuple[str, tuple[float, float]],
+    names: tuple[str, ...],
+    condition: str | None,
+    how: dict[str, Any],
+    output: Path | None,
+) -> Outcome:
+    """A threshold along a second parameter; -o writes it."""
+    from ..critical import critical_line
+    from .tables import line_json, line_table
+
+    over, (first, last) = second
+    if kind == "at":
+        kind, condition = "where", "replicon = 1"
+    line = critical_line(
+        problem,
+        kind,
+        parameter,
+        over=(over, first, last),
+        between=(names[0], names[-1]) if len(names) > 1 else None,
+        on=names[0],
+        condition=condition,
+        bracket=how["bracket"],
+        accuracy=how["accuracy"],
+        seed=how["seed"],
+    )
+    text = line_table(line)
+    if output is not None:
+        line.save(output)
+        text += f"\nwrote {output}"
+    status, message = Exit.DONE, ""
+    if line.interrupted:
+        status, message = Exit.INTERRUPTED, f"interrupted; the {len(line.values)} finished points are kept"
+    elif not max(line.errors) <= how["accuracy"]:
+        status = Exit.NOT_CONVERGED
+        message = f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for less"
+    word = {Exit.DONE: "converged", Exit.INTERRUPTED: "interrupted"}.get(status, "accuracy_not_reached")
+    return Outcome(text, lambda: line_json(line, word, output), status, message)
 
 
 def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
