@@ -363,7 +363,8 @@ def _locate(
             told = 0.1 * enough * abs(slope)
             others = opinions(best.solutions, lambda rule: second(best, rule, told), task.advance)
             agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
-    if agreed is not None:
+    verified = agreed is not None and not agreed.too_coarse
+    if agreed is not None and verified:
         parts["half_width_second_rule"] = max(0.0, agreed.gap - error)
         error = max(error, agreed.gap)
     solutions = best.solutions
@@ -372,7 +373,7 @@ def _locate(
         parameter=parameter,
         value=root.value,
         error=error,
-        error_kind="estimated" if agreed is None else "verified",
+        error_kind="verified" if verified else "estimated",
         status="converged" if error <= accuracy else "accuracy_not_reached",
         branches=names,
         problem=problem,
