@@ -274,10 +274,11 @@ def almeida_thouless(
         lambda best, *how: _by_second(read, best.solutions[0], *how),
         verify,
     )
-    if _jumps(found.solutions[0]) or (not found.success and jumping & set(found.evidence["bracket"])):
+    ends = found.evidence["bracket"]
+    if _jumps(found.solutions[0]) or (not found.success and jumping & set(ends)):
         raise NotConvergedError(
-            f"at: replica symmetry is lost near {parameter} = {found.value:.6g} through jumps of the proximal map, not "
-            "through the replicon, which means nothing where the map jumps"
+            f"at: replica symmetry is lost between {parameter} = {ends[0]:.6g} and {ends[1]:.6g} through jumps of the "
+            "proximal map, not through the replicon, which means nothing where the map jumps"
         )
     return found
 
@@ -359,7 +360,8 @@ def _locate(
             told = 0.1 * enough * abs(slope)
             others = opinions(best.solutions, lambda rule: second(best, rule, told), task.advance)
             agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
-    if agreed is not None:
+    verified = agreed is not None and not agreed.too_coarse
+    if agreed is not None and verified:
         parts["half_width_second_rule"] = max(0.0, agreed.gap - error)
         error = max(error, agreed.gap)
     solutions = best.solutions
@@ -368,7 +370,7 @@ def _locate(
         parameter=parameter,
         value=root.value,
         error=error,
-        error_kind="estimated" if agreed is None else "verified",
+        error_kind="verified" if verified else "estimated",
         status="converged" if error <= accuracy else "accuracy_not_reached",
         branches=names,
         problem=problem,
@@ -483,6 +485,8 @@ def _refine(
                 chord = (right.difference - left.difference) / (right.value - left.value)
                 guess = left.value - left.difference / chord
         guess = min(max(guess, low), high)
+        if fine and guess == best.value:
+            break  # at an end of the bracket: the slope does not lead to a root
         was_fine, fine = fine, fine or near
         found = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
         tick()

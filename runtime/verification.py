@@ -10,18 +10,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .errors import InputError
 from .integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from .problem import Problem
 from .solution import Solution
 from .stability import NEGLIGIBLE_JUMPS
 
+COARSE = 3.0
 AUTOMATIC_BELOW = 1e-6  # accuracies from here on are verified unless told otherwise
 _LINES = (48, 72, 108, 140)
 _PRODUCT = (24, 36, 54, 80, 120, 180)
 _LEVELS = (4, 5, 6, 7, 8)
 _GRIDS = (ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60))
-_MOST_PRODUCT = 2e7
+_MOST_PRODUCT = 3e6
 _MOST_LINES = 3e6
 
 
@@ -76,15 +79,35 @@ class Agreement:
 
     Attributes:
         value: of the threshold by the second rule; gap: to that by the first, the second's own half width included.
+        spread: what the last refinement of the second rule changed; nan where it was asked once.
+        enough: gap up to which the two agree.
     """
 
     value: float
     gap: float
+    spread: float
+    enough: float
     rule: dict[str, Any]
     tried: tuple[dict[str, Any], ...]
 
+    @property
+    def agrees(self) -> bool:
+        return self.gap <= self.enough
+
+    @property
+    def too_coarse(self) -> bool:
+        """Whether the second rule itself still moves by as much as the two differ, so that it cannot tell."""
+        return not self.agrees and self.gap <= COARSE * self.spread
+
+    @property
+    def words(self) -> str:
+        if self.agrees:
+            return "agrees"
+        return "too coarse to tell" if self.too_coarse else "differs"
+
     def to_json(self) -> dict[str, Any]:
-        return {"value": self.value, "gap": self.gap, "integrator": self.rule, "tried": list(self.tried)}
+        own = {"value": self.value, "gap": self.gap, "spread": self.spread, "verdict": self.words}
+        return {**own, "integrator": self.rule, "tried": list(self.tried)}
 
 
 def agreement(
@@ -101,9 +124,10 @@ def agreement(
     for opinion in found:
         other = root(opinion.difference)
         gap = abs(other - value) + abs(root(opinion.difference + opinion.error) - other)
+        spread = abs(other - last.value) if last else np.nan
         tried.append({**opinion.rule.describe(), "value": other})
-        last = Agreement(other, gap, opinion.rule.describe(), tuple(tried))
-        if gap <= enough:
+        last = Agreement(other, gap, spread, enough, opinion.rule.describe(), tuple(tried))
+        if last.agrees:
             break
     return last
 

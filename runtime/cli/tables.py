@@ -216,7 +216,7 @@ def threshold_table(threshold: Threshold) -> str:
         rule = second["integrator"]
         lines.append(
             f"  {rule['rule']}, {rule['points']} points: {threshold.parameter} = "
-            f"{with_error(second['value'], second['gap'])}"
+            f"{with_error(second['value'], second['gap'])} ({second['verdict']})"
         )
     lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
     return "\n".join(lines)

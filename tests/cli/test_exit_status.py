@@ -94,6 +94,14 @@ WRONG = {
         ["threshold", "dot_product_attention", "--kind", "instability", "--on", "semantic"],
         ["not available yet"],
     ),
+    "no branch for the instability line": (
+        ["threshold", "tukey_regression", "--kind", "at"],
+        ["--kind at needs --on BRANCH"],
+    ),
+    "condition of another kind": (
+        ["threshold", "tukey_regression", "--kind", "at", "--on", "semantic", "--where", "q = 1"],
+        ["--where goes with --kind where"],
+    ),
     "one branch": (
         ["threshold", "dot_product_attention", "--kind", "crossing", "--between", "semantic"],
         ["--between A,B"],

@@ -92,6 +92,17 @@ def test_threshold_prints_the_keys_of_the_contract_whether_found_or_not(call):
     assert isinstance(data["value"], str) and isinstance(data["error"], str)
     assert 1 < float(data["value"]) < 2
     assert 0 < float(data["error"]) <= 1e-3
+    assert set(data["evidence"]) >= {"half_width_integration", "half_width_residual", "half_width_root", "bracket"}
+
+
+def test_ten_digits_of_a_threshold_reach_the_command_line(call):
+    arguments = ["threshold", "ridge_regression", "--on", "semantic", "--over", "alpha=1:2", "--accuracy", "1e-10"]
+    data = json.loads(call(*arguments, "--where", "test_error = 0.6", "--json").stdout)
+    assert (data["status"], data["error_kind"]) == ("converged", "verified")
+    assert data["value"].startswith("1.2666484810")
+    assert float(data["error"]) <= 1e-10
+    shown = call(*arguments, "--where", "test_error = 0.6", "--no-verify").stdout
+    assert "(estimated, converged)" in shown and "from the residual" in shown
 
 
 @pytest.mark.parametrize(
