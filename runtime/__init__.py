@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
     from .errors import InputError, NotConvergedError, SaddleforgeError
     from .problem import Problem, problem
+    from .reference.solution import PreciseSolution, solve_precisely
+    from .reference.thresholds import PreciseThreshold
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, crossing, where
 
@@ -40,6 +42,9 @@ _WHERE = {
     "Solution": "solution",
     "curve": "branches",
     "Curve": "branches",
+    "solve_precisely": "reference.solution",
+    "PreciseSolution": "reference.solution",
+    "PreciseThreshold": "reference.thresholds",
     "crossing": "thresholds",
     "where": "thresholds",
     "Threshold": "thresholds",
@@ -85,6 +90,8 @@ __all__ = [
     "ModelError",
     "NotConvergedError",
     "Parameter",
+    "PreciseSolution",
+    "PreciseThreshold",
     "Problem",
     "Ridge",
     "SaddleforgeError",
@@ -110,6 +117,7 @@ __all__ = [
     "softplus",
     "solutions",
     "solve",
+    "solve_precisely",
     "sparse_teacher",
     "square",
     "structural",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,8 @@ from .errors import InputError, NotConvergedError
 from .problem import Problem
 from .progress import bar
 from .solution import Solution, refine_losses, two_standard_errors
+
+DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision: the reference solver takes over
 
 
 @dataclass(frozen=True)
@@ -68,25 +71,36 @@ class Threshold:
         return " | ".join(parts)
 
     def __repr__(self) -> str:
-        from .text import with_error
-
         where = " and ".join(self.branches)
         return (
-            f"{self.kind} of {where}: {self.parameter} = {with_error(self.value, self.error)} "
+            f"{self.kind} of {where}: {self.parameter} = {self.shown} "
             f"({self.error_kind}, {self.status.replace('_', ' ')})"
         )
 
+    @property
+    def shown(self) -> str:
+        """Value with its half width, for people."""
+        from .text import with_error
+
+        return with_error(self.value, self.error)
+
+    @property
+    def decimals(self) -> tuple[str, str]:
+        """Value, to two digits beyond its half width, and half width as decimal strings."""
+        digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
+        return f"{self.value:.{digits}f}", f"{self.error:.2g}"
+
     def to_json(self) -> dict[str, Any]:
         """The object of the command line's contract (design.md)."""
-        digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
+        value, error = self.decimals
         return {
             "model": self.problem.solver.name,
             "digest": self.problem.solver.digest,
             "kind": self.kind,
             "parameter": self.parameter,
             "parameters": {k: v for k, v in parameters_json(self.problem).items() if k != self.parameter},
-            "value": f"{self.value:.{digits}f}",
-            "error": f"{self.error:.2g}",
+            "value": value,
+            "error": error,
             "error_kind": self.error_kind,
             "status": self.status,
             "branches": list(self.branches),
@@ -117,6 +131,12 @@ def crossing(
         InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
+    if accuracy < DOUBLES:
+        from .reference import thresholds as precise
+
+        precise.check(problem, None, accuracy)
+        rough = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branches": branches}
+        return precise.refine(crossing(problem, parameter, between=between, **rough), accuracy)
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
@@ -189,6 +209,12 @@ def where(
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
+    if accuracy < DOUBLES:
+        from .reference import thresholds as precise
+
+        precise.check(problem, condition, accuracy)
+        rough = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branch": branch}
+        return precise.refine(where(problem, condition, parameter, on=on, **rough), accuracy, condition)
     difference = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
 
@@ -372,19 +398,32 @@ def _observables(solution: Solution) -> dict[str, tuple[float, float]]:
     return known
 
 
+Side = Callable[[dict[str, Any], Callable[[str], Any]], Any]
+
+
+def sides(text: str) -> tuple[Side, Side, set[str]]:
+    """`left = right` as two functions of the values of names and of what reads a decimal; and the names.
+
+    Raises:
+        InputError: not of this form, or an unknown name; the known ones are listed.
+    """
+    parts = text.split("=")
+    if len(parts) != 2:
+        raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected")
+    left, right = (_parse_expression(side, text) for side in parts)
+    names = {node.id for tree in (left, right) for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if not names:
+        raise InputError(f"condition {text!r} holds no observable; known are {', '.join(observable_names())}")
+    return partial(_evaluate, left), partial(_evaluate, right), names
+
+
 def parse_condition(text: str) -> Callable[[Solution], tuple[float, float]]:
     """`left = right` as a function of a solution: (left - right, half width).
 
     Raises:
         InputError: not of this form, or an unknown name; the known ones are listed.
     """
-    sides = text.split("=")
-    if len(sides) != 2:
-        raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected")
-    trees = [_parse_expression(side, text) for side in sides]
-    names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if not names:
-        raise InputError(f"condition {text!r} holds no observable; known are {', '.join(observable_names())}")
+    left, right, names = sides(text)
 
     def difference(solution: Solution) -> tuple[float, float]:
         known = _observables(solution)
@@ -394,7 +433,7 @@ def parse_condition(text: str) -> Callable[[Solution], tuple[float, float]]:
         values = {name: known[name][0] for name in names}
 
         def at(shifted: dict[str, float]) -> float:
-            return _evaluate(trees[0], shifted) - _evaluate(trees[1], shifted)
+            return left(shifted, float) - right(shifted, float)
 
         centre = at(values)
         error = sum(abs(at({**values, name: values[name] + known[name][1]}) - centre) for name in names)
@@ -415,22 +454,24 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
             isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
         ):
             raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            node.value = ast.get_source_segment(text.strip(), node)  # all digits, for a reader of any precision
         if isinstance(node, ast.Name) and node.id not in observable_names():
             raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")
     return tree
 
 
-def _evaluate(node: ast.expr, values: dict[str, float]) -> float:
+def _evaluate(node: ast.expr, values: dict[str, Any], number: Callable[[str], Any]) -> Any:
     if isinstance(node, ast.Constant):
-        return float(node.value)  # type: ignore[arg-type]
+        return number(str(node.value))
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.UnaryOp):
-        inner = _evaluate(node.operand, values)
+        inner = _evaluate(node.operand, values, number)
         return -inner if isinstance(node.op, ast.USub) else inner
     assert isinstance(node, ast.BinOp)
-    left, right = _evaluate(node.left, values), _evaluate(node.right, values)
-    operations: dict[type[ast.operator], Callable[[float, float], float]] = {
+    left, right = _evaluate(node.left, values, number), _evaluate(node.right, values, number)
+    operations: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
         ast.Add: lambda a, b: a + b,
         ast.Sub: lambda a, b: a - b,
         ast.Mult: lambda a, b: a * b,
