@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
     from .errors import InputError, NotConvergedError, SaddleforgeError
     from .problem import Problem, problem
+    from .reference.solution import PreciseSolution, solve_precisely
+    from .reference.thresholds import PreciseThreshold
     from .sensitivity import Sensitivities, Sensitivity, sensitivities
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, almeida_thouless, crossing, where
@@ -50,6 +52,9 @@ _WHERE = {
     "curve": "branches",
     "Curve": "branches",
     "almeida_thouless": "thresholds",
+    "solve_precisely": "reference.solution",
+    "PreciseSolution": "reference.solution",
+    "PreciseThreshold": "reference.thresholds",
     "crossing": "thresholds",
     "where": "thresholds",
     "Threshold": "thresholds",
@@ -96,6 +101,8 @@ __all__ = [
     "NotConvergedError",
     "Optimum",
     "Parameter",
+    "PreciseSolution",
+    "PreciseThreshold",
     "Problem",
     "Ridge",
     "SaddleforgeError",
@@ -126,6 +133,7 @@ __all__ = [
     "softplus",
     "solutions",
     "solve",
+    "solve_precisely",
     "sparse_teacher",
     "square",
     "structural",

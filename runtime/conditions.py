@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -86,6 +87,11 @@ class Condition:
             integration += float(two_standard_errors(changes)) if sampled else float(np.abs(changes).max())
         residual = 0.0 if solution.residual_shift is None else abs(moved(solution.residual_shift, self.names))
         return Judged(centre, float(integration), residual)
+
+    def compared(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
+        """Both sides at values of the names, numbers read by `number`: of any precision."""
+        left, right = (_evaluate(side, values, number) for side in self.sides)
+        return left, right
 
     def _at(self, values: Mapping[str, float]) -> float:
         left, right = (_evaluate(side, values) for side in self.sides)
@@ -221,22 +227,24 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
             isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
         ):
             raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            node.value = ast.get_source_segment(text.strip(), node)  # all digits, for a reader of any precision
         if isinstance(node, ast.Name) and node.id not in observable_names():
             raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")
     return tree
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
+def _evaluate(node: ast.expr, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Any:
     if isinstance(node, ast.Constant):
-        return float(node.value)  # type: ignore[arg-type]
+        return number(str(node.value))
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.UnaryOp):
-        inner = _evaluate(node.operand, values)
+        inner = _evaluate(node.operand, values, number)
         return -inner if isinstance(node.op, ast.USub) else inner
     assert isinstance(node, ast.BinOp)
-    left, right = _evaluate(node.left, values), _evaluate(node.right, values)
-    operations: dict[type[ast.operator], Callable[[float, float], float]] = {
+    left, right = _evaluate(node.left, values, number), _evaluate(node.right, values, number)
+    operations: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
         ast.Add: lambda a, b: a + b,
         ast.Sub: lambda a, b: a - b,
         ast.Mult: lambda a, b: a * b,

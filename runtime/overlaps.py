@@ -41,7 +41,7 @@ class Overlaps:
         half = contexts * len(rows)
 
         def symmetric(part: np.ndarray) -> np.ndarray:
-            full = np.zeros((contexts, s, s))
+            full = np.zeros((contexts, s, s), vector.dtype)
             full[:, rows, columns] = part.reshape(contexts, len(rows))
             full[:, columns, rows] = full[:, rows, columns]
             return full

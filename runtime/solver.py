@@ -19,7 +19,7 @@ import platformdirs
 from .errors import InputError
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
-PARTS = ("model", "channel", "bounds", "prior", "metric")
+PARTS = ("model", "channel", "bounds", "prior", "metric", "reference")
 
 
 def cache_folder() -> Path:
@@ -54,6 +54,10 @@ class Solver:
     @cached_property
     def metric(self) -> ModuleType:
         return self._load("metric")
+
+    @cached_property
+    def reference(self) -> ModuleType:
+        return self._load("reference")
 
     @property
     def structure(self) -> dict[str, int]:

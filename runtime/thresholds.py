@@ -29,6 +29,8 @@ from .verification import AUTOMATIC_BELOW, agreement, opinions
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
 _EVALUATIONS = 20
 
+DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision: the reference solver takes over
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -86,25 +88,36 @@ class Threshold:
         return " | ".join(parts)
 
     def __repr__(self) -> str:
-        from .text import with_error
-
         where = " and ".join(self.branches)
         return (
-            f"{self.kind} of {where}: {self.parameter} = {with_error(self.value, self.error)} "
+            f"{self.kind} of {where}: {self.parameter} = {self.shown} "
             f"({self.error_kind}, {self.status.replace('_', ' ')})"
         )
 
+    @property
+    def shown(self) -> str:
+        """Value with its half width, for people."""
+        from .text import with_error
+
+        return with_error(self.value, self.error)
+
+    @property
+    def decimals(self) -> tuple[str, str]:
+        """Value, to two digits beyond its half width, and half width as decimal strings."""
+        digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
+        return f"{self.value:.{digits}f}", f"{self.error:.2g}"
+
     def to_json(self) -> dict[str, Any]:
         """The object of the command line's contract (design.md)."""
-        digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
+        value, error = self.decimals
         return {
             "model": self.problem.solver.name,
             "digest": self.problem.solver.digest,
             "kind": self.kind,
             "parameter": self.parameter,
             "parameters": {k: v for k, v in parameters_json(self.problem).items() if k != self.parameter},
-            "value": f"{self.value:.{digits}f}",
-            "error": f"{self.error:.2g}",
+            "value": value,
+            "error": error,
             "error_kind": self.error_kind,
             "status": self.status,
             "branches": list(self.branches),
@@ -137,6 +150,12 @@ def crossing(
         InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
+    if accuracy < DOUBLES:
+        from .reference import thresholds as precise
+
+        precise.check(problem, None, accuracy)
+        rough = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branches": branches}
+        return precise.refine(crossing(problem, parameter, between=between, **rough), accuracy)
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
@@ -214,6 +233,12 @@ def where(
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
+    if accuracy < DOUBLES:
+        from .reference import thresholds as precise
+
+        precise.check(problem, condition, accuracy)
+        rough = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branch": branch}
+        return precise.refine(where(problem, condition, parameter, on=on, **rough), accuracy, condition)
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     return _locate(

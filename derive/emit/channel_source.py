@@ -66,9 +66,9 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": [name for name, _ in gaussian_noise(model)],
         "discrete_noise": discrete_noise(model),
-        "p_names": _blocks(structure, "p"),
-        "v_names": _blocks(structure, "v"),
-        "r_names": _blocks(structure, "r"),
+        "p_names": blocks_of(structure, "p"),
+        "v_names": blocks_of(structure, "v"),
+        "r_names": blocks_of(structure, "r"),
         "d_names": [f"d_{i}" for i in range(D)],
         "h_names": [f"h_{i}_{j}" for i, j in upper],
         "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
@@ -97,7 +97,7 @@ def bounds_context(channel: Channel) -> dict[str, Any]:
         "features": list(channel.feature_names),
         "x_names": names_of(model.X),
         "w_names": [f"w_{l}_{a}" for l in range(model.structure.tokens) for a in range(s)],
-        "p_names": _blocks(model.structure, "p"),
+        "p_names": blocks_of(model.structure, "p"),
         "calls": calls(kernel),
         "widths": helpers([kernel]),
         "lines": interval_body(kernel),
@@ -105,7 +105,7 @@ def bounds_context(channel: Channel) -> dict[str, Any]:
     }
 
 
-def _blocks(structure: Structure, name: str) -> list[str]:
+def blocks_of(structure: Structure, name: str) -> list[str]:
     """Names of the entries of one symmetric s x s block a token, upper triangles."""
     s = structure.student_rank
     return [f"{name}_{l}_{a}_{b}" for l in range(structure.tokens) for a in range(s) for b in range(a, s)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -12,8 +11,9 @@ from ..model import Model, ModelAt
 from ..parameters import Parameter, Start, Structure
 from .channel import gaussian_noise
 from .kernel import freeze
-from .numba_printer import body
+from .numba_printer import NUMBA
 from .probes import seems_nonnegative
+from .python_source import Dialect
 
 
 def _plain(value: Any) -> Any:
@@ -42,36 +42,40 @@ def _start_literal(start: Start, structure: Structure) -> str:
     return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
 
 
+def literal(value: Any, dialect: Dialect = NUMBA) -> str:
+    """Nested tuples of simple expressions as source.
+
+    Raises:
+        TypeError: an entry needs more than one statement.
+    """
+    if isinstance(value, tuple):
+        inner = ", ".join(literal(v, dialect) for v in value)
+        return f"({inner},)" if value else "()"
+    lines = dialect.body(freeze({"value": value}))
+    if len(lines) != 1:
+        raise TypeError(f"law entries must be simple expressions, not {value}")
+    return lines[0].removeprefix("value = ")
+
+
+def parameters_in(values: Any, at: ModelAt) -> list[str]:
+    """Lines that read the parameters in nested expressions from the flat vector p."""
+    used: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, tuple | list):
+            for v in value:
+                collect(v)
+        else:
+            used.update(s.name for s in value.free_symbols)
+
+    collect(values)
+    return [f"    {symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+
+
 def metadata_file(model: Model, at: ModelAt, header: str) -> str:
     """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector."""
     structure = at.structure
     symbols = [s.name for s in at.parameter_symbols()]
-
-    def expression(e: sp.Expr) -> str:
-        kernel = freeze({"value": e})
-        lines = body(kernel)
-        if len(lines) != 1:
-            raise TypeError(f"law entries must be simple expressions, not {e}")
-        return lines[0].removeprefix("value = ")
-
-    def nested(value: Any) -> str:
-        if isinstance(value, tuple):
-            inner = ", ".join(nested(v) for v in value)
-            return f"({inner},)" if value else "()"
-        return expression(value)
-
-    def unpack(values: Any) -> list[str]:
-        used: set[str] = set()
-
-        def collect(value: Any) -> None:
-            if isinstance(value, tuple | list):
-                for v in value:
-                    collect(v)
-            else:
-                used.update(s.name for s in value.free_symbols)
-
-        collect(values)
-        return [f"    {name} = p[{i}]" for i, name in enumerate(symbols) if name in used]
 
     noise = [variance for _, variance in gaussian_noise(at)]
     kinks = {"loss": at.loss_kinks, "metric": at.metric_kinks}
@@ -109,23 +113,23 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         "",
         "def law(p):",
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
-        *unpack(tuple(at.law.values())),
+        *parameters_in(tuple(at.law.values()), at),
         "    return dict(",
-        *[f"        {name}={nested(value)}," for name, value in at.law.items()],
+        *[f"        {name}={literal(value)}," for name, value in at.law.items()],
         "    )",
         "",
         "",
         "def noise_variances(p):",
         '    """Variances of the Gaussian coordinates of u."""',
-        *unpack(noise),
-        f"    return {nested(tuple(noise))}",
+        *parameters_in(noise, at),
+        f"    return {literal(tuple(noise))}",
         "",
         "",
         "def kinks(p):",
         '    """(variable, row, column, value) where loss and metric are not smooth; x is the student field."""',
-        *unpack([e for group in kinks.values() for e in group]),
+        *parameters_in([e for group in kinks.values() for e in group], at),
         "    return dict(",
-        *[f"        {name}={_kink_literal(at, group, expression)}," for name, group in kinks.items()],
+        *[f"        {name}={_kink_literal(at, group)}," for name, group in kinks.items()],
         "    )",
     ]
     if any("math." in line for line in lines):
@@ -133,7 +137,7 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kink_literal(at: ModelAt, kinks: tuple[sp.Expr, ...], expression: Callable[[sp.Expr], str]) -> str:
+def _kink_literal(at: ModelAt, kinks: tuple[sp.Expr, ...]) -> str:
     where: dict[sp.Symbol, tuple[str, int, int]] = {}
     for name, matrix in (("x", at.X), ("y", at.Y)):
         for i, j in product(*map(range, matrix.shape)):
@@ -146,5 +150,5 @@ def _kink_literal(at: ModelAt, kinks: tuple[sp.Expr, ...], expression: Callable[
         slope = sp.diff(kink, variable)
         value = -kink.subs(variable, 0) / slope
         name, i, j = where[variable]
-        parts.append(f"({name!r}, {i}, {j}, {expression(value)})")
+        parts.append(f"({name!r}, {i}, {j}, {literal(value)})")
     return f"({', '.join(parts)},)" if parts else "()"

@@ -22,7 +22,8 @@ from ..saddle_point import SaddlePoint, channel_averages
 from .channel import saddle_for
 from .kernel import Kernel, freeze
 from .kinks import almost_everywhere
-from .numba_printer import body, helpers
+from .numba_printer import NUMBA, helpers
+from .python_source import Dialect
 
 
 def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
@@ -48,8 +49,8 @@ def _loads(names: Iterable[str], arrays: set[str], vectors: set[str]) -> list[st
     return lines
 
 
-def prior_context(model: ModelAt) -> dict[str, Any]:
-    """Lines and kernels of the prior template, of the variant that the regulariser asks for."""
+def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
+    """Lines and kernels of a prior template, of the variant that the regulariser asks for."""
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
     saddle = saddle_for(model)
@@ -83,7 +84,7 @@ def prior_context(model: ModelAt) -> dict[str, Any]:
                 prefix=f"{name}_t",
             )
             names |= kernel.names
-            inverses.append((name, size, body(kernel)))
+            inverses.append((name, size, dialect.body(kernel)))
             symbol = sp.MatrixSymbol(name, size, size)
             equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
     outputs: dict[str, sp.Expr] = {}
@@ -103,18 +104,18 @@ def prior_context(model: ModelAt) -> dict[str, Any]:
         "t": t,
         "channel_inverses": inverses,
         "conjugate_loads": loads,
-        "conjugate_lines": body(conjugate_kernel),
-        "composite_lines": _composite_lines(saddle, arrays, vectors),
-        "trace_lines": _trace_lines(saddle, model, arrays, vectors),
+        "conjugate_lines": dialect.body(conjugate_kernel),
+        "composite_lines": _composite_lines(saddle, arrays, vectors, dialect),
+        "trace_lines": _trace_lines(saddle, model, arrays, vectors, dialect),
         **(
-            _penalty_context(model, model.penalty, saddle, vectors)
+            _penalty_context(model, model.penalty, saddle, vectors, dialect)
             if model.penalty
-            else _ridge_lines(model, saddle, vectors)
+            else _ridge_lines(model, saddle, vectors, dialect)
         ),
     }
 
 
-def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str]) -> list[str]:
+def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
     """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
@@ -136,12 +137,14 @@ def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str]) -
     for target, e in entries.items():
         kernel = freeze({"value": e})
         composite_names |= kernel.names
-        (line,) = body(kernel)
+        (line,) = dialect.body(kernel)
         composite_lines.append(f"{target} += {line.removeprefix('value = ')}")
     return _loads(composite_names, arrays, vectors) + composite_lines
 
 
-def _trace_lines(saddle: SaddlePoint, model: ModelAt, arrays: set[str], vectors: set[str]) -> list[str]:
+def _trace_lines(
+    saddle: SaddlePoint, model: ModelAt, arrays: set[str], vectors: set[str], dialect: Dialect
+) -> list[str]:
     """The part of Phi that pairs overlaps with conjugates, for one context."""
     phi = free_entropy(int(saddle.symbols.s), int(saddle.symbols.t), model.regulariser)
     trace = sp.Integer(0)
@@ -150,11 +153,11 @@ def _trace_lines(saddle: SaddlePoint, model: ModelAt, arrays: set[str], vectors:
         if average.kind == CONTEXTS:
             trace += coefficient * _trace_entries(average.summand)
     kernel = freeze({"trace_n": _named(trace)})
-    return [*_loads(kernel.names, arrays, vectors), *body(kernel), "trace += trace_n"]
+    return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
 
 
 def _overlap_lines(
-    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix]
+    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix], dialect: Dialect
 ) -> list[str]:
     """Averages over a coordinate added to the overlaps of context n; `entries_of` names what a summand becomes."""
     p: Symbols = saddle.symbols
@@ -174,13 +177,15 @@ def _overlap_lines(
                 matrix[i, j].subs(p.gamma, sp.Symbol("gamma_n", real=True))
             )
     lines = []
-    for line in body(freeze(outputs)):
+    for line in dialect.body(freeze(outputs)):
         target, expression = line.split(" = ", 1)
         lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
     return lines
 
 
-def _penalty_context(model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, vectors: set[str]) -> dict[str, Any]:
+def _penalty_context(
+    model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect
+) -> dict[str, Any]:
     """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
@@ -228,11 +233,11 @@ def _penalty_context(model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, ve
         "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
         "d_names": [f"d_{i}" for i in range(s)],
         "h_names": [f"h_{i}_{j}" for i, j in upper],
-        "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of),
+        "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of, dialect),
     }
 
 
-def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str]) -> dict[str, Any]:
+def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect) -> dict[str, Any]:
     """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
     p: Symbols = saddle.symbols
     s, t = model.structure.student_rank, model.structure.teacher_rank
@@ -254,7 +259,7 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str]) -> dict
 
     overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
     overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
-    overlap_lines += _overlap_lines(saddle, vectors, entries_of)
+    overlap_lines += _overlap_lines(saddle, vectors, entries_of, dialect)
 
     phi = free_entropy(s, t, model.regulariser)
     entropic = sp.Integer(0)
@@ -269,7 +274,7 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str]) -> dict
     entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
     entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
     entropic_lines += [
-        *body(entropic_kernel),
+        *dialect.body(entropic_kernel),
         "entropic += weights[atom] * entropic_n",
         "penalty += weights[atom] * penalty_n",
     ]

@@ -1,4 +1,4 @@
-"""From a model at a structure to the text of its generated solver: five files, deterministic to the byte."""
+"""From a model at a structure to the text of its generated solver: six files, deterministic to the byte."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from .metadata_source import metadata_file
 from .numba_printer import body, helpers
 from .prior_source import prior_context
 from .probes import check_bounded, check_convex
+from .reference_source import reference_context
 
 _HERE = Path(__file__).parent
 
@@ -49,6 +50,7 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
         check_convex(at.penalty, structure)
     channel = build_channel(at)
     environment = _environment()
+    metric = _metric_context(at)
     common = {"model": at.name, "structure": structure.key, "header": _header(at)}
     files = {
         "model.py": metadata_file(model, at, _header(at)),
@@ -57,7 +59,10 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
         ),
         "bounds.py": environment.get_template("bounds.py.jinja").render(**common, **bounds_context(channel)),
         "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
-        "metric.py": environment.get_template("metric.py.jinja").render(**common, **_metric_context(at)),
+        "metric.py": environment.get_template("metric.py.jinja").render(**common, **metric),
+        "reference.py": environment.get_template("reference.py.jinja").render(
+            **common, **reference_context(at, channel, metric["kernels"]["metric"], _unpacker(at))
+        ),
     }
     return Generated(at.name, structure, at.digest(), {name: _tidy(text) for name, text in files.items()})
 

@@ -26,7 +26,9 @@ from .options import (
 from .outcome import Exit, Outcome, command
 
 if TYPE_CHECKING:
+    from ..overlaps import Overlaps
     from ..problem import Problem
+    from ..reference.solution import PreciseSolution
     from ..solution import Solution
 
 app = typer.Typer(
@@ -326,11 +328,8 @@ def solve(
     if all_branches:
         outcome = _solve_all(problem, chosen)
     else:
-        from ..solution import solve as solve_from
-
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
-        solution = solve_from(problem, begin, **chosen)
-        outcome = _solved(solution, wanted, json)
+        outcome = _solved(_solve_one(problem, begin, chosen), wanted, json)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
         write_whole(output, dumps(data) + "\n")
@@ -338,7 +337,7 @@ def solve(
     return outcome
 
 
-def _solved(solution: Solution, wanted: list[str] | None, json: bool) -> Outcome:
+def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool) -> Outcome:
     """A solution, with its sensitivities to the parameters named (an empty list names all)."""
     text, status, message = ("" if json else solution.table()), Exit.DONE, ""
     if not solution.success:
@@ -355,7 +354,26 @@ def _solved(solution: Solution, wanted: list[str] | None, json: bool) -> Outcome
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
-def _advice(solution: Solution) -> str:
+def _solve_one(problem: Problem, begin: str | Overlaps, chosen: dict[str, Any]) -> Solution | PreciseSolution:
+    """In double precision, or beyond it where the accuracy asks for that.
+
+    Raises:
+        InputError: an integrator is chosen at an accuracy beyond double precision.
+    """
+    from ..thresholds import DOUBLES
+
+    if chosen["accuracy"] >= DOUBLES:
+        from ..solution import solve
+
+        return solve(problem, begin, **chosen)
+    if chosen["integrator"] != "auto" or chosen["points"] is not None:
+        raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above")
+    from ..reference.solution import solve_precisely
+
+    return solve_precisely(problem, begin, accuracy=chosen["accuracy"])
+
+
+def _advice(solution: Solution | PreciseSolution) -> str:
     """Why a solution is none, and what to try next."""
     return f"{solution.status.value.replace('_', ' ')} from start {solution.start}: {solution.status.advice}"
 

@@ -1,0 +1,163 @@
+"""From double precision to any accuracy: precision and nodes are raised until two different rules agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+from ..errors import InputError, NotConvergedError
+from ..fixed_point import Status
+from ..integration.fields import DomainError
+from ..problem import Problem
+from ..progress import bar
+from ..solution import DIFFERENCE_SAFETY
+from .channel import Rule
+from .numbers import Numbers, exact_array
+from .system import Root, State, System, newton, shift
+
+FINEST = 1e-200
+_ROOM = 12  # digits beyond those asked for
+_ATTEMPTS = 4
+_MORE = 6  # digits an attempt
+_JACOBIAN_DIGITS, _ROUGH_DIGITS = 30, 16
+
+
+@dataclass(frozen=True)
+class Improved:
+    """Unknowns with their half widths.
+
+    Attributes:
+        integration, remaining: parts of the half widths: from the difference of two rules, and from the residual.
+        others: the map under the second rule at the same unknowns.
+        digits: precision in decimals; kinked: whether the loss has kinks.
+    """
+
+    system: System
+    root: Root
+    integration: np.ndarray
+    remaining: np.ndarray
+    others: list[State]
+    digits: int
+    kinked: bool
+    status: Status
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Half widths of the unknowns."""
+        return self.integration + self.remaining
+
+    def half_width(self, quantity: Callable[[list[State]], Any], stationary: bool = False) -> tuple[Any, Any]:
+        """A quantity at the solution, and its half width: what the second rule says of it, and of the unknowns.
+
+        Args:
+            stationary: errors of the unknowns enter to second order only.
+        """
+        with mp.workdps(self.digits):
+            value = quantity(self.root.states)
+            error = DIFFERENCE_SAFETY * abs(quantity(self.others) - value)
+            if not stationary:
+                moved = self.root.z + self.integration + self.remaining
+                error += abs(quantity(self.system.states(moved, self.root.states[0].rule)) - value)
+            return value, error
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Precision, rules, undamped residual and what the weights miss of one."""
+        with mp.workdps(self.digits):
+            missing = max(abs(state.totals.mass - 1) for state in self.root.states)
+        return {
+            "digits": self.digits,
+            "rules": [states[0].rule.describe(self.kinked) for states in (self.root.states, self.others)],
+            "residuals": [self.root.size],
+            "missing_weight": float(missing),
+        }
+
+
+def check_accuracy(accuracy: float) -> None:
+    """Raise InputError where an accuracy is out of range."""
+    if not FINEST <= accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} is out of range at high precision; allowed is [{FINEST:g}, 1)")
+
+
+def improve(
+    system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
+) -> Improved:
+    """Solve the system from unknowns in double precision.
+
+    Args:
+        judged: half widths of the unknowns -> the one that the accuracy is asked of.
+
+    Raises:
+        InputError: minima of the Moreau objective compete.
+        NotConvergedError: Newton left the domain of the overlaps.
+    """
+    try:
+        return _improved(system, exact_array(z), accuracy, judged, label)
+    except DomainError as error:
+        raise NotConvergedError(f"{label}: the iteration left the domain of the overlaps ({error})") from error
+
+
+def _improved(
+    system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
+) -> Improved:
+    asked = int(np.ceil(-np.log10(accuracy)))
+    kinked, lost = _gaps(system.problem)
+    with bar(label, _ATTEMPTS + 1) as task:
+        with mp.workdps(_JACOBIAN_DIGITS + lost):
+            rough = Rule(False, _level(_ROUGH_DIGITS))
+            z = newton(system, z, rough, 10.0**-_ROUGH_DIGITS, system.jacobian(z, rough)).z
+            jacobian = system.jacobian(z, rough)
+        task.advance()
+        for attempt in range(_ATTEMPTS):
+            digits, level = asked + _ROOM + lost + _MORE * attempt, _level(asked + _ROOM // 2) + attempt
+            with mp.workdps(digits):
+                root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _ROOM // 2), jacobian)
+                others = system.states(root.z, Rule(True, level))
+                other = shift(root, system.residual(others))
+                found = Improved(
+                    system,
+                    root,
+                    integration=DIFFERENCE_SAFETY * np.abs(other) * system.scales,
+                    remaining=np.abs(shift(root, root.residual)) * system.scales,
+                    others=others,
+                    digits=digits,
+                    kinked=kinked,
+                    status=Status.CONVERGED,
+                )
+            z = root.z
+            task.advance()
+            if judged(found.errors) <= accuracy:
+                return found
+    return replace(found, status=Status.ACCURACY_NOT_REACHED)
+
+
+def _level(digits: int) -> int:
+    """The smallest level whose Gauss-Legendre panels can hold so many digits."""
+    level = 4
+    while 3 * 2 ** (level - 1) < 0.9 * digits + 4:
+        level += 1
+    return level
+
+
+def _gaps(problem: Problem) -> tuple[bool, int]:
+    """Whether the loss has kinks in X, and digits that cancel on panels between kinks that lie close together."""
+    with mp.workdps(1000):
+        module, c = problem.solver.reference, Numbers.of(problem).constants(0)
+        found = module.loss_kinks(mpf(1), *[mpf(0)] * len(module.GAUSSIAN), c)
+        gaps = [right - left for left, right in pairwise(sorted(mp.re(z) for z in found)) if right > left]
+        return bool(found), max(0, int(mp.ceil(-mp.log10(min(gaps))))) if gaps else 0
+
+
+def decimals(value: Any, error: Any) -> tuple[str, str]:
+    """A value to two digits beyond its half width, and the half width, as decimal strings."""
+    if not (mp.isfinite(value) and mp.isfinite(error)):
+        return "nan", "nan"
+    places = max(0, 2 - int(mp.floor(mp.log10(error)))) if error else mp.dps
+    digits = places + int(mp.floor(mp.log10(abs(value)))) + 1 if value else 0
+    shown = mp.nstr(value, digits, strip_zeros=False, min_fixed=-mp.inf, max_fixed=mp.inf) if digits > 0 else "0"
+    return shown, mp.nstr(error, 2)

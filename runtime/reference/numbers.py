@@ -1,0 +1,80 @@
+"""A problem's numbers in mpmath: every decimal is taken as the number it prints as, 0.1 as one tenth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+from ..errors import InputError
+from ..law import TokenLaw
+from ..problem import Problem
+
+
+def exact(value: Any) -> Any:
+    """A float as the decimal it prints as, an mpf unchanged."""
+    return value if isinstance(value, mp.mpf) else mpf(repr(float(value)))
+
+
+def exact_array(values: Any) -> np.ndarray:
+    """Nested numbers as an array of mpf; what generated code returns (whole numbers and mpf) passes unchanged."""
+    array = np.array(values, dtype=object)
+    return np.frompyfunc(exact, 1, 1)(array) if array.size else array
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """alpha, parameters in the order of SYMBOLS, strengths of the ridge, law of the tokens, variances of the noise."""
+
+    problem: Problem
+    alpha: Any
+    flat: tuple[Any, ...]
+    strengths: tuple[Any, ...]
+    law: TokenLaw
+    noise: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, parameter: str = "alpha", value: Any = None) -> Numbers:
+        """At the precision in force; `value` replaces that of a scalar parameter (alpha included).
+
+        Raises:
+            InputError: probabilities of a given law or spectrum do not add up to one as decimals.
+        """
+        parameter = {"lambda": "lambda_"}.get(parameter, parameter)
+        given = {parameter: value} if value is not None else {}
+        parts = {
+            spec["name"]: exact_array(np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])))
+            for spec in problem.solver.model.PARAMETERS
+        }
+        flat = tuple(number for part in parts.values() for number in part)
+        reference = problem.solver.reference
+        return cls(
+            problem=problem,
+            alpha=exact(given.get("alpha", problem.alpha)),
+            flat=flat,
+            strengths=tuple(number for name in problem.solver.model.STRENGTHS for number in parts[name]),
+            law=_law(problem, flat),
+            noise=tuple(map(exact, reference.noise_variances(flat))),
+        )
+
+    def constants(self, label: int) -> tuple[Any, ...]:
+        """The constants vector of the generated functions for one token with this label."""
+        return (self.law.rho[label], mpf(label), *self.flat)
+
+
+def _law(problem: Problem, flat: tuple[Any, ...]) -> TokenLaw:
+    if problem.given_law is not None:
+        given = vars(problem.given_law)
+    else:
+        given = problem.solver.reference.law(flat)
+        given["gamma"] = given.pop("covariance")
+    law = TokenLaw(**{name: exact_array(array) for name, array in given.items()})
+    if problem.spectrum is not None:
+        law = law.with_spectrum(exact_array(problem.spectrum))
+    for name, weights in (("label probabilities", law.labels), ("spectral weights", law.weights)):
+        missing = abs(weights.sum() - 1)
+        if missing > mpf(10) ** (10 - mp.dps):
+            raise InputError(f"{name} add up to 1 only within {mp.nstr(missing, 2)} as decimals: give ones that do")
+    return law

@@ -1,0 +1,156 @@
+"""A solution to any accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpmath import mp
+
+from ..contract import parameters_json
+from ..errors import NotConvergedError
+from ..fixed_point import Status
+from ..overlaps import Overlaps
+from ..problem import Problem
+from ..solution import Solution, solve
+from .channel import check_supported
+from .improve import check_accuracy, decimals, improve
+from .system import System
+
+ROUGH = 1e-4  # accuracy of the solution in double precision to start from
+
+
+@dataclass(frozen=True, repr=False)
+class PreciseSolution:
+    """Overlaps as arrays of mpf, with half widths that two rules agree within.
+
+    Attributes:
+        overlaps, errors: q, V (C, 1, 1), m (C, 1), theta (C, 1, 1), and their half widths.
+        observables: training_loss, free_entropy, replicon and, where there is one, test_error -> (value, half width).
+        near: the solution in double precision that it was found from.
+        evidence: digits carried, rules, residual.
+    """
+
+    problem: Problem
+    overlaps: Overlaps
+    errors: Overlaps
+    observables: dict[str, tuple[Any, Any]]
+    status: Status
+    near: Solution
+    evidence: dict[str, Any]
+    error_kind: str = "verified"
+
+    @property
+    def success(self) -> bool:
+        return self.status.success
+
+    @property
+    def start(self) -> str:
+        return self.near.start
+
+    def _blocks(self) -> dict[str, list[tuple[str, str]]]:
+        with mp.workdps(self.evidence["digits"]):
+            return {
+                name: [
+                    decimals(value, error)
+                    for value, error in zip(
+                        getattr(self.overlaps, name).flat, getattr(self.errors, name).flat, strict=True
+                    )
+                ]
+                for name in ("q", "V", "m", "theta")
+            }
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def table(self) -> str:
+        """For a terminal."""
+        evidence = self.evidence
+        lines = [
+            f"{self.problem.solver.name}  alpha = {self.problem.alpha:g}",
+            f"start {self.start}, reached {self.near.branch}; {self.status.value.replace('_', ' ')}, "
+            f"residual {evidence['residuals'][0]:.2g}, {evidence['digits']} digits carried",
+        ]
+        for name, entries in self._blocks().items():
+            lines += [f"  {name:<14}{value} +- {error}" for value, error in entries]
+        for name, (value, error) in self.observables.items():
+            with mp.workdps(evidence["digits"]):
+                lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimals(value, error)))
+        lines.append(f"errors are {self.error_kind}: {' and '.join(rule['rule'] for rule in evidence['rules'])} agree")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `solve`, with decimal strings for numbers, of what there is at this precision."""
+        shape = self.problem.clusters
+        blocks = self._blocks()
+
+        def nested(part: int) -> dict[str, Any]:
+            wrap = {"q": 2, "V": 2, "m": 1, "theta": 2}
+            out = {}
+            for name, entries in blocks.items():
+                column: list[Any] = [entry[part] for entry in entries]
+                for _ in range(wrap[name]):
+                    column = [[entry] for entry in column]
+                out[name] = [column[:shape]]
+            return out
+
+        with mp.workdps(self.evidence["digits"]):
+            shown = {name: decimals(*pair) for name, pair in self.observables.items()}
+        return {
+            "model": self.problem.solver.name,
+            "digest": self.problem.solver.digest,
+            "parameters": parameters_json(self.problem),
+            "start": self.start,
+            "branch": self.near.branch,
+            "status": self.status.value,
+            "residual": self.evidence["residuals"][0],
+            "overlaps": nested(0),
+            **{name: value for name, (value, _) in shown.items()},
+            "errors": {"overlaps": nested(1), **{name: error for name, (_, error) in shown.items()}},
+            "error_kind": self.error_kind,
+            "evidence": self.evidence,
+        }
+
+
+def solve_precisely(
+    problem: Problem, start: str | Overlaps | Solution = "semantic", *, accuracy: float = 1e-30
+) -> PreciseSolution:
+    """Solve the saddle point of a model of one token, s = t = 1, with a ridge, to any accuracy.
+
+    Decimals of parameters are taken as the numbers they print as.
+
+    Args:
+        start: as for `saddleforge.solve`; a solution may be of a problem nearby, as of a hinge less sharply rounded.
+        accuracy: half width asked of every overlap, relative to the size of its block; no less than 1e-200.
+
+    Raises:
+        InputError: the model is out of reach (the sentence says why), or minima of the Moreau objective compete.
+        NotConvergedError: no solution was found in double precision, or the iteration left it.
+    """
+    check_accuracy(accuracy)
+    check_supported(problem)
+    near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
+    if near.losses is None:
+        raise NotConvergedError(f"no solution in double precision to start from: {near.status.advice}")
+    scales = near.overlaps.block_scales
+    system = System(problem, 1, scales)
+    found = improve(
+        system, near.overlaps.pack(), accuracy, lambda errors: max(errors / scales), f"{accuracy:g}: solving"
+    )
+    observables = {
+        name: found.half_width(lambda states, name=name: states[0].observable(name), stationary=True)  # type: ignore[misc]
+        for name in ("training_loss", "free_entropy")
+    }
+    observables["replicon"] = found.half_width(lambda states: states[0].replicon)
+    if "metric" in problem.solver.reference.DRIVES:
+        observables["test_error"] = found.half_width(lambda states: states[0].observable("test_error"))
+    return PreciseSolution(
+        problem=problem,
+        overlaps=Overlaps.unpack(found.root.z, problem.sizes),
+        errors=Overlaps.unpack(np.array(found.errors, object), problem.sizes),
+        observables=observables,
+        status=found.status,
+        near=near,
+        evidence=found.evidence,
+    )

@@ -1,0 +1,207 @@
+"""Equations of the saddle point, with or without a condition that fixes a parameter, at any precision, and Newton on
+them with a Jacobian that is right to ten digits: every step gains as many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+from ..integration.fields import DomainError
+from ..overlaps import Conjugates, Overlaps
+from ..problem import Problem
+from .channel import Channel, Rule, Totals
+from .numbers import Numbers
+
+_STEP = "1e-10"  # of the differences, relative to the blocks
+_MOST_STEPS = 25
+
+
+@dataclass(frozen=True)
+class State:
+    """The map at one set of overlaps (arrays of mpf) under one rule."""
+
+    numbers: Numbers
+    overlaps: Overlaps
+    rule: Rule
+
+    @cached_property
+    def channel(self) -> Channel:
+        return Channel(self.numbers, self.overlaps)
+
+    @cached_property
+    def totals(self) -> Totals:
+        return self.channel.totals(self.rule)
+
+    @cached_property
+    def conjugates(self) -> Conjugates:
+        """DomainError where the overlaps do not admit them."""
+        u, hats, moments = self.overlaps, Conjugates(*_like(self.overlaps)), self.totals.moments
+        with _domain():
+            self.channel.module.conjugates(
+                self.numbers.alpha, moments, u.q, u.V, u.m, u.theta, self.numbers.law.rho_star,
+                hats.q, hats.V, hats.m, hats.theta,
+            )  # fmt: skip
+        return hats
+
+    @cached_property
+    def image(self) -> Overlaps:
+        """What follows from the conjugates; DomainError where the ridge with G is not positive."""
+        hats, law = self.conjugates, self.numbers.law
+        out = Overlaps(*_like(self.overlaps), phi=self.overlaps.phi)
+        with _domain():
+            self.channel.module.overlaps(
+                law.weights, law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta,
+                out.q, out.V, out.m, out.theta,
+            )  # fmt: skip
+        return out
+
+    @cached_property
+    def losses(self) -> tuple[Any, Any]:
+        """Free entropy, and what the training loss from its parts differs by."""
+        hats, law, u = self.conjugates, self.numbers.law, self.overlaps
+        trace, entropic, penalty = self.channel.module.free_entropy(
+            law.weights, law.gamma, law.gram, self.numbers.strengths, u.q, u.V, u.m, u.theta,
+            hats.q, hats.V, hats.m, hats.theta,
+        )  # fmt: skip
+        phi = trace + entropic - self.numbers.alpha * self.totals.moreau
+        return phi, -phi - self.numbers.alpha * self.totals.loss - penalty
+
+    @property
+    def replicon(self) -> Any:
+        """Perron root of D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D (theory.md section 8b)."""
+        hats, law = self.conjugates, self.numbers.law
+        resolvents = self.channel.module.resolvents(
+            law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
+        )
+        squares = np.array([R[0, 0] ** 2 for R in resolvents], object)
+        responses = np.einsum("a,ac,ae->ce", law.weights * squares, law.gamma, law.gamma)
+        matrix = self.numbers.alpha * responses * self.totals.squares
+        if len(matrix) == 1:
+            return matrix[0, 0]
+        roots = mp.eig(mp.matrix(matrix.tolist()), left=False, right=False)
+        return max(mp.re(root) for root in roots)
+
+    def observable(self, name: str) -> Any:
+        """By the names of conditions; see OBSERVABLES."""
+        if name == "replicon":
+            return self.replicon
+        if name == "alpha":
+            return self.numbers.alpha
+        if name == "test_error":
+            return self.channel.test_error(self.rule)
+        if name in ("training_loss", "free_entropy"):
+            return self.losses[0] * (1 if name == "free_entropy" else -1)
+        return abs(getattr(self.overlaps, name).flat[0])
+
+
+OBSERVABLES = ("training_loss", "free_entropy", "test_error", "q", "V", "m", "theta", "replicon", "alpha")
+
+
+def _like(overlaps: Overlaps) -> list[np.ndarray]:
+    """Blocks of zeros of the overlaps' shapes, as mpf."""
+    return [np.full(getattr(overlaps, name).shape, mpf(0), object) for name in ("q", "V", "m", "theta")]
+
+
+@contextmanager
+def _domain() -> Iterator[None]:
+    """The ValueError of a matrix that is not positive definite as DomainError."""
+    try:
+        yield
+    except ValueError as error:
+        raise DomainError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class System:
+    """Unknowns: the packed overlaps of every branch and, with a condition, a parameter's value.
+
+    Attributes:
+        condition: states of the branches -> what is to vanish.
+        scales: sizes of the unknowns, in which residuals and errors are counted.
+    """
+
+    problem: Problem
+    branches: int
+    scales: np.ndarray
+    parameter: str = "alpha"
+    condition: Callable[[list[State]], Any] | None = None
+
+    @property
+    def size(self) -> int:
+        """Packed overlaps of one branch."""
+        return (len(self.scales) - (self.condition is not None)) // self.branches
+
+    def states(self, z: np.ndarray, rule: Rule) -> list[State]:
+        value = z[-1] if self.condition is not None else None
+        numbers = Numbers.of(self.problem, self.parameter, value)
+        parts = [z[b * self.size : (b + 1) * self.size] for b in range(self.branches)]
+        return [State(numbers, Overlaps.unpack(u, self.problem.sizes), rule) for u in parts]
+
+    def residual(self, states: list[State]) -> np.ndarray:
+        """G(u) - u of every branch in units of its blocks, then the condition."""
+        gaps = [state.image.pack() - state.overlaps.pack() for state in states]
+        gap = np.concatenate(gaps) / self.scales[: self.size * self.branches]
+        return gap if self.condition is None else np.append(gap, self.condition(states))
+
+    def jacobian(self, z: np.ndarray, rule: Rule) -> np.ndarray:
+        """Of the residual in the unknowns over their scales, by differences."""
+        base, step = self.residual(self.states(z, rule)), mpf(_STEP)
+        columns = []
+        for i, scale in enumerate(self.scales):
+            moved = z.copy()
+            moved[i] += step * scale
+            columns.append(((self.residual(self.states(moved, rule)) - base) / step).astype(float))
+        return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where Newton ended: unknowns, the map and the residual there, and the Jacobian used."""
+
+    z: np.ndarray
+    states: list[State]
+    residual: np.ndarray
+    jacobian: np.ndarray
+
+    @property
+    def size(self) -> float:
+        """Largest residual."""
+        return float(np.max(np.abs(self.residual)))
+
+
+def newton(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian: np.ndarray) -> Root:
+    """Chord iteration at the precision in force until the residual is below the tolerance, or no longer falls.
+
+    Raises:
+        DomainError: it left the domain of the overlaps.
+    """
+    best: Root | None = None
+    for _ in range(_MOST_STEPS):
+        states = system.states(z, rule)
+        found = Root(z, states, system.residual(states), jacobian)
+        if best is not None and not found.size < best.size:
+            break
+        best = found
+        if best.size <= tolerance:
+            break
+        z = z - shift(best, best.residual) * system.scales
+    assert best is not None
+    return best
+
+
+def shift(root: Root, residual: np.ndarray) -> np.ndarray:
+    """Change of the unknowns, over their scales, that a residual stands for; arrays of mpf.
+
+    Doubles are enough: it needs few digits, whatever its size.
+    """
+    size = max(abs(z) for z in residual)
+    if not size:
+        return residual
+    moved = np.linalg.solve(root.jacobian, (residual / size).astype(float))
+    return np.array([mpf(float(z)) * size for z in moved], object)

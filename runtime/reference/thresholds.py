@@ -1,0 +1,111 @@
+"""Thresholds to any accuracy: the saddle points and the condition are solved together, for overlaps and parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+from ..conditions import parse_condition
+from ..errors import InputError
+from ..problem import Problem
+from ..thresholds import Threshold
+from .channel import check_supported
+from .improve import check_accuracy, decimals, improve
+from .system import OBSERVABLES, State, System
+
+ROUGH = 1e-4  # half width of the threshold in double precision to start from
+
+
+@dataclass(frozen=True, repr=False)
+class PreciseThreshold(Threshold):
+    """A threshold with more digits than a double holds: `exact` and `half_width` are mpf."""
+
+    exact: Any = None
+    half_width: Any = None
+
+    @property
+    def decimals(self) -> tuple[str, str]:
+        with mp.workdps(self.evidence["digits"]):
+            return decimals(self.exact, self.half_width)
+
+    @property
+    def shown(self) -> str:
+        return " +- ".join(self.decimals)
+
+
+def check(problem: Problem, condition: str | None, accuracy: float) -> None:
+    """Refuse what is out of reach before anything is computed.
+
+    Raises:
+        InputError: accuracy, model, or a name in the condition.
+    """
+    check_accuracy(accuracy)
+    check_supported(problem)
+    if condition is not None:
+        names = parse_condition(condition).names
+        unknown = sorted(set(names) - set(OBSERVABLES))
+        if unknown:
+            raise InputError(f"{unknown[0]} is not available at high precision; known are {', '.join(OBSERVABLES)}")
+        if "test_error" in names and "metric" not in problem.solver.reference.DRIVES:
+            raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
+
+
+def refine(
+    rough: Threshold, accuracy: float, condition: str | None = None, problem: Problem | None = None
+) -> PreciseThreshold:
+    """A threshold in double precision to any accuracy.
+
+    Args:
+        accuracy: half width asked for.
+        condition: as for `where`; None for a crossing of two branches.
+        problem: in place of that of the rough threshold, one nearby, as with a hinge more sharply rounded.
+
+    Raises:
+        InputError: the model is out of reach, or minima of the Moreau objective compete.
+        NotConvergedError: the iteration left the domain of the overlaps.
+    """
+    problem = problem or rough.problem
+    check(problem, condition, accuracy)
+    starts = [solution.overlaps for solution in rough.solutions]
+    scales = np.concatenate([*[start.block_scales for start in starts], [max(abs(rough.value), 1e-3)]])
+    system = System(problem, len(starts), scales, rough.parameter, _difference(condition))
+    z = np.concatenate([*[start.pack() for start in starts], [rough.value]])
+    found = improve(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
+    with mp.workdps(found.digits):
+        value, error = found.root.z[-1], found.errors[-1]
+    evidence = {
+        **found.evidence,
+        "half_width_integration": float(found.integration[-1]),
+        "half_width_root": float(found.remaining[-1]),
+        "double_precision": {"value": rough.value, "error": rough.error},
+    }
+    return PreciseThreshold(
+        kind=rough.kind,
+        parameter=rough.parameter,
+        value=float(value),
+        error=float(error),
+        error_kind="verified",
+        status=found.status.value,
+        branches=rough.branches,
+        problem=problem,
+        solutions=rough.solutions,
+        evidence=evidence,
+        exact=value,
+        half_width=error,
+    )
+
+
+def _difference(condition: str | None) -> Callable[[list[State]], Any]:
+    if condition is None:
+        return lambda states: states[0].observable("training_loss") - states[1].observable("training_loss")
+    read = parse_condition(condition)
+
+    def difference(states: list[State]) -> Any:
+        left, right = read.compared({name: states[0].observable(name) for name in read.names}, mpf)
+        return left - right
+
+    return difference
