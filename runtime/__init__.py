@@ -19,6 +19,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .branches import Curve, curve
+    from .critical import CriticalLine, critical_line
     from .data import law_of_data
     from .derive.errors import ModelError
     from .derive.language import Matrix, by_label, half_square, rho, rounded_hinge, sigmoid, softmax, softplus, square
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .derive.regulariser import Ridge, penalty
     from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
     from .errors import InputError, NotConvergedError, SaddleforgeError
+    from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
     from .reference.solution import PreciseSolution, solve_precisely
     from .reference.thresholds import PreciseThreshold
@@ -51,6 +53,12 @@ _WHERE = {
     "TunedCurve": "tuning",
     "curve": "branches",
     "Curve": "branches",
+    "follow": "following",
+    "Followed": "following",
+    "spinodal": "following",
+    "instability": "following",
+    "critical_line": "critical",
+    "CriticalLine": "critical",
     "almeida_thouless": "thresholds",
     "solve_precisely": "reference.solution",
     "PreciseSolution": "reference.solution",
@@ -91,8 +99,10 @@ _WHERE = {
 }
 
 __all__ = [
+    "CriticalLine",
     "Curve",
     "DiscreteNoise",
+    "Followed",
     "GaussianNoise",
     "InputError",
     "Matrix",
@@ -117,9 +127,12 @@ __all__ = [
     "almeida_thouless",
     "by_label",
     "clustered_tokens",
+    "critical_line",
     "crossing",
     "curve",
+    "follow",
     "half_square",
+    "instability",
     "isotropic_tokens",
     "law_of_data",
     "model",
@@ -135,6 +148,7 @@ __all__ = [
     "solve",
     "solve_precisely",
     "sparse_teacher",
+    "spinodal",
     "square",
     "structural",
     "trained",

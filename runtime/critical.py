@@ -176,7 +176,7 @@ def _extended(
     equations: Any
     if kind == "crossing":
         unit = abs(event.solutions[0].training_loss)
-        equations = CrossingEquations(*maps, unit)
+        equations = CrossingEquations(maps[0], maps[1], unit)
     elif kind == "where":
         assert condition is not None
         difference = parse_condition(condition)
@@ -231,9 +231,10 @@ def _traced(
     _border(equations, z)
     toward = np.zeros(len(z))
     toward[-1] = np.sign(last - first)
-    place = begin(equations, z, tolerance, toward)
-    if place is None:
+    begun = begin(equations, z, tolerance, toward)
+    if begun is None:
         raise NotConvergedError(f"the extended system of the {kind} does not converge where the line begins")
+    place: Place = begun
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
     stride = Stride(step=largest / 3, largest=largest)

@@ -70,7 +70,7 @@ def same_orbit(one: Solution, other: Solution) -> bool:
 
 
 def _random(problem: Problem, known: Sequence[Solution], generator: np.random.Generator) -> np.ndarray:
-    base = known[generator.integers(len(known))].overlaps
+    base = known[int(generator.integers(len(known)))].overlaps
     u = base.pack() + _SPREAD * base.block_scales * generator.standard_normal(len(base.pack()))
     state = Overlaps.unpack(u, problem.sizes)
     # q and V are to stay positive definite.

@@ -115,7 +115,7 @@ def follow(
     seed: int = 0,
     most: int = MOST_POINTS,
     events: bool = True,
-    on_point: Callable[[Solution], None] | None = None,
+    on_point: Callable[[Solution], object] | None = None,
 ) -> Followed:
     """Follow a branch from one value of a parameter toward another, through folds, until it leaves the interval.
 
@@ -345,7 +345,7 @@ class Walk:
             return Passage(
                 "spinodal", float(place.z[-1]), SingularEquations(self.branch, sector), place.z, False, between
             )
-        branch = BranchMap(self.branch.problem, (self.parameter,), self.branch.span, reduced, self.branch.rule)
+        branch = BranchMap(self.branch.problem, (self.parameter,), list(self.branch.span), reduced, self.branch.rule)
         z = np.append(branch.coordinates(u), place.z[-1])
         sector = sector_of((u - branch.state(z[:-1])) / Overlaps.unpack(u, branch.sizes).block_scales, branch)
         return Passage("spinodal", float(place.z[-1]), SingularEquations(branch, sector), z, True, between)

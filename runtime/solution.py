@@ -882,8 +882,14 @@ def _failed(problem: Problem, name: str, point: FixedPoint, rule: Rule) -> Solut
     )
 
 
-def solutions(problem: Problem, *, starts: Iterable[str] | None = None, **options: Any) -> list[Solution]:
+def solutions(
+    problem: Problem, *, starts: Iterable[str] | None = None, deflate: int = 0, **options: Any
+) -> list[Solution]:
     """All solutions found from the named starts (default: all of the model), ranked by training loss, [0] the best.
+
+    Args:
+        deflate: attempts to find others, with the known ones divided out (`deflation`): saddles, too.
+        options: as for `solve`.
 
     Solutions that agree within their errors are reported once. Starts that fail are named on stderr and left out.
     """
@@ -898,6 +904,11 @@ def solutions(problem: Problem, *, starts: Iterable[str] | None = None, **option
                 say(f"start {name}: {solution.status.value.replace('_', ' ')}; {solution.status.advice}")
             elif not any(_same(solution, other) for other in found):
                 found.append(solution)
+    if deflate and found:
+        from .deflation import deflated
+
+        known = {name: options[name] for name in ("accuracy", "seed") if name in options}
+        found += deflated(problem, found, deflate, **known)
     found.sort(key=lambda s: s.training_loss)
     return [replace(s, rank=i) for i, s in enumerate(found, start=1)]
 

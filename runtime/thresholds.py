@@ -154,7 +154,7 @@ def crossing(
         from .reference import thresholds as precise
 
         precise.check(problem, None, accuracy)
-        rough = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branches": branches}
+        rough: dict[str, Any] = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branches": branches}
         return precise.refine(crossing(problem, parameter, between=between, **rough), accuracy)
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
@@ -237,7 +237,7 @@ def where(
         from .reference import thresholds as precise
 
         precise.check(problem, condition, accuracy)
-        rough = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branch": branch}
+        rough: dict[str, Any] = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branch": branch}
         return precise.refine(where(problem, condition, parameter, on=on, **rough), accuracy, condition)
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)

@@ -231,7 +231,8 @@ class Search:
         logarithmic = least == 0 and low > 0 and (np.isinf(most) or high / low > 30)
         places = np.log([low, high]) if logarithmic else (low, high)
         branch = Branch(problem, name, on, seed=seed)
-        return cls(branch, observable, -1.0 if minimise.startswith("-") else 1.0, logarithmic, *map(float, places))
+        sign = -1.0 if minimise.startswith("-") else 1.0
+        return cls(branch, observable, sign, logarithmic, float(places[0]), float(places[1]))
 
     @property
     def span(self) -> float:

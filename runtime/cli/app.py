@@ -282,6 +282,12 @@ def solve(
     all_branches: Annotated[
         bool, typer.Option("--all-branches", help="Solve from every start and rank what is found by training loss.")
     ] = False,
+    deflate: Annotated[
+        int,
+        typer.Option(
+            "--deflate", min=0, help="With --all-branches: further attempts, known solutions divided out."
+        ),
+    ] = 0,
     accuracy: AccuracyOption = 1e-4,
     integrator: IntegratorOption = "auto",
     points: PointsOption = None,
@@ -318,15 +324,20 @@ def solve(
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
     wanted = options.names(derivatives)
+    if deflate and not all_branches:
+        raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
         from ..sensitivity import directions
+        from ..thresholds import DOUBLES
 
         if all_branches:
             raise InputError("--sensitivities goes with one start, not with --all-branches")
+        if accuracy < DOUBLES:
+            raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above")
         directions(problem, *wanted)
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
-        outcome = _solve_all(problem, chosen)
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate})
     else:
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
         outcome = _solved(_solve_one(problem, begin, chosen), wanted, json)
@@ -342,7 +353,9 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     text, status, message = ("" if json else solution.table()), Exit.DONE, ""
     if not solution.success:
         status, message = Exit.NOT_CONVERGED, _advice(solution)
-    if wanted is None or solution.losses is None:
+    from ..solution import Solution as InDoubles
+
+    if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
     from ..sensitivity import sensitivities
 

@@ -53,7 +53,8 @@ class State:
     def image(self) -> Overlaps:
         """What follows from the conjugates; DomainError where the ridge with G is not positive."""
         hats, law = self.conjugates, self.numbers.law
-        out = Overlaps(*_like(self.overlaps), phi=self.overlaps.phi)
+        q, V, m, theta = _like(self.overlaps)
+        out = Overlaps(q, V, m, theta, self.overlaps.phi)
         with _domain():
             self.channel.module.overlaps(
                 law.weights, law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta,

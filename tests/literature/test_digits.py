@@ -19,7 +19,7 @@ from saddleforge.reference.thresholds import PreciseThreshold, refine
 ALPHA_AT_TWO = "0.96120505280154"  # capacity at kappa = 1/2, where q = 4
 
 
-def hinge(X: Any, Y: Any, *, rounding: Any = sf.Parameter("1e-7", 0, 1, True, True)) -> Any:
+def hinge(X: Any, Y: Any, *, rounding: Any = sf.Parameter("1e-7", 0, 1, True, True)) -> Any:  # noqa: B008
     """Hinge loss with unit margin; labels are independent of the teacher, so that they may be taken as +1."""
     return sf.rounded_hinge(1 - X[0, 0], rounding)
 
