@@ -235,6 +235,7 @@ def _traced(
     if begun is None:
         raise NotConvergedError(f"the extended system of the {kind} does not converge where the line begins")
     place: Place = begun
+    _refine_losses(equations, place, accuracy)
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
     stride = Stride(step=largest / 3, largest=largest)
@@ -284,6 +285,20 @@ def _traced(
         except KeyboardInterrupt:
             ending = _INTERRUPTED
     return points, special, ending
+
+
+def _refine_losses(equations: Equations, place: Place, accuracy: float) -> None:
+    """Finer rules for the free entropies of a crossing, until its half width where the line begins is as asked.
+
+    Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (theory.md section 9).
+    """
+    if not isinstance(equations, CrossingEquations):
+        return
+    for _ in range(3):
+        if _error(equations, place) <= accuracy / 2:
+            return
+        for branch in equations.branches:
+            branch.loss_rule = branch.loss_rule.finer()
 
 
 def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:

@@ -62,6 +62,7 @@ class BranchMap:
         self, problem: Problem, parameters: Sequence[str], span: Sequence[float], symmetry: Symmetry, rule: Rule
     ) -> None:
         self.problem, self.parameters, self.symmetry, self.rule = problem, tuple(parameters), symmetry, rule
+        self.loss_rule = rule  # of the free entropy, where that asks for more than the overlaps
         self.span = np.asarray(span, float)
         self.sizes = problem.sizes
         contexts, s, t, trained = self.sizes
@@ -74,7 +75,9 @@ class BranchMap:
     def of(cls, solution: Solution, parameters: Sequence[str], span: Sequence[float]) -> BranchMap:
         """The map around a solution, with its rule and symmetry."""
         symmetry = solution.symmetry or Symmetry()
-        return cls(solution.problem, parameters, span, symmetry, solution.rule)
+        found = cls(solution.problem, parameters, span, symmetry, solution.rule)
+        found.loss_rule = solution.loss_rule or solution.rule
+        return found
 
     @property
     def size(self) -> int:
@@ -120,8 +123,8 @@ class BranchMap:
         """Block scales of all packed components, (n,)."""
         return self.overlaps(x).block_scales
 
-    def free_entropies(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
-        """Phi of every replicate, (R,); stationary at a solution."""
+    def free_entropies(self, x: np.ndarray, values: np.ndarray, rule: Rule) -> np.ndarray:
+        """Phi of every replicate of a rule, (R,); stationary at a solution."""
         state_map = self.map_at(values, rule)
         overlaps = self.overlaps(x)
         averages = state_map.averages(overlaps)
@@ -345,7 +348,7 @@ class CrossingEquations(Equations):
 
     def _difference(self, x: np.ndarray, y: np.ndarray, values: np.ndarray, change: Change) -> np.ndarray:
         pairs = (self.one, x), (self.other, y)
-        first, second = (b.free_entropies(v, values, change(b.rule)) for b, v in pairs)
+        first, second = (b.free_entropies(v, values, change(b.loss_rule)) for b, v in pairs)
         if len(first) != len(second):
             first, second = (np.atleast_1d(phi.mean()) for phi in (first, second))
         return (first - second) / self.loss_unit

@@ -86,13 +86,33 @@ WRONG = {
     "accuracy": (["solve", "ridge_regression", "--accuracy", "0"], ["accuracy", "(0, 1)"]),
     "threads": (["solve", "ridge_regression", "--threads", "4096"], ["--threads 4096", "1 to"]),
     "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
-    "kind of later": (
-        ["threshold", "dot_product_attention", "--kind", "spinodal"],
-        ["spinodal", "not available yet", "crossing, where, at"],
+    "no such kind": (
+        ["threshold", "dot_product_attention", "--kind", "onset"],
+        ["--kind onset", "crossing, where, at, spinodal, instability"],
     ),
-    "instability of later": (
-        ["threshold", "dot_product_attention", "--kind", "instability", "--on", "semantic"],
-        ["not available yet"],
+    "no branch for a spinodal": (
+        ["threshold", "dot_product_attention", "--kind", "spinodal"],
+        ["--kind spinodal needs --on BRANCH"],
+    ),
+    "a single threshold into a file": (
+        ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "-o", "line.nc"],
+        ["-o goes with --along"],
+    ),
+    "no way along": (
+        ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "--along", "omega=0.3"],
+        ["--along omega=0.3", "NAME=FROM:TO"],
+    ),
+    "nowhere to follow": (
+        ["follow", "ridge_regression", "--over", "alpha=1:1"],
+        ["--over alpha=1:1", "two different numbers"],
+    ),
+    "a followed branch as text": (
+        ["follow", "ridge_regression", "--over", "alpha=1:2", "-o", "branch.csv"],
+        ["branch.csv", ".nc"],
+    ),
+    "deflation of one start": (
+        ["solve", "ridge_regression", "--deflate", "3"],
+        ["--deflate goes with --all-branches"],
     ),
     "no branch for the instability line": (
         ["threshold", "tukey_regression", "--kind", "at"],
