@@ -336,7 +336,7 @@ def _solve_one(problem: Problem, begin: str | Overlaps, chosen: dict[str, Any]) 
     """
     from ..thresholds import DOUBLES
 
-    if chosen["accuracy"] >= DOUBLES:
+    if not 0 < chosen["accuracy"] < DOUBLES:
         from ..solution import solve
 
         return solve(problem, begin, **chosen)
