@@ -150,12 +150,14 @@ def crossing(
         InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
-    if accuracy < DOUBLES:
+    if 0 < accuracy < DOUBLES:
         from .reference import thresholds as precise
 
         precise.check(problem, None, accuracy)
-        rough: dict[str, Any] = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branches": branches}
-        return precise.refine(crossing(problem, parameter, between=between, **rough), accuracy)
+        rough = crossing(
+            problem, parameter, between=between, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branches=branches
+        )
+        return precise.refine(rough, accuracy)
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
@@ -233,12 +235,14 @@ def where(
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
-    if accuracy < DOUBLES:
+    if 0 < accuracy < DOUBLES:
         from .reference import thresholds as precise
 
         precise.check(problem, condition, accuracy)
-        rough: dict[str, Any] = {"accuracy": precise.ROUGH, "bracket": bracket, "seed": seed, "branch": branch}
-        return precise.refine(where(problem, condition, parameter, on=on, **rough), accuracy, condition)
+        rough = where(
+            problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
+        )
+        return precise.refine(rough, accuracy, condition)
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     return _locate(

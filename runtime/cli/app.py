@@ -284,9 +284,7 @@ def solve(
     ] = False,
     deflate: Annotated[
         int,
-        typer.Option(
-            "--deflate", min=0, help="With --all-branches: further attempts, known solutions divided out."
-        ),
+        typer.Option("--deflate", min=0, help="With --all-branches: further attempts, known solutions divided out."),
     ] = 0,
     accuracy: AccuracyOption = 1e-4,
     integrator: IntegratorOption = "auto",
@@ -375,7 +373,7 @@ def _solve_one(problem: Problem, begin: str | Overlaps, chosen: dict[str, Any]) 
     """
     from ..thresholds import DOUBLES
 
-    if chosen["accuracy"] >= DOUBLES:
+    if not 0 < chosen["accuracy"] < DOUBLES:
         from ..solution import solve
 
         return solve(problem, begin, **chosen)

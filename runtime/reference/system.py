@@ -41,7 +41,7 @@ class State:
     @cached_property
     def conjugates(self) -> Conjugates:
         """DomainError where the overlaps do not admit them."""
-        u, hats, moments = self.overlaps, Conjugates(*_like(self.overlaps)), self.totals.moments
+        u, hats, moments = self.overlaps, Conjugates(**_zeros(self.overlaps)), self.totals.moments
         with _domain():
             self.channel.module.conjugates(
                 self.numbers.alpha, moments, u.q, u.V, u.m, u.theta, self.numbers.law.rho_star,
@@ -53,8 +53,7 @@ class State:
     def image(self) -> Overlaps:
         """What follows from the conjugates; DomainError where the ridge with G is not positive."""
         hats, law = self.conjugates, self.numbers.law
-        q, V, m, theta = _like(self.overlaps)
-        out = Overlaps(q, V, m, theta, self.overlaps.phi)
+        out = Overlaps(**_zeros(self.overlaps), phi=self.overlaps.phi)
         with _domain():
             self.channel.module.overlaps(
                 law.weights, law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta,
@@ -104,9 +103,9 @@ class State:
 OBSERVABLES = ("training_loss", "free_entropy", "test_error", "q", "V", "m", "theta", "replicon", "alpha")
 
 
-def _like(overlaps: Overlaps) -> list[np.ndarray]:
-    """Blocks of zeros of the overlaps' shapes, as mpf."""
-    return [np.full(getattr(overlaps, name).shape, mpf(0), object) for name in ("q", "V", "m", "theta")]
+def _zeros(overlaps: Overlaps) -> dict[str, np.ndarray]:
+    """Blocks of the overlaps' shapes, of mpf."""
+    return {name: np.full(getattr(overlaps, name).shape, mpf(0), object) for name in ("q", "V", "m", "theta")}
 
 
 @contextmanager

@@ -84,6 +84,14 @@ WRONG = {
         ["--points 1", "4 to"],
     ),
     "accuracy": (["solve", "ridge_regression", "--accuracy", "0"], ["accuracy", "(0, 1)"]),
+    "too many digits": (
+        ["solve", "dot_product_attention", "--accuracy", "1e-30"],
+        ["one token, one student and one teacher column", "L, s, t = (2, 1, 1)"],
+    ),
+    "digits of a rule": (
+        ["solve", "logistic_regression", "--accuracy", "1e-30", "--integrator", "sobol"],
+        ["--integrator", "1e-12 and above"],
+    ),
     "threads": (["solve", "ridge_regression", "--threads", "4096"], ["--threads 4096", "1 to"]),
     "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
     "no such kind": (

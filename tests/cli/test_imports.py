@@ -33,6 +33,15 @@ def test_solving_a_catalogue_model_leaves_sympy_alone():
     assert "sympy" not in loaded
 
 
+@pytest.mark.slow
+def test_high_precision_leaves_sympy_alone_and_doubles_leave_mpmath_alone():
+    code = "import saddleforge as sf; problem = sf.problem('logistic_regression', alpha=2.0)"
+    assert "mpmath" not in fresh(f"{code}; sf.solve(problem)")
+    loaded = fresh(f"{code}; assert sf.solve_precisely(problem, accuracy=1e-14).success")
+    assert "mpmath" in loaded
+    assert "sympy" not in loaded
+
+
 def test_deriving_loads_neither_numpy_nor_numba():
     code = """
         import pkgutil

@@ -105,6 +105,20 @@ def test_ten_digits_of_a_threshold_reach_the_command_line(call):
     assert "(estimated, converged)" in shown and "from the residual" in shown
 
 
+@pytest.mark.slow
+def test_thresholds_beyond_doubles_keep_the_contract_and_all_digits(call):
+    arguments = ["threshold", "logistic_regression", "--on", "semantic", "--where", "V = 3.5", "--over", "alpha=1:6"]
+    done = call(*arguments, "--accuracy", "1e-40", "--json")
+    assert done.status == 0
+    data = json.loads(done.stdout)
+    assert data["value"].startswith("2.40958327980986439136417866661661166931537")
+    assert (data["status"], data["error_kind"]) == ("converged", "verified")
+    assert float(data["error"]) <= 1e-40
+    assert data["evidence"]["digits"] > 40
+    assert len(data["evidence"]["rules"]) == 2
+    assert done.stdout == call(*arguments, "--accuracy", "1e-40", "--json").stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["ridge_regression"], ["dot_product_attention", "--set", "alpha=2", "--start", "semantic"]],
