@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import xarray
 
 KINDS = ("crossing", "spinodal", "instability", "where")
+LARGEST = 0.12  # step
 _MOST = 200
 _INTERRUPTED = "interrupted"
 
@@ -117,7 +118,7 @@ def critical_line(
     bracket: tuple[float, float] | None = None,
     accuracy: float = 1e-3,
     seed: int = 0,
-    largest: float = 0.12,
+    largest: float = LARGEST,
     on_point: Callable[[float, float, float], None] | None = None,
 ) -> CriticalLine:
     """Follow an event in a second parameter.
@@ -158,6 +159,24 @@ def critical_line(
         event = where(at, condition, parameter, on=on, **common)
     else:
         event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)
+    return line_from(event, kind, over, condition, accuracy, largest, on_point)
+
+
+def line_from(
+    event: Threshold,
+    kind: str,
+    over: tuple[str, float, float],
+    condition: str | None = None,
+    accuracy: float = 1e-3,
+    largest: float = LARGEST,
+    on_point: Callable[[float, float, float], None] | None = None,
+) -> CriticalLine:
+    """The line through an event that is known already (see `critical_line`).
+
+    Args:
+        over: the second parameter, its value at the event, and the one to head for.
+    """
+    (name, first, last), parameter = over, event.parameter
     span = max(abs(event.value), 0.1), abs(last - first)
     equations, z = _extended(event, kind, (parameter, name), span, first, condition)
     points, special, ending = _traced(equations, z, (first, last), accuracy, largest, kind, on_point)
@@ -329,4 +348,4 @@ def _error(equations: Equations, place: Place) -> float:
         return float("nan")
 
 
-__all__ = ["CriticalLine", "critical_line"]
+__all__ = ["CriticalLine", "critical_line", "line_from"]

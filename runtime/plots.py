@@ -216,7 +216,8 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
 
     Args:
         lines: one a threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist), and
-            optionally `published`, pairs (omega, alpha).
+            optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
+            continuous line, drawn with its half width as a band.
     """
     with rc_context(_STYLE):
         figure = Figure(figsize=(9.2, 5.0), layout="constrained")
@@ -224,12 +225,18 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
         for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
             omega, alpha, error = (np.asarray(line[name], float) for name in ("omega", "alpha", "error"))
             there = np.isfinite(alpha)
+            curve = {name: np.asarray(values, float) for name, values in line.get("line", {}).items() if name in line}
+            if len(curve.get("omega", ())):
+                low, high = (curve["alpha"] + way * np.nan_to_num(curve["error"]) for way in (-1, 1))
+                axes.fill_between(curve["omega"], low, high, color=colour, alpha=0.25, linewidth=0)
+                axes.plot(curve["omega"], curve["alpha"], color=colour)
             axes.errorbar(
                 omega[there],
                 alpha[there],
                 yerr=error[there],
                 color=colour,
                 marker=marker,
+                linestyle="none" if curve else "-",
                 capsize=3,
                 label=line["label"],
             )

@@ -26,6 +26,7 @@ from . import observables, plots, report, tables
 from ._version import __version__
 from .branches import Branch, Curve, curve
 from .contract import clean, dumps
+from .critical import line_from
 from .errors import InputError, NotConvergedError
 from .files import check_folder, write_whole
 from .fixed_point import StateMap, damped
@@ -42,6 +43,9 @@ MODEL = "dot_product_attention"
 SHOWN_OMEGA = 0.3
 OMEGAS = (0.3, 0.2, 0.1, 0.0, 0.4)  # in the order in which each starts from those before
 BRANCHES = ("semantic", "positional")
+GAIN = "test_error = baseline_error"  # of the semantic branch: alpha_l
+LINE_ENDS = (0.0, 0.45)  # of the thresholds as lines in omega
+LINE_ACCURACY = 2e-3
 GRID = (0.1, 2.5, 25)
 CURVE_ACCURACY = 1e-3
 CROSSING_ACCURACY = {SHOWN_OMEGA: 3e-4, 0.0: 2e-3}  # both branches are soft at omega = 0
@@ -52,11 +56,24 @@ OVERLAP_ACCURACY = 1e-3
 FIGURES = ("overlaps", "test_error", "loss_difference", "phase_diagram")
 EXTENSIONS, STABILITY = "extensions", "stability"  # drawn on request only: each has a longer job of its own
 # Seconds a step is expected to take on two cores from empty caches.
-BUDGET = {"derivation": 5, "generated": 10, "curve": 60, "coarse": 5, "alpha_c": 12, "alpha_l": 5, "report": 5}
+BUDGET = {
+    "derivation": 5,
+    "generated": 10,
+    "curve": 60,
+    "coarse": 5,
+    "alpha_c": 12,
+    "alpha_l": 5,
+    "line": 45,
+    "report": 5,
+}
 _NUMERICS = (
     "branches.py",
     "conditions.py",
+    "continuation.py",
+    "critical.py",
+    "equations.py",
     "fixed_point.py",
+    "following.py",
     "gauge.py",
     "jumps.py",
     "law.py",
@@ -249,6 +266,9 @@ class Run:
             ("comparing the generated solver with the generator", BUDGET["generated"], self._compare),
         ]
         plan += self._branches_and_thresholds(alpha_c="transition", alpha_l="gain over the linear baseline")
+        for kind, title in report.SHORT_NAMES.items():
+            span = f"omega = {LINE_ENDS[0]:g} to {LINE_ENDS[1]:g}"
+            plan.append((f"following {title} over {span}", BUDGET["line"], partial(self._line, kind)))
         plan.append(("solving with a coarse rule, as the publication did", BUDGET["coarse"], self._coarse))
         plan.append(("writing tables, figures and the report", BUDGET["report"], self._write))
         return plan
@@ -340,6 +360,17 @@ class Run:
 
         name = f"{kind}_{omega:g}"
         found[f"{omega:g}"] = self.steps.run(name, {"omega": omega, "accuracy": accuracy}, work, after=after)
+
+    def _line(self, kind: str) -> None:
+        """The threshold as a line in omega, both ways from where it is known."""
+        known = self.results["thresholds"][kind][f"{SHOWN_OMEGA:g}"]
+
+        def work() -> dict[str, Any]:
+            return threshold_line(kind, self.base, known)
+
+        settings = {"from": SHOWN_OMEGA, "ends": LINE_ENDS, "accuracy": LINE_ACCURACY}
+        after = [f"{kind}_{SHOWN_OMEGA:g}"]
+        self.results.setdefault("lines", {})[kind] = self.steps.run(f"line_{kind}", settings, work, after=after)
 
     def _guess(
         self, kind: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
@@ -504,7 +535,30 @@ def _locate(
         pair = (followers[BRANCHES[0]], followers[BRANCHES[1]])
         return crossing(at, "alpha", between=BRANCHES, bracket=bracket, accuracy=accuracy, branches=pair)
     (branch,) = followers.values()
-    return where(at, "test_error = baseline_error", on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
+    return where(at, GAIN, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
+
+
+def threshold_line(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[str, Any]:
+    """A threshold in alpha along omega: omega, alpha, error (ascending in omega), and why it ends on either side."""
+    if known["value"] is None:
+        return {"omega": [], "alpha": [], "error": [], "endings": [known["sentence"]]}
+    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
+    followers = {name: Branch(base, "alpha", name, OVERLAP_ACCURACY) for name in names}
+    value = float(known["value"])
+    bracket = (value - 0.01, value + 0.01)
+    for name, follower in followers.items():
+        _seed(follower, bracket[1], unpacked(base, known["overlaps"][name]))
+    event = _locate(kind, base, followers, bracket, LINE_ACCURACY)
+    condition = None if kind == "alpha_c" else GAIN
+    lines = [
+        line_from(
+            event, "crossing" if condition is None else "where", ("omega", SHOWN_OMEGA, end), condition, LINE_ACCURACY
+        )
+        for end in LINE_ENDS
+    ]
+    below, above = ([l.over_values, l.values, l.errors] for l in lines)
+    omega, alpha, error = (np.concatenate([b[:0:-1], a]) for b, a in zip(below, above, strict=True))
+    return {"omega": omega, "alpha": alpha, "error": error, "endings": [l.ending for l in lines]}
 
 
 def threshold_result(found: Threshold) -> dict[str, Any]:
@@ -712,6 +766,7 @@ def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "alpha": [number_or_nan(found[w]["value"]) for w in omegas],
                 "error": [number_or_nan(found[w]["error"]) for w in omegas],
                 "published": [(float(w), value) for w, value in report.PUBLISHED[kind].items()],
+                "line": results["lines"][kind],
             }
         )
     return lines

@@ -150,14 +150,6 @@ def crossing(
         InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
-    if 0 < accuracy < DOUBLES:
-        from .reference import thresholds as precise
-
-        precise.check(problem, None, accuracy)
-        rough = crossing(
-            problem, parameter, between=between, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branches=branches
-        )
-        return precise.refine(rough, accuracy)
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
@@ -242,7 +234,7 @@ def where(
         rough = where(
             problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
         )
-        return precise.refine(rough, accuracy, condition)
+        return precise.refine(rough, condition, accuracy)
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     return _locate(

@@ -688,7 +688,12 @@ def threshold(
         str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter, and where to look for the threshold.")
     ] = "alpha=0.1:2.5",
     set_: SetOption = None,
-    accuracy: Annotated[float, typer.Option("--accuracy", help="Half width asked of the threshold.")] = 1e-3,
+    accuracy: Annotated[
+        float,
+        typer.Option(
+            "--accuracy", help="Half width asked of the threshold; below 1e-12, --kind where of models of one token."
+        ),
+    ] = 1e-3,
     verify: Annotated[
         bool | None,
         typer.Option(

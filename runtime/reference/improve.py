@@ -33,7 +33,7 @@ class Improved:
 
     Attributes:
         integration, remaining: parts of the half widths: from the difference of two rules, and from the residual.
-        others: the map under the second rule at the same unknowns.
+        other: the map under the second rule at the same unknowns.
         digits: precision in decimals; kinked: whether the loss has kinks.
     """
 
@@ -41,7 +41,7 @@ class Improved:
     root: Root
     integration: np.ndarray
     remaining: np.ndarray
-    others: list[State]
+    other: State
     digits: int
     kinked: bool
     status: Status
@@ -51,28 +51,28 @@ class Improved:
         """Half widths of the unknowns."""
         return self.integration + self.remaining
 
-    def half_width(self, quantity: Callable[[list[State]], Any], stationary: bool = False) -> tuple[Any, Any]:
+    def half_width(self, quantity: Callable[[State], Any], stationary: bool = False) -> tuple[Any, Any]:
         """A quantity at the solution, and its half width: what the second rule says of it, and of the unknowns.
 
         Args:
             stationary: errors of the unknowns enter to second order only.
         """
         with mp.workdps(self.digits):
-            value = quantity(self.root.states)
-            error = DIFFERENCE_SAFETY * abs(quantity(self.others) - value)
+            value = quantity(self.root.state)
+            error = DIFFERENCE_SAFETY * abs(quantity(self.other) - value)
             if not stationary:
                 moved = self.root.z + self.integration + self.remaining
-                error += abs(quantity(self.system.states(moved, self.root.states[0].rule)) - value)
+                error += abs(quantity(self.system.state(moved, self.root.state.rule)) - value)
             return value, error
 
     @property
     def evidence(self) -> dict[str, Any]:
         """Precision, rules, undamped residual and what the weights miss of one."""
         with mp.workdps(self.digits):
-            missing = max(abs(state.totals.mass - 1) for state in self.root.states)
+            missing = abs(self.root.state.totals.mass - 1)
         return {
             "digits": self.digits,
-            "rules": [states[0].rule.describe(self.kinked) for states in (self.root.states, self.others)],
+            "rules": [state.rule.describe(self.kinked) for state in (self.root.state, self.other)],
             "residuals": [self.root.size],
             "missing_weight": float(missing),
         }
@@ -117,14 +117,14 @@ def _improved(
             digits, level = asked + _ROOM + lost + _MORE * attempt, _level(asked + _ROOM // 2) + attempt
             with mp.workdps(digits):
                 root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _ROOM // 2), jacobian)
-                others = system.states(root.z, Rule(True, level))
-                other = shift(root, system.residual(others))
+                other = system.state(root.z, Rule(True, level))
+                moved = shift(root, system.residual(other))
                 found = Improved(
                     system,
                     root,
-                    integration=DIFFERENCE_SAFETY * np.abs(other) * system.scales,
+                    integration=DIFFERENCE_SAFETY * np.abs(moved) * system.scales,
                     remaining=np.abs(shift(root, root.residual)) * system.scales,
-                    others=others,
+                    other=other,
                     digits=digits,
                     kinked=kinked,
                     status=Status.CONVERGED,

@@ -134,17 +134,17 @@ def solve_precisely(
     if near.losses is None:
         raise NotConvergedError(f"no solution in double precision to start from: {near.status.advice}")
     scales = near.overlaps.block_scales
-    system = System(problem, 1, scales)
+    system = System(problem, scales)
     found = improve(
         system, near.overlaps.pack(), accuracy, lambda errors: max(errors / scales), f"{accuracy:g}: solving"
     )
     observables = {
-        name: found.half_width(lambda states, name=name: states[0].observable(name), stationary=True)  # type: ignore[misc]
+        name: found.half_width(lambda state, name=name: state.observable(name), stationary=True)  # type: ignore[misc]
         for name in ("training_loss", "free_entropy")
     }
-    observables["replicon"] = found.half_width(lambda states: states[0].replicon)
+    observables["replicon"] = found.half_width(lambda state: state.replicon)
     if "metric" in problem.solver.reference.DRIVES:
-        observables["test_error"] = found.half_width(lambda states: states[0].observable("test_error"))
+        observables["test_error"] = found.half_width(lambda state: state.observable("test_error"))
     return PreciseSolution(
         problem=problem,
         overlaps=Overlaps.unpack(found.root.z, problem.sizes),

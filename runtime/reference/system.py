@@ -119,44 +119,38 @@ def _domain() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class System:
-    """Unknowns: the packed overlaps of every branch and, with a condition, a parameter's value.
+    """Unknowns: the packed overlaps and, with a condition, a parameter's value.
 
     Attributes:
-        condition: states of the branches -> what is to vanish.
+        condition: what is to vanish beside the residual of the saddle point.
         scales: sizes of the unknowns, in which residuals and errors are counted.
     """
 
     problem: Problem
-    branches: int
     scales: np.ndarray
     parameter: str = "alpha"
-    condition: Callable[[list[State]], Any] | None = None
+    condition: Callable[[State], Any] | None = None
 
-    @property
-    def size(self) -> int:
-        """Packed overlaps of one branch."""
-        return (len(self.scales) - (self.condition is not None)) // self.branches
-
-    def states(self, z: np.ndarray, rule: Rule) -> list[State]:
-        value = z[-1] if self.condition is not None else None
+    def state(self, z: np.ndarray, rule: Rule) -> State:
+        """The map at the unknowns."""
+        u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
         numbers = Numbers.of(self.problem, self.parameter, value)
-        parts = [z[b * self.size : (b + 1) * self.size] for b in range(self.branches)]
-        return [State(numbers, Overlaps.unpack(u, self.problem.sizes), rule) for u in parts]
+        return State(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
-    def residual(self, states: list[State]) -> np.ndarray:
-        """G(u) - u of every branch in units of its blocks, then the condition."""
-        gaps = [state.image.pack() - state.overlaps.pack() for state in states]
-        gap = np.concatenate(gaps) / self.scales[: self.size * self.branches]
-        return gap if self.condition is None else np.append(gap, self.condition(states))
+    def residual(self, state: State) -> np.ndarray:
+        """G(u) - u in units of its blocks, then the condition."""
+        gap = state.image.pack() - state.overlaps.pack()
+        gap = gap / self.scales[: len(gap)]
+        return gap if self.condition is None else np.append(gap, self.condition(state))
 
     def jacobian(self, z: np.ndarray, rule: Rule) -> np.ndarray:
         """Of the residual in the unknowns over their scales, by differences."""
-        base, step = self.residual(self.states(z, rule)), mpf(_STEP)
+        base, step = self.residual(self.state(z, rule)), mpf(_STEP)
         columns = []
         for i, scale in enumerate(self.scales):
             moved = z.copy()
             moved[i] += step * scale
-            columns.append(((self.residual(self.states(moved, rule)) - base) / step).astype(float))
+            columns.append(((self.residual(self.state(moved, rule)) - base) / step).astype(float))
         return np.stack(columns, axis=1)
 
 
@@ -165,7 +159,7 @@ class Root:
     """Where Newton ended: unknowns, the map and the residual there, and the Jacobian used."""
 
     z: np.ndarray
-    states: list[State]
+    state: State
     residual: np.ndarray
     jacobian: np.ndarray
 
@@ -183,8 +177,8 @@ def newton(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian
     """
     best: Root | None = None
     for _ in range(_MOST_STEPS):
-        states = system.states(z, rule)
-        found = Root(z, states, system.residual(states), jacobian)
+        state = system.state(z, rule)
+        found = Root(z, state, system.residual(state), jacobian)
         if best is not None and not found.size < best.size:
             break
         best = found

@@ -37,7 +37,7 @@ class PreciseThreshold(Threshold):
         return " +- ".join(self.decimals)
 
 
-def check(problem: Problem, condition: str | None, accuracy: float) -> None:
+def check(problem: Problem, condition: str, accuracy: float) -> None:
     """Refuse what is out of reach before anything is computed.
 
     Raises:
@@ -45,23 +45,20 @@ def check(problem: Problem, condition: str | None, accuracy: float) -> None:
     """
     check_accuracy(accuracy)
     check_supported(problem)
-    if condition is not None:
-        names = parse_condition(condition).names
-        unknown = sorted(set(names) - set(OBSERVABLES))
-        if unknown:
-            raise InputError(f"{unknown[0]} is not available at high precision; known are {', '.join(OBSERVABLES)}")
-        if "test_error" in names and "metric" not in problem.solver.reference.DRIVES:
-            raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
+    names = parse_condition(condition).names
+    unknown = sorted(set(names) - set(OBSERVABLES))
+    if unknown:
+        raise InputError(f"{unknown[0]} is not available at high precision; known are {', '.join(OBSERVABLES)}")
+    if "test_error" in names and "metric" not in problem.solver.reference.DRIVES:
+        raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
 
 
-def refine(
-    rough: Threshold, accuracy: float, condition: str | None = None, problem: Problem | None = None
-) -> PreciseThreshold:
+def refine(rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None) -> PreciseThreshold:
     """A threshold in double precision to any accuracy.
 
     Args:
+        condition: the one that it is of.
         accuracy: half width asked for.
-        condition: as for `where`; None for a crossing of two branches.
         problem: in place of that of the rough threshold, one nearby, as with a hinge more sharply rounded.
 
     Raises:
@@ -70,10 +67,10 @@ def refine(
     """
     problem = problem or rough.problem
     check(problem, condition, accuracy)
-    starts = [solution.overlaps for solution in rough.solutions]
-    scales = np.concatenate([*[start.block_scales for start in starts], [max(abs(rough.value), 1e-3)]])
-    system = System(problem, len(starts), scales, rough.parameter, _difference(condition))
-    z = np.concatenate([*[start.pack() for start in starts], [rough.value]])
+    start = rough.solutions[0].overlaps
+    scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
+    system = System(problem, scales, rough.parameter, _difference(condition))
+    z = np.append(start.pack(), rough.value)
     found = improve(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
     with mp.workdps(found.digits):
         value, error = found.root.z[-1], found.errors[-1]
@@ -99,13 +96,11 @@ def refine(
     )
 
 
-def _difference(condition: str | None) -> Callable[[list[State]], Any]:
-    if condition is None:
-        return lambda states: states[0].observable("training_loss") - states[1].observable("training_loss")
+def _difference(condition: str) -> Callable[[State], Any]:
     read = parse_condition(condition)
 
-    def difference(states: list[State]) -> Any:
-        left, right = read.compared({name: states[0].observable(name) for name in read.names}, mpf)
+    def difference(state: State) -> Any:
+        left, right = read.compared({name: state.observable(name) for name in read.names}, mpf)
         return left - right
 
     return difference

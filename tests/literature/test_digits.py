@@ -44,7 +44,7 @@ def test_the_threshold_at_norm_four_has_gardners_39_digits():
     """As a user would find it: in double precision with a corner that is rounded more, then refined."""
     rough = sf.problem(RANDOM_LABELS, **{"lambda": 0.01})
     near = sf.where(rough, "q = 4", on="uninformed", bracket=(0.9, 1.0), accuracy=1e-4)
-    found = refine(near, 1e-39, "q = 4", rough.with_(rounding=ROUNDING))
+    found = refine(near, "q = 4", 1e-39, rough.with_(rounding=ROUNDING))
     assert (found.status, found.error_kind) == ("converged", "verified")
     assert found.to_json()["value"].startswith("0.96120505280154")
     with mp.workdps(60):
@@ -57,7 +57,7 @@ def at_margin(kappa: float, penalty: float) -> Improved:
     start = np.array([q, (1 - alpha * float(mp.ncdf(kappa))) / penalty, 0.0, 0.0, alpha])
     scales = np.array([q, start[1], np.sqrt(q), q, alpha])
     problem = sf.problem(RANDOM_LABELS, rounding=ROUNDING, **{"lambda": penalty})
-    system = System(problem, 1, scales, "alpha", lambda states: states[0].observable("q") * mp.mpf(kappa) ** 2 - 1)
+    system = System(problem, scales, "alpha", lambda state: state.observable("q") * mp.mpf(kappa) ** 2 - 1)
     return improve(system, start, 1e-34, lambda errors: errors[-1], f"margin {kappa:g}")
 
 
