@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, crossing, where
     from .tuning import Optimum, TunedCurve, tune, tuned_curve
+    from .verification import verified
 
 # Runtime: no SymPy.
 _WHERE = {
@@ -43,6 +44,7 @@ _WHERE = {
     "sensitivities": "sensitivity",
     "Sensitivities": "sensitivity",
     "Sensitivity": "sensitivity",
+    "verified": "verification",
     "tune": "tuning",
     "tuned_curve": "tuning",
     "Optimum": "tuning",
@@ -131,6 +133,7 @@ __all__ = [
     "tune",
     "tuned_curve",
     "unstructured_tokens",
+    "verified",
     "where",
 ]
 

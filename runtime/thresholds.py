@@ -17,9 +17,10 @@ import numpy as np
 from .branches import Branch
 from .contract import parameters_json
 from .errors import InputError, NotConvergedError
+from .integration.averages import two_standard_errors
 from .problem import Problem
 from .progress import bar
-from .solution import Solution, refine_losses, two_standard_errors
+from .solution import Solution, refine_losses
 
 
 @dataclass(frozen=True)

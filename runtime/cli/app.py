@@ -297,6 +297,9 @@ def solve(
             help="Add the derivatives of everything reported with respect to these parameters, as alpha,lambda.",
         ),
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
+    ] = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -319,9 +322,9 @@ def solve(
     if wanted is not None:
         from ..sensitivity import directions
 
-        if all_branches:
-            raise InputError("--sensitivities goes with one start, not with --all-branches")
         directions(problem, *wanted)
+    if all_branches and (verify or wanted is not None):
+        raise InputError("--sensitivities and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
         outcome = _solve_all(problem, chosen)
@@ -330,6 +333,10 @@ def solve(
 
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
         solution = solve_from(problem, begin, **chosen)
+        if verify and solution.losses is not None:
+            from ..verification import verified
+
+            solution = verified(solution, seed=seed + 1)
         outcome = _solved(solution, wanted, json)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
