@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, almeida_thouless, crossing, where
     from .tuning import Optimum, TunedCurve, tune, tuned_curve
+    from .verification import verified
 
 # Runtime: no SymPy.
 _WHERE = {
@@ -47,6 +48,7 @@ _WHERE = {
     "sensitivities": "sensitivity",
     "Sensitivities": "sensitivity",
     "Sensitivity": "sensitivity",
+    "verified": "verification",
     "tune": "tuning",
     "tuned_curve": "tuning",
     "Optimum": "tuning",
@@ -155,6 +157,7 @@ __all__ = [
     "tune",
     "tuned_curve",
     "unstructured_tokens",
+    "verified",
     "where",
 ]
 

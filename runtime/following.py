@@ -20,7 +20,7 @@ from .equations import BranchEquations, BranchMap, Change, Equations, SingularEq
 from .errors import InputError, NotConvergedError
 from .fixed_point import FixedPoint, Status
 from .integration import ProxSpace
-from .integration.averages import Rule
+from .integration.averages import Rule, two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Overlaps
 from .problem import Problem
@@ -34,7 +34,6 @@ from .solution import (
     is_replicated,
     solve,
     tolerance_of,
-    two_standard_errors,
 )
 from .stability import NEGLIGIBLE_JUMPS, modes_of
 from .symmetry import Symmetry, of_state
@@ -517,7 +516,7 @@ def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray, b
 
     shifts = [DIFFERENCE_SAFETY * moved(lambda rule: rule.finer())]
     if bistable > NEGLIGIBLE_JUMPS and all(isinstance(rule, ProxSpace) for rule in rules):
-        shifts.append(COARSER_SHARE * moved(lambda rule: rule.coarser()))  # type: ignore[attr-defined]
+        shifts.append(COARSER_SHARE * moved(lambda rule: rule.coarser()))
     return np.max(shifts, axis=0)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .integration.averages import two_standard_errors
 from .integration.fields import Fields, fields_of
 from .integration.lines import along, narrowed, on_lines
 from .integration.nodes import sobol_normal
@@ -58,7 +59,7 @@ class Jumps:
         """E[delta(F_1 - F_2) h] and two standard errors for values h (N, ...) on the jumps."""
         sums = np.zeros((self.replicates, *values.shape[1:]))
         np.add.at(sums, self.replicate, values * self.weights.reshape(-1, *[1] * (values.ndim - 1)))
-        return sums.mean(axis=0), 2 * sums.std(axis=0, ddof=1) / np.sqrt(self.replicates)
+        return sums.mean(axis=0), two_standard_errors(sums)
 
     @property
     def any(self) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .integration.averages import two_standard_errors
 from .integration.fields import Fields, fields_of
 from .integration.nodes import sobol_normal
 from .integration.points import noise_choices, points_at
@@ -130,7 +131,7 @@ def jump_map(problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.nda
     sums = np.zeros((jumps.replicates, *distance.shape))
     np.add.at(sums, jumps.replicate, scale * values * jumps.weights[:, None, None, None])
     images = np.einsum("cabdef,rdef->rcab", prior, sums)
-    return images.mean(axis=0), 2 * images.std(axis=0, ddof=1) / np.sqrt(jumps.replicates)
+    return images.mean(axis=0), two_standard_errors(images)
 
 
 def self_overlap(
@@ -211,7 +212,7 @@ def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.nd
         x, y = np.log(before), np.log(after)
         if last is not None and abs(x - last[0]) > 1e-9:
             gain = float(np.clip((y - last[1]) / (x - last[0]), 0.0, 0.95))
-        spread = 2 * float(np.std([share(one, overlaps) for one in images], ddof=1)) / np.sqrt(len(images))
+        spread = float(two_standard_errors(np.array([share(one, overlaps) for one in images])))
         error = spread / max(1 - gain, 0.05)
         if last is not None and abs(y - x) < max(_AGREED, 0.1 * spread / after):
             return image, after, error + abs(after - before) / max(1 - gain, 0.05)

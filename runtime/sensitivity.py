@@ -21,6 +21,7 @@ from .contract import blocks_json, trained_json
 from .errors import InputError, NotConvergedError
 from .fixed_point import StateMap
 from .integration import ProxSpace, Rule, Sobol
+from .integration.averages import two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
@@ -29,9 +30,10 @@ from .solution import (
     COARSER_SHARE,
     DIFFERENCE_SAFETY,
     Solution,
+    coarser_rules,
+    difference_factors,
     is_replicated,
     jacobian_by_rule,
-    two_standard_errors,
     wide_steps,
 )
 from .stability import NEGLIGIBLE_JUMPS
@@ -410,14 +412,17 @@ class _Tangent:
         assert averages is not None
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
         best = self.answer(rule, self.u, x, hats)
-        companions = [(rule.finer(), DIFFERENCE_SAFETY)]
-        if isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS:
-            companions.append((rule.coarser(), COARSER_SHARE))
-        widths, loss_error, test_error = np.zeros_like(x), 0.0, 0.0
-        for other, factor in companions:
+        others = []
+        for other in (rule.finer(), *coarser_rules(rule)):
             there = self.u + self.moved_by(self.u, self.image(self.solution.problem, other, self.u) - self.u)
             own_x, _ = self.solved(other, there, x, 1e-7)
-            answer = self.answer(other, there, own_x, self.hats(other, there))
+            others.append(self.answer(other, there, own_x, self.hats(other, there)))
+        if isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS:
+            factors = DIFFERENCE_SAFETY, COARSER_SHARE
+        else:
+            factors = difference_factors(*((answer.x - x) / self.scales for answer in others))
+        widths, loss_error, test_error = np.zeros_like(x), 0.0, 0.0
+        for answer, factor in zip(others[:2], factors, strict=True):
             widths = np.maximum(widths, factor * np.abs(answer.x - x))
             loss_error = max(loss_error, factor * abs(answer.loss - best.loss))
             test_error = max(test_error, factor * abs(answer.test - best.test))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from . import gauge, observables
 from .errors import InputError
 from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
 from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, rule_named
+from .integration.averages import two_standard_errors
 from .integration.fields import DomainError
 from .landscape import Landscape, landscape
 from .overlaps import Conjugates, Overlaps, Sizes
@@ -25,8 +27,9 @@ from .symmetry import NO_SYMMETRY, Symmetry, of_state
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
-# Half widths from two rules are their difference times this: the finer rule has an error of its own.
+# Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
 DIFFERENCE_SAFETY = 1.5
+_SLOWEST = 0.9  # convergence from one rule of a family to the next that error bars can allow for
 # Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
@@ -580,11 +583,6 @@ def _replicate_shifts(
     return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
 
 
-def two_standard_errors(samples: np.ndarray) -> np.ndarray:
-    """Half width of the mean over the first axis."""
-    return 2 * samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
-
-
 def finish_point(
     problem: Problem,
     name: str,
@@ -730,16 +728,38 @@ def _differences(
     Raises:
         DomainError: their map leaves the domain.
     """
-    found = [(finer or _shift(problem, point, rule.finer(), symmetry), DIFFERENCE_SAFETY)]
-    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
-        coarser = _shift(problem, point, rule.coarser(), symmetry)
-        if coarser is not None:
-            # What jumps can cost is at most of the order of the share that sees them.
-            relative = float(np.max(np.abs(coarser[0]) / point.overlaps.block_scales))
-            found.append((coarser, min(COARSER_SHARE, bistable / max(relative, 1e-300))))
-    if any(other is None for other, _ in found):
+    fine = finer or _shift(problem, point, rule.finer(), symmetry)
+    if fine is None:
         raise DomainError("the finer rule's map leaves the domain")
-    return [(*other, factor) for other, factor in found if other is not None]
+    scales = point.overlaps.block_scales
+    coarser = [_shift(problem, point, other, symmetry) for other in coarser_rules(rule)]
+    known = [other for other in coarser if other is not None]
+    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS and known:
+        # What jumps can cost is at most of the order of the share that sees them.
+        relative = float(np.max(np.abs(known[0][0]) / scales))
+        return [(*fine, DIFFERENCE_SAFETY), (*known[0], min(COARSER_SHARE, bistable / max(relative, 1e-300)))]
+    factor, share = difference_factors(*(other[0] / scales for other in (fine, *known)))
+    return [(*fine, factor), *((*other, share) for other in known[:1])]
+
+
+def coarser_rules(rule: Rule) -> tuple[Rule, ...]:
+    """What a rule is compared with beside the next finer one; twice where its nodes know nothing of the integrand."""
+    return (rule.coarser(),) if isinstance(rule, ProxSpace) else (rule.coarser(), rule.coarser().coarser())
+
+
+def difference_factors(fine: np.ndarray, *coarser: np.ndarray) -> tuple[float, float]:
+    """What the differences to the next finer and the next coarser rule count for, given relative to one scale.
+
+    If errors fall by a rate r from each rule to the next, the difference to the finer rule is (1 - r) times the error
+    and that to the coarser one (1 - r) / r times; if they fall like a power of the number of steps, twice that is left
+    where r is close to 1. The largest entries, and the slowest of two steps, tell the rate; the coarser rule guards
+    each entry against a chance agreement with the finer one.
+    """
+    sizes = [float(np.max(np.abs(difference))) for difference in (fine, *coarser)]
+    rates = [one / other for one, other in pairwise(sizes) if other > 0]
+    rate = min(_SLOWEST, max(rates, default=0.0))
+    factor = DIFFERENCE_SAFETY * (1 + rate) / (1 - rate)
+    return factor, rate * factor
 
 
 def refine_losses(solution: Solution, tolerance: float) -> Solution:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .fixed_point import StateMap
-from .integration.averages import Averages, Rule
+from .integration.averages import Averages, Rule, two_standard_errors
 from .jumps import Jumps, find_jumps
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
@@ -227,7 +227,7 @@ def assess(
     if replicates:
         roots = [_radius(problem, square, responses) for square in parts[0].square]
         weights = [weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
-        errors = [2 * float(np.std(values, ddof=1)) / np.sqrt(len(values)) for values in (roots, weights)]
+        errors = [float(two_standard_errors(np.array(values))) for values in (roots, weights)]
     else:
         roots = [_radius(problem, part.square[0], responses) for part in parts]
         weights = [weight(own.moments[0], part.slope[0]) for part in parts]

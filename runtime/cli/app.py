@@ -303,6 +303,9 @@ def solve(
             help="Add the derivatives of everything reported with respect to these parameters, as alpha,lambda.",
         ),
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
+    ] = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -328,17 +331,17 @@ def solve(
         from ..sensitivity import directions
         from ..thresholds import DOUBLES
 
-        if all_branches:
-            raise InputError("--sensitivities goes with one start, not with --all-branches")
         if accuracy < DOUBLES:
             raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above")
         directions(problem, *wanted)
+    if all_branches and (verify or wanted is not None):
+        raise InputError("--sensitivities and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
         outcome = _solve_all(problem, {**chosen, "deflate": deflate})
     else:
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
-        outcome = _solved(_solve_one(problem, begin, chosen), wanted, json)
+        outcome = _solved(_solve_one(problem, begin, chosen, verify), wanted, json)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
         write_whole(output, dumps(data) + "\n")
@@ -365,8 +368,10 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
-def _solve_one(problem: Problem, begin: str | Overlaps, chosen: dict[str, Any]) -> Solution | PreciseSolution:
-    """In double precision, or beyond it where the accuracy asks for that.
+def _solve_one(
+    problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool
+) -> Solution | PreciseSolution:
+    """In double precision, or beyond it (and verified whether asked for or not) where the accuracy asks for that.
 
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
@@ -376,7 +381,12 @@ def _solve_one(problem: Problem, begin: str | Overlaps, chosen: dict[str, Any]) 
     if not 0 < chosen["accuracy"] < DOUBLES:
         from ..solution import solve
 
-        return solve(problem, begin, **chosen)
+        solution = solve(problem, begin, **chosen)
+        if verify and solution.losses is not None:
+            from ..verification import verified
+
+            solution = verified(solution, seed=chosen["seed"] + 1)
+        return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
         raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above")
     from ..reference.solution import solve_precisely

@@ -130,6 +130,9 @@ class Lines(Sampled):
     def finer(self) -> Lines:
         return replace(self, points=self.points * 3 // 2)
 
+    def coarser(self) -> Lines:
+        return replace(self, points=max(16, self.points * 2 // 3))
+
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         return Reduction.of(problem, fields, labels, teacher_axes(problem, fields, self.points, equidistant=True))
 

@@ -185,6 +185,9 @@ class GaussHermite(Sampled):
     def finer(self) -> GaussHermite:
         return replace(self, points=max(self.points + 2, self.points * 3 // 2))
 
+    def coarser(self) -> GaussHermite:
+        return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)))
+
 
 @dataclass(frozen=True)
 class SparseGrid(Sampled):
@@ -205,6 +208,9 @@ class SparseGrid(Sampled):
 
     def finer(self) -> SparseGrid:
         return replace(self, level=self.level + 1)
+
+    def coarser(self) -> SparseGrid:
+        return replace(self, level=max(1, self.level - 1))
 
 
 @dataclass(frozen=True)
@@ -241,6 +247,9 @@ class Sobol(Sampled):
 
     def finer(self) -> Sobol:
         return replace(self, log2=self.log2 + 1)
+
+    def coarser(self) -> Sobol:
+        return replace(self, log2=self.log2 - 1)
 
 
 @dataclass(frozen=True)
