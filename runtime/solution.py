@@ -717,7 +717,7 @@ def _differences(
         DomainError: their map leaves the domain.
     """
     found = [(finer or _shift(problem, point, rule.finer(), symmetry), DIFFERENCE_SAFETY)]
-    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS:
+    if isinstance(rule, ProxSpace) and bistable > 0:
         coarser = _shift(problem, point, rule.coarser(), symmetry)
         if coarser is not None:
             # What jumps can cost is at most of the order of the share that sees them.
@@ -753,9 +753,15 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
                 yield with_losses(solution, replace(level, seed=rule.seed))
         return
     before = 0.0
-    if isinstance(rule, ProxSpace) and averages is not None and averages.bistable > NEGLIGIBLE_JUMPS:
+    if isinstance(rule, ProxSpace) and averages is not None and averages.bistable > 0:
         rule = replace(rule, blur=max(rule.blur, LOSS_BLUR))
-        averages = rule.averages(problem, solution.overlaps)
+        averages, coarser = (r.averages(problem, solution.overlaps) for r in (rule, rule.coarser()))
+        # Of the order of the share that sees the jumps at the most, as for the overlaps.
+        chance = min(
+            COARSER_SHARE * abs(float(averages.moreau[0] - coarser.moreau[0])),
+            averages.bistable * abs(float(averages.moreau[0])),
+        )
+        before = problem.alpha * chance / COARSER_SHARE
     while averages is not None and _nodes(problem, rule.finer()) <= _MOST_LOSS_NODES:
         finer = with_losses(solution, rule.finer())
         assert finer.averages is not None
