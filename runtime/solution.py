@@ -798,9 +798,15 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
                 yield with_losses(solution, replace(level, seed=rule.seed))
         return
     before = 0.0
-    if isinstance(rule, ProxSpace) and averages is not None and averages.bistable > NEGLIGIBLE_JUMPS:
+    if isinstance(rule, ProxSpace) and averages is not None and averages.bistable > 0:
         rule = replace(rule, blur=max(rule.blur, LOSS_BLUR))
-        averages = rule.averages(problem, solution.overlaps)
+        averages, coarser = (r.averages(problem, solution.overlaps) for r in (rule, rule.coarser()))
+        # Of the order of the share that sees the jumps at the most, as for the overlaps.
+        chance = min(
+            COARSER_SHARE * abs(float(averages.moreau[0] - coarser.moreau[0])),
+            averages.bistable * abs(float(averages.moreau[0])),
+        )
+        before = problem.alpha * chance / COARSER_SHARE
     while averages is not None and _nodes(problem, rule.finer()) <= _MOST_LOSS_NODES:
         finer = with_losses(solution, rule.finer())
         assert finer.averages is not None

@@ -29,6 +29,7 @@ from .verification import AUTOMATIC_BELOW, agreement, opinions
 # Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
 _EVALUATIONS = 20
+_PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
 
 DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision: the reference solver takes over
 
@@ -297,7 +298,7 @@ def almeida_thouless(
         verify,
     )
     ends = found.evidence["bracket"]
-    if _jumps(found.solutions[0]) or (not found.success and jumping & set(ends)):
+    if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
         raise NotConvergedError(
             f"at: replica symmetry is lost between {parameter} = {ends[0]:.6g} and {ends[1]:.6g} through jumps of the "
             "proximal map, not through the replicon, which means nothing where the map jumps"
