@@ -734,11 +734,12 @@ def _differences(
     scales = point.overlaps.block_scales
     coarser = [_shift(problem, point, other, symmetry) for other in coarser_rules(rule)]
     known = [other for other in coarser if other is not None]
-    if isinstance(rule, ProxSpace) and bistable > NEGLIGIBLE_JUMPS and known:
+    factor, share = difference_factors(*(other[0] / scales for other in (fine, *known)))
+    if isinstance(rule, ProxSpace) and bistable > 0 and known:
         # What jumps can cost is at most of the order of the share that sees them.
         relative = float(np.max(np.abs(known[0][0]) / scales))
-        return [(*fine, DIFFERENCE_SAFETY), (*known[0], min(COARSER_SHARE, bistable / max(relative, 1e-300)))]
-    factor, share = difference_factors(*(other[0] / scales for other in (fine, *known)))
+        jumps = min(COARSER_SHARE, bistable / max(relative, 1e-300))
+        factor, share = (DIFFERENCE_SAFETY, jumps) if bistable > NEGLIGIBLE_JUMPS else (factor, max(share, jumps))
     return [(*fine, factor), *((*other, share) for other in known[:1])]
 
 
