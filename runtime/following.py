@@ -148,8 +148,9 @@ def follow(
                     event = walk.locate(passage, event_accuracy)
                     if event is not None:
                         found.append(event)
-                        if passage.merges:
-                            walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
+                    if event is not None and passage.merges:
+                        walk.passed.pop()  # its mirror image lies beyond
+                        walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
     except KeyboardInterrupt:
         interrupted = True
         walk.stop("interrupted")

@@ -616,8 +616,11 @@ def follow(
         status, message = Exit.INTERRUPTED, f"interrupted; the {len(found.solutions)} finished points are kept{where}"
     elif weak:
         status = Exit.NOT_CONVERGED
-        values = ", ".join(f"{s.problem.value_of(name):.4g}" for s in weak)
-        message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
+        values = sorted(s.problem.value_of(name) for s in weak)
+        message = (
+            f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(found.solutions)} points, {name} = "
+            f"{values[0]:.4g} to {values[-1]:.4g}: a branch is soft near its end; their half widths say how soft"
+        )
     elif not all(event.success for event in found.events):
         status = Exit.NOT_CONVERGED
         message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
