@@ -217,12 +217,15 @@ def test_the_transition_by_another_rule(transition):
 
 @pytest.mark.slow
 def test_transition_to_six_digits_by_two_rules():
-    """alpha_c(omega = 0.3): a grid of proximal points and lines of fields split at the jumps, on both branches."""
+    """alpha_c(omega = 0.3): a grid of proximal points and lines of fields split at the jumps, on both branches.
+
+    Asked for 2e-8: 1.25153559(3); 1.251535592(6) by grids of 473^2 x 232^2 nodes, 1.251535566 by lines, 140 an axis.
+    """
     problem = sf.problem("dot_product_attention", alpha=1.25)
     found = sf.crossing(problem, between=("semantic", "positional"), bracket=(1.2, 1.3), accuracy=5e-7)
     assert (found.status, found.error_kind) == ("converged", "verified")
     assert found.error <= 5e-7
-    assert abs(found.value - 1.25153560) <= found.error + 1e-8
+    assert abs(found.value - 1.25153559) <= found.error + 3e-8
     rules = {found.evidence["second_rule"]["integrator"]["rule"], *(r["rule"] for r in found.evidence["integrators"])}
     assert rules == {"lines", "prox-space"}
     assert min(found.evidence["bistable_shares"]) > 3e-3
