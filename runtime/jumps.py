@@ -68,7 +68,7 @@ class Jumps:
     @cached_property
     def steepness(self) -> np.ndarray:
         """|g_1 - g_2|, the slope of F_1 - F_2 across the surface, (N,)."""
-        return np.linalg.norm(self.field_jump.reshape(len(self.weights), -1), axis=1)
+        return np.sqrt(np.sum(self.field_jump**2, axis=(1, 2)))
 
     def susceptibility(self, problem: Problem) -> tuple[float, float]:
         """-Tr V^_jump = alpha E[delta |g_1 - g_2|^2] and its error: what the derivative form of V^ misses."""

@@ -37,7 +37,7 @@ CASES = (
 )
 LADDERS: dict[str, tuple[Rule, ...]] = {
     "prox-space": tuple(ProxSpace(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60), (160, 80))),
-    "lines": tuple(Lines(n) for n in (12, 16, 24, 32, 48, 64)),
+    "lines": tuple(Lines(n) for n in (16, 24, 32, 48, 64)),
     "gauss-hermite": tuple(GaussHermite(n) for n in (4, 6, 8, 12, 16, 24, 32, 48)),
     "sparse-grid": tuple(SparseGrid(level) for level in range(2, 8)),
     "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
