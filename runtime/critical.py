@@ -2,7 +2,8 @@
 
 A crossing, a spinodal, an instability or a condition is located once; then all overlaps and both parameters are
 unknowns, so that the line may turn back in either parameter. Where it does so in both at once spinodals meet (a cusp);
-where a pitchfork changes its sense the transition turns from continuous to discontinuous.
+where the branch that begins on a line of lost stability changes sides, a continuous transition turns discontinuous (a
+tricritical point).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from .equations import (
     CrossingEquations,
     Equations,
     SingularEquations,
+    branching,
     complement,
+    sector_of,
 )
 from .errors import InputError, NotConvergedError
 from .fixed_point import StateMap, Status
@@ -51,7 +54,7 @@ class CriticalLine:
         kind, parameter, over: what is followed, the parameter it is located in, and the second one.
         values, errors: of the event in `parameter`, (N,); over_values: the second parameter, (N,), in the order in
             which the line was followed: it may turn back.
-        special: points of codimension 2 on the line: `kind`, and the two parameters.
+        special: points of codimension 2 on the line: `kind` (cusp, tricritical), and the two parameters.
         ending: why it was not followed further, in words.
         first: the event the line began with.
         interrupted: by the user; what was finished is here.
@@ -206,10 +209,13 @@ def _extended(
 
         equations = ConditionEquations(maps[0], measured, scale)
     else:
-        fold = event.evidence["type"] == "fold"
-        (branch,) = maps
-        sector = branch.basis / np.sqrt(branch.norms)[:, None] if fold else complement(branch.basis)
-        equations = SingularEquations(branch, sector)
+        (branch,), z = maps, np.concatenate([*states, parameters])
+        if event.evidence["type"] == "fold":
+            equations = SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None])
+        else:
+            whole = SingularEquations(branch, complement(branch.basis))
+            whole.border(z)
+            equations = SingularEquations(branch, sector_of(whole.null_direction(z), branch))
     return equations, np.concatenate([*states, parameters])
 
 
@@ -258,6 +264,7 @@ def _traced(
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
     stride = Stride(step=largest / 3, largest=largest)
+    continuity = [_branching(equations, place, tolerance)]
 
     def keep(at: Place) -> None:
         value, second = (float(v) for v in at.z[-2:])
@@ -287,6 +294,11 @@ def _traced(
             following = step_from(equations, place, step, tolerance, along=len(z) - 1) if abs(step) > 1e-9 else None
             if following is None:
                 return reached
+        continuity.append(_branching(equations, following, tolerance))
+        if continuity[-2] * continuity[-1] < 0:
+            share = continuity[-2] / (continuity[-2] - continuity[-1])
+            value, second = place.z[-2:] + share * (following.z[-2:] - place.z[-2:])
+            special.append({"kind": "tricritical", "value": float(value), "over": float(second)})
         cusp = cusp_between(place, following)
         if cusp is not None:
             special.append({"kind": "cusp", "value": cusp[0], "over": cusp[1]})
@@ -332,6 +344,13 @@ def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:
     share = (before @ along) / (along @ along)
     value, second = one.z[-2:] + share * (other.z[-2:] - one.z[-2:])
     return float(value), float(second)
+
+
+def _branching(equations: Equations, place: Place, tolerance: float) -> float:
+    """Where the branch that begins on a line of lost stability exists (`equations.branching`); nan on other lines."""
+    if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.size:
+        return np.nan
+    return branching(equations, place.z, tolerance)
 
 
 def _border(equations: Equations, z: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .continuation import OUTSIDE
+from .continuation import OUTSIDE, correct
 from .fixed_point import StateMap
 from .integration.averages import Averages, Rule
 from .overlaps import Overlaps
@@ -24,6 +24,7 @@ from .symmetry import Exchange, Symmetry
 _NARROW, _WIDE = 1e-5, 1e-2  # steps of a parameter, in its unit: smooth and sampled rules
 _CURVATURE = 1e-4  # steps of a state where a slope is differentiated again
 _CURVATURE_SAMPLED = 5e-2
+_AMPLITUDE = 0.1  # of a broken symmetry, in block scales
 
 
 def differences(function: Callable[[np.ndarray], np.ndarray], z: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -180,20 +181,24 @@ def complement(basis: np.ndarray) -> np.ndarray:
     return np.linalg.svd(basis, full_matrices=True)[2][len(basis) :]
 
 
-def sector_of(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
-    """The smallest symmetry sector that holds a direction (n,) across the invariant states of a branch.
-
-    It consists of what the exchanges that leave the direction as it is leave as they are, without the invariant states:
-    orthonormal rows (r, n). dG/du maps it to itself.
-    """
+def kept_by(direction: np.ndarray, branch: BranchMap) -> Symmetry:
+    """The symmetry of the problem that leaves a direction (n,) as it is, up to a twentieth of its size."""
     clusters, size = branch.problem.clusters, float(np.max(np.abs(direction)))
 
     def keeps(exchange: Exchange) -> bool:
         image = exchange.of_overlaps(Overlaps.unpack(direction, branch.sizes), clusters).pack()
         return bool(np.max(np.abs(image - direction)) < 0.05 * size)
 
-    kept = tuple(e for e in branch.problem.exchanges if keeps(e))
-    larger = Symmetry(None, kept, clusters).directions(branch.sizes, len(direction))
+    return Symmetry(None, tuple(e for e in branch.problem.exchanges if keeps(e)), clusters)
+
+
+def sector_of(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
+    """The smallest symmetry sector that holds a direction (n,) across the invariant states of a branch.
+
+    It consists of what the exchanges that leave the direction as it is leave as they are, without the invariant states:
+    orthonormal rows (r, n). dG/du maps it to itself.
+    """
+    larger = kept_by(direction, branch).directions(branch.sizes, len(direction))
     rows = larger / np.linalg.norm(larger, axis=1)[:, None]
     own = branch.basis / np.sqrt(branch.norms)[:, None]
     rest = rows - rows @ own.T @ own
@@ -335,6 +340,28 @@ class SingularEquations(BranchEquations):
         return found / np.linalg.norm(found)
 
 
+def branching(equations: SingularEquations, z: np.ndarray, tolerance: float) -> float:
+    """On which side of a loss of stability the branch lies that begins there: its parameter moves by this times eps^2.
+
+    The branch is corrected at an amplitude eps along the direction that neither grows nor decays; nan where it cannot
+    be. Positive: toward larger values of the first parameter. With a stable branch below, the transition is continuous
+    if it is positive, and comes with a jump if it is negative.
+    """
+    direction, branch = equations.null_direction(z), equations.branch
+    x, values = equations.parts(z)
+    others = dict(zip(branch.parameters[1:], values[1:], strict=True))
+    problem = replace(branch.problem.with_(**{k: float(v) for k, v in others.items()}), search=branch.problem.search)
+    broken = BranchMap(problem, branch.parameters[:1], [float(branch.span[0])], kept_by(direction, branch), branch.rule)
+    system, scales = BranchEquations(broken), branch.scales(x)
+    start = np.append(broken.coordinates(branch.state(x) + _AMPLITUDE * scales * direction), values[0])
+    across = np.append(broken.coordinates(scales * direction) / broken.units(start[:-1]), 0.0)
+    try:
+        found = correct(system, start, system.slopes(start), across / np.linalg.norm(across), tolerance)
+    except OUTSIDE:
+        return np.nan
+    return np.nan if found is None else float(found[0][-1] - values[0]) / _AMPLITUDE**2
+
+
 class CrossingEquations(Equations):
     """Two branches of equal free entropy: unknowns (x of one, x of the other, parameters)."""
 
@@ -414,8 +441,10 @@ __all__ = [
     "CrossingEquations",
     "Equations",
     "SingularEquations",
+    "branching",
     "complement",
     "differences",
+    "kept_by",
     "replicates_of",
     "sector_of",
 ]

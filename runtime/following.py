@@ -16,7 +16,16 @@ import numpy as np
 from scipy.optimize import brentq
 
 from .continuation import Place, Stride, begin, correct, step_from
-from .equations import BranchEquations, BranchMap, Change, Equations, SingularEquations, complement, sector_of
+from .equations import (
+    BranchEquations,
+    BranchMap,
+    Change,
+    Equations,
+    SingularEquations,
+    branching,
+    complement,
+    sector_of,
+)
 from .errors import InputError, NotConvergedError
 from .fixed_point import FixedPoint, Status
 from .integration import ProxSpace
@@ -437,7 +446,9 @@ def located_event(
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
+    fold = passage.kind == "spinodal" and not passage.merges
     evidence: dict[str, Any] = {
+        "branching": None if fold else branching(equations, z, tolerance_of(branch.rule, overlap_accuracy)),
         "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
         "toward": words_of(equations.null_direction(z), branch, z),
         "half_width_integration": float(integration),

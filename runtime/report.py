@@ -156,7 +156,10 @@ def _thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Bloc
     blocks += absent
     if "phase_diagram" in figures:
         blocks.append(
-            Picture("phase_diagram", "Thresholds against omega, with error bars; open symbols are published.")
+            Picture(
+                "phase_diagram",
+                "Thresholds against omega: as lines with half widths, located one by one (symbols), published (open).",
+            )
         )
     return blocks
 

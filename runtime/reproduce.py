@@ -403,6 +403,8 @@ class Run:
         dataset, frame = threshold_tables(self.results)
         tables.save_dataset(dataset, self.out / "tables" / "thresholds.nc")
         write_whole(self.out / "tables" / "thresholds.csv", frame.to_csv(index=False, lineterminator="\n"))
+        lines = pandas.concat([lines_frame(kind, found) for kind, found in self.results["lines"].items()])
+        write_whole(self.out / "tables" / "lines.csv", lines.to_csv(index=False, lineterminator="\n"))
         images = self._figures()
         write_whole(self.out / "report.md", report.markdown(self.results, images))
         write_whole(self.out / "report.html", report.html(self.results, images))
@@ -752,6 +754,12 @@ def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas
     dataset.attrs = {name: results[name] for name in ("model", "digest", "version")}
     dataset.attrs["parameter"] = "omega"
     return dataset, pandas.DataFrame(columns)
+
+
+def lines_frame(kind: str, line: Mapping[str, Any]) -> pandas.DataFrame:
+    """A threshold as a line in omega: one row a point."""
+    columns = {name: np.asarray(line[name], float) for name in ("omega", "alpha", "error")}
+    return pandas.DataFrame({"threshold": kind, **columns})
 
 
 def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -60,6 +60,15 @@ def results():
             "alpha_c": {"0.3": made_threshold(1.2515), "0.1": made_threshold(0.7523, 2e-3), "0": made_absence()},
             "alpha_l": {"0.3": made_threshold(1.49, 3e-3)},
         },
+        "lines": {
+            "alpha_c": {
+                "omega": [0.1, 0.2, 0.3],
+                "alpha": [0.7523, 0.95, 1.2515],
+                "error": [2e-3, 1e-3, 2e-4],
+                "endings": ["no such event found beyond 0.7523, 0.1", "0.45 reached"],
+            },
+            "alpha_l": {"omega": [], "alpha": [], "error": [], "endings": ["there is none"]},
+        },
         "coarse": {
             "crossings": [
                 {"rule": "rule, one proximal start", "value": 1.28, "residual": 1e-9, "sentence": ""},
