@@ -9,7 +9,7 @@ tricritical point).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from .integration.averages import Rule
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
-from .solution import Solution, tolerance_of
+from .solution import Solution, finer_rules, tolerance_of
 from .thresholds import Threshold, crossing, parse_condition, where
 
 if TYPE_CHECKING:
@@ -260,15 +260,22 @@ def _traced(
     if begun is None:
         raise NotConvergedError(f"the extended system of the {kind} does not converge where the line begins")
     place: Place = begun
-    _refine_losses(equations, place, accuracy)
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
     stride = Stride(step=largest / 3, largest=largest)
     continuity = [_branching(equations, place, tolerance)]
 
-    def keep(at: Place) -> None:
-        value, second = (float(v) for v in at.z[-2:])
-        error = _error(equations, at)
+    def keep() -> None:
+        """The place as a point, by finer rules from here on where its half width asks for them."""
+        nonlocal place
+        error = _error(equations, place)
+        while not error <= accuracy and _refined(equations):
+            again = begin(equations, place.z, tolerance, place.tangent)
+            if again is None:
+                break
+            place = replace(again, arclength=place.arclength)
+            error = _error(equations, place)
+        value, second = (float(v) for v in place.z[-2:])
         points.append((value, second, error))
         if on_point:
             on_point(second, value, error)
@@ -304,11 +311,11 @@ def _traced(
             special.append({"kind": "cusp", "value": cusp[0], "over": cusp[1]})
         place = following
         _border(equations, place.z)
-        keep(place)
+        keep()
         return reached
 
     with bar(f"{kind} line", None) as task:
-        keep(place)
+        keep()
         try:
             while not ending:
                 ending = onward()
@@ -318,18 +325,20 @@ def _traced(
     return points, special, ending
 
 
-def _refine_losses(equations: Equations, place: Place, accuracy: float) -> None:
-    """Finer rules for the free entropies of a crossing, until its half width where the line begins is as asked.
+def _refined(equations: Equations) -> bool:
+    """Take the next finer rules, for the free entropies alone in a crossing; False where there are none.
 
     Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (theory.md section 9).
     """
-    if not isinstance(equations, CrossingEquations):
-        return
-    for _ in range(3):
-        if _error(equations, place) <= accuracy / 2:
-            return
-        for branch in equations.branches:
-            branch.loss_rule = branch.loss_rule.finer()
+    found = False
+    for branch in equations.branches:
+        losses = isinstance(equations, CrossingEquations)
+        finer = finer_rules(branch.loss_rule if losses else branch.rule, branch.problem.solver.channel.FIELDS)
+        if finer and losses:
+            branch.loss_rule, found = finer[0], True
+        elif finer:
+            branch.rule, found = finer[0], True
+    return found
 
 
 def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:

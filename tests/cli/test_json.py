@@ -119,6 +119,25 @@ def test_thresholds_beyond_doubles_keep_the_contract_and_all_digits(call):
     assert done.stdout == call(*arguments, "--accuracy", "1e-40", "--json").stdout
 
 
+def test_a_followed_branch_and_a_critical_line_are_one_object_each(call, tmp_path):
+    file = tmp_path / "branch.nc"
+    done = call("follow", "ridge_regression", "--over", "alpha=2:2.1", "-o", file, "--json")
+    assert done.status == 0 and numbers_are_finite(done.stdout)
+    data = json.loads(done.stdout)
+    assert data["ending"] == "alpha = 2.1 reached" and data["events"] == []
+    assert len(data["points"]) == len(data["arclength"]) >= 2
+    assert set(data["points"][0]) >= SOLVE_KEYS
+    assert call("plot", file).status == 0 and file.with_suffix(".png").exists()
+    where = ["threshold", "ridge_regression", "--on", "semantic", "--where", "q = 0.3", "--over", "alpha=0.2:3"]
+    line = tmp_path / "line.nc"
+    done = call(*where, "--along", "lambda=0.1:0.15", "-o", line, "--json")
+    assert done.status == 0 and numbers_are_finite(done.stdout)
+    data = json.loads(done.stdout)
+    assert set(data) >= THRESHOLD_KEYS | {"line", "file"}
+    assert data["line"]["over"] == "lambda" and data["line"]["ending"] == "0.15 reached"
+    assert call("plot", line).status == 0 and line.with_suffix(".png").exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["ridge_regression"], ["dot_product_attention", "--set", "alpha=2", "--start", "semantic"]],

@@ -69,6 +69,23 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
     assert abs(end.value - 0.7193) < 1e-3
 
 
+def test_a_line_of_conditions_agrees_with_one_located_at_its_end() -> None:
+    """alpha at which ridge regression has a given test error, along the variance of the noise."""
+    problem = sf.problem("ridge_regression", **{"lambda": 0.5})
+    condition, bracket = "test_error = 0.6", (0.5, 4.0)
+    line = critical_line(
+        problem, "where", over=("Delta", 0.25, 0.35), on="semantic", condition=condition, bracket=bracket, accuracy=1e-5
+    )
+    assert line.over_values[0] == 0.25 and line.over_values[-1] == pytest.approx(0.35, abs=1e-12)
+    assert line.ending == "0.35 reached" and not line.special
+    assert np.all(np.diff(line.values) > 0)  # more noise, more samples
+    alone = sf.where(problem.with_(Delta=0.35), condition, on="semantic", bracket=bracket, accuracy=1e-6)
+    value, error = line.at(0.35)
+    assert abs(value - alone.value) <= error + alone.error + 1e-6
+    with pytest.raises(InputError, match=r"covers Delta = 0\.25 to 0\.35"):
+        line.at(0.5)
+
+
 @pytest.mark.slow
 def test_a_line_of_crossings_agrees_with_crossings_located_one_by_one() -> None:
     problem = sf.problem("dot_product_attention")
