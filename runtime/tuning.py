@@ -230,9 +230,10 @@ class Search:
         for end in (low, high):
             problem.with_(**{name: end})
         logarithmic = least == 0 and low > 0 and (np.isinf(most) or high / low > 30)
-        places = np.log([low, high]) if logarithmic else (low, high)
         branch = Branch(problem, name, on, seed=seed)
-        return cls(branch, observable, -1.0 if minimise.startswith("-") else 1.0, logarithmic, *map(float, places))
+        search = cls(branch, observable, -1.0 if minimise.startswith("-") else 1.0, logarithmic, low, high)
+        search.low, search.high = search.place(low), search.place(high)
+        return search
 
     @property
     def span(self) -> float:
