@@ -38,6 +38,7 @@ from .solution import (
     COARSER_SHARE,
     DIFFERENCE_SAFETY,
     Solution,
+    difference_factors,
     finer_rules,
     finish_point,
     is_replicated,
@@ -526,10 +527,12 @@ def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray, b
     def moved(change: Change) -> np.ndarray:
         return np.abs(np.linalg.solve(matrix, equations.replicates(z, change).mean(axis=0) - own.mean(axis=0)))
 
-    shifts = [DIFFERENCE_SAFETY * moved(lambda rule: rule.finer())]
+    shifts = [moved(lambda rule: rule.finer()), moved(lambda rule: rule.coarser())]
     if bistable > NEGLIGIBLE_JUMPS and all(isinstance(rule, ProxSpace) for rule in rules):
-        shifts.append(COARSER_SHARE * moved(lambda rule: rule.coarser()))
-    return np.max(shifts, axis=0)
+        factors = DIFFERENCE_SAFETY, COARSER_SHARE
+    else:
+        factors = difference_factors(*(shift / equations.units(z) for shift in shifts))
+    return np.max([factor * shift for factor, shift in zip(factors, shifts, strict=True)], axis=0)
 
 
 def words_of(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:

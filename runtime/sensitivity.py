@@ -417,16 +417,16 @@ class _Tangent:
             there = self.u + self.moved_by(self.u, self.image(self.solution.problem, other, self.u) - self.u)
             own_x, _ = self.solved(other, there, x, 1e-7)
             others.append(self.answer(other, there, own_x, self.hats(other, there)))
-        if isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS:
-            factors = DIFFERENCE_SAFETY, COARSER_SHARE
-        else:
-            factors = difference_factors(*((answer.x - x) / self.scales for answer in others))
-        widths, loss_error, test_error = np.zeros_like(x), 0.0, 0.0
-        for answer, factor in zip(others[:2], factors, strict=True):
-            widths = np.maximum(widths, factor * np.abs(answer.x - x))
-            loss_error = max(loss_error, factor * abs(answer.loss - best.loss))
-            test_error = max(test_error, factor * abs(answer.test - best.test))
-        return best, (widths, loss_error, test_error), remaining
+        jumps = isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
+
+        def half_width(*differences: np.ndarray) -> np.ndarray:
+            factors = (DIFFERENCE_SAFETY, COARSER_SHARE) if jumps else difference_factors(*differences)
+            return np.max([f * np.abs(d) for f, d in zip(factors, differences, strict=False)], axis=0)
+
+        widths = self.scales * half_width(*((answer.x - x) / self.scales for answer in others))
+        loss_error = half_width(*(np.array(answer.loss - best.loss) for answer in others))
+        test_error = half_width(*(np.array(answer.test - best.test) for answer in others))
+        return best, (widths, float(loss_error), float(test_error)), remaining
 
     def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
         """The mean of what every replicate says at its own solution, its half widths, what remains."""

@@ -616,17 +616,17 @@ def finish_point(
             test_error_error = float(two_standard_errors(np.array(tests))) + test_own
         else:
             averages = state_map.averages(overlaps)
-            differences = _differences(problem, point, rule, symmetry, averages.bistable, finer)
+            differences = _differences(problem, point, rule, symmetry, averages, finer)
             test, test_own, nodes = observables.test_error(problem, overlaps)
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
             # Weights that do not add up to one: nothing is known better than that.
             errors += abs(averages.mass - 1) * overlaps.block_scales
             reached = free_entropy_at(state_map, overlaps, averages)
-            shifts = np.stack([factor * shift for shift, _, factor in differences])
-            for shift, other, factor in differences:
+            shifts = np.stack([factor * shift for shift, _, factor, _ in differences])
+            for shift, other, factor, loss_factor in differences:
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
-                loss_error = max(loss_error, factor * problem.alpha * moreau)
+                loss_error = max(loss_error, loss_factor * problem.alpha * moreau)
                 there = Overlaps.unpack(point.u + factor * shift, sizes)
                 second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
@@ -720,10 +720,11 @@ def _differences(
     point: FixedPoint,
     rule: Rule,
     symmetry: Symmetry,
-    bistable: float,
+    averages: Averages,
     finer: tuple[np.ndarray, Averages] | None,
-) -> list[tuple[np.ndarray, Averages, float]]:
-    """(shift, averages, factor): what other rules of the family say, and what their difference counts for.
+) -> list[tuple[np.ndarray, Averages, float, float]]:
+    """(shift, averages, factors): what other rules of the family say, and what their difference counts for in the
+    overlaps and in the training loss, each with its own rate of convergence.
 
     Raises:
         DomainError: their map leaves the domain.
@@ -733,14 +734,19 @@ def _differences(
         raise DomainError("the finer rule's map leaves the domain")
     scales = point.overlaps.block_scales
     coarser = [_shift(problem, point, other, symmetry) for other in coarser_rules(rule)]
-    known = [other for other in coarser if other is not None]
-    factor, share = difference_factors(*(other[0] / scales for other in (fine, *known)))
-    if isinstance(rule, ProxSpace) and bistable > 0 and known:
-        # What jumps can cost is at most of the order of the share that sees them.
-        relative = float(np.max(np.abs(known[0][0]) / scales))
-        jumps = min(COARSER_SHARE, bistable / max(relative, 1e-300))
-        factor, share = (DIFFERENCE_SAFETY, jumps) if bistable > NEGLIGIBLE_JUMPS else (factor, max(share, jumps))
-    return [(*fine, factor), *((*other, share) for other in known[:1])]
+    known = [fine, *(other for other in coarser if other is not None)]
+    factors = difference_factors(*(shift / scales for shift, _ in known))
+    losses = difference_factors(*(other.moreau - averages.moreau for _, other in known))
+    if isinstance(rule, ProxSpace) and averages.bistable > 0:
+        # What jumps can cost is at most of the order of the share that sees them; grids may agree by chance there.
+        relative = float(np.max(np.abs(known[-1][0]) / scales))
+        share = min(COARSER_SHARE, averages.bistable / max(relative, 1e-300))
+        jumps = DIFFERENCE_SAFETY, share
+        if averages.bistable > NEGLIGIBLE_JUMPS:
+            factors = losses = jumps
+        else:
+            factors, losses = ((one[0], max(one[1], share)) for one in (factors, losses))
+    return [(*other, one, two) for other, one, two in zip(known, factors, losses, strict=False)]
 
 
 def coarser_rules(rule: Rule) -> tuple[Rule, ...]:

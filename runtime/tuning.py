@@ -229,10 +229,11 @@ class Search:
         for end in (low, high):
             problem.with_(**{name: end})
         logarithmic = least == 0 and low > 0 and (np.isinf(most) or high / low > 30)
-        places = np.log([low, high]) if logarithmic else (low, high)
         branch = Branch(problem, name, on, seed=seed)
         sign = -1.0 if minimise.startswith("-") else 1.0
-        return cls(branch, observable, sign, logarithmic, float(places[0]), float(places[1]))
+        search = cls(branch, observable, sign, logarithmic, low, high)
+        search.low, search.high = search.place(low), search.place(high)
+        return search
 
     @property
     def span(self) -> float:

@@ -146,6 +146,10 @@ WRONG = {
         ["solve", "ridge_regression", "--sensitivities", "alpha,omega"],
         ["omega", "known are alpha, sigma, Delta, lambda"],
     ),
+    "verified branches": (
+        ["solve", "ridge_regression", "--all-branches", "--verify"],
+        ["--verify go with one start"],
+    ),
     "nothing to minimise": (
         ["tune", "ridge_regression", "--over", "lambda", "--minimise", "heat"],
         ["heat", "test_error"],

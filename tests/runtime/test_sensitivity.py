@@ -35,7 +35,11 @@ def ridge_closed_form(name: str):
     return value
 
 
-@pytest.fixture(scope="module", params=[(0.7, 0.1, 0.25), (2.0, 0.6, 1.0)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[(0.7, 0.1, 0.25), pytest.param((2.0, 0.6, 1.0), marks=pytest.mark.slow)],
+    ids=str,
+)
 def ridge(request):
     alpha, penalty, noise = request.param
     problem = sf.problem("ridge_regression", alpha=alpha, Delta=noise, **{"lambda": penalty})
@@ -85,7 +89,9 @@ def agree(solution: Solution, parameter: str, step: float, tolerance: float) -> 
     assert found.test_error == pytest.approx(float(test_error), rel=10 * tolerance)
 
 
-@pytest.mark.parametrize("parameter", ["alpha", "lambda", "sigma"])
+@pytest.mark.parametrize(
+    "parameter", ["lambda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("alpha", "sigma"))]
+)
 def test_logistic_regression_answers_as_if_solved_anew(parameter):
     problem = sf.problem("logistic_regression", alpha=2.0)
     solution = sf.solve(problem, integrator="prox-space", points=216, accuracy=1e-10)
@@ -106,7 +112,7 @@ def semantic() -> Solution:
     return sf.solve(problem, "semantic", integrator="prox-space", points=48, accuracy=1e-3)
 
 
-@pytest.mark.parametrize("parameter", ["alpha", "lambda"])
+@pytest.mark.parametrize("parameter", [pytest.param("alpha", marks=pytest.mark.slow), "lambda"])
 def test_attention_answers_as_if_solved_anew(semantic, parameter):
     agree(semantic, parameter, 1e-3 if parameter == "alpha" else 2e-5, 1e-6)
 
@@ -183,7 +189,7 @@ def test_the_linear_baseline_knows_the_target_only(semantic):
     assert found["omega"].baseline_error == pytest.approx((values[1] - values[0]) / (2 * step), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_sampled_sensitivities_hold_the_truth(seed):
     problem = sf.problem("logistic_regression", alpha=2.0)
     truth = sf.solve(problem, accuracy=1e-9)
