@@ -15,12 +15,14 @@ import numpy as np
 
 from .continuation import OUTSIDE, correct
 from .fixed_point import StateMap
+from .integration import ProxSpace
 from .integration.averages import Averages, Rule
 from .overlaps import Overlaps
 from .problem import Problem
 from .solution import Solution, free_entropy_at, is_replicated, slope_settings
 from .symmetry import Exchange, Symmetry
 
+_LINE = ProxSpace(216, 108)  # of slopes at the finest, on a line of X (in a plane: see `slope_settings`)
 _NARROW, _WIDE = 1e-5, 1e-2  # steps of a parameter, in its unit: smooth and sampled rules
 _CURVATURE = 1e-4  # steps of a state where a slope is differentiated again
 _CURVATURE_SAMPLED = 5e-2
@@ -133,8 +135,8 @@ class BranchMap:
 
     def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Derivatives of the gaps' numerators G(u) - u in the same units: (k, k + parameters)."""
-        problem, scales = self.problem_at(values), self.units(x)
-        rule, steps, _ = slope_settings(problem, self.rule, self.overlaps(x))
+        scales = self.units(x)
+        rule, steps = self._slope_settings(x)
         steps = np.broadcast_to(steps, self.basis.shape[1:])[np.argmax(self.basis != 0, axis=1)] * scales
         width = (_WIDE if is_replicated(self.rule) else _NARROW) * self.span
         k = self.size
@@ -153,7 +155,7 @@ class BranchMap:
         """
         sector = complement(self.basis)
         problem, overlaps, u = self.problem_at(values), self.overlaps(x), self.state(x)
-        rule, steps, _ = slope_settings(problem, self.rule, overlaps)
+        rule, steps = self._slope_settings(x)
         state_map, scales = StateMap(problem, rule), overlaps.block_scales
         columns = []
         for direction in sector:
@@ -163,7 +165,12 @@ class BranchMap:
 
     def slope_rule(self, x: np.ndarray) -> Rule:
         """The rule over whose nodes slopes are taken."""
-        return slope_settings(self.problem, self.rule, self.overlaps(x))[0]
+        return self._slope_settings(x)[0]
+
+    def _slope_settings(self, x: np.ndarray) -> tuple[Rule, float | np.ndarray]:
+        """Rule and steps of the differences: those of `solve`, on a coarse grid with a single field, too."""
+        rule, steps, _ = slope_settings(self.problem, self.rule, self.overlaps(x))
+        return (min(rule, _LINE, key=lambda r: r.points) if isinstance(rule, ProxSpace) else rule), steps
 
     def idle(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Orthonormal directions (k, j), in units of the block scales, along the orbit of a continuous symmetry."""

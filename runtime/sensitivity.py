@@ -412,11 +412,10 @@ class _Tangent:
         assert averages is not None
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
         best = self.answer(rule, self.u, x, hats)
-        others = []
-        for other in (rule.finer(), *coarser_rules(rule)):
-            there = self.u + self.moved_by(self.u, self.image(self.solution.problem, other, self.u) - self.u)
-            own_x, _ = self.solved(other, there, x, 1e-7)
-            others.append(self.answer(other, there, own_x, self.hats(other, there)))
+        others = [self.elsewhere(rule.finer(), x)]
+        for other in coarser_rules(rule):
+            with suppress(DomainError):  # too coarse for the law of the fields
+                others.append(self.elsewhere(other, x))
         jumps = isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
 
         def half_width(*differences: np.ndarray) -> np.ndarray:
@@ -427,6 +426,11 @@ class _Tangent:
         loss_error = half_width(*(np.array(answer.loss - best.loss) for answer in others))
         test_error = half_width(*(np.array(answer.test - best.test) for answer in others))
         return best, (widths, float(loss_error), float(test_error)), remaining
+
+    def elsewhere(self, rule: Rule, x: np.ndarray) -> _Answer:
+        """What another rule answers at its own solution."""
+        there = self.u + self.moved_by(self.u, self.image(self.solution.problem, rule, self.u) - self.u)
+        return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there))
 
     def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
         """The mean of what every replicate says at its own solution, its half widths, what remains."""

@@ -265,9 +265,8 @@ def slope_settings(
     """
     if is_replicated(rule):
         return replace(sample, seed=getattr(rule, "seed", 0)), wide_steps(overlaps), False
-    if isinstance(rule, ProxSpace):
-        coarse = _PLANE[1] if problem.solver.channel.FIELDS > 1 else _LINE[2]
-        return min(rule, coarse, key=lambda r: r.points), 1e-6, True
+    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
+        return min(rule, _PLANE[1], key=lambda r: r.points), 1e-6, True
     return rule, 1e-4, False
 
 

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 _DECADES = 3  # searched on both sides of the value of a positive parameter, unless told otherwise
 _A_DECADE, _ALONG = 2, 6  # points of the first scan, at least: a decade, or an interval on a linear scale
 _DISAGREE = 0.5  # of the change an interval's slopes foretell, before it is halved
+_EFFORT = 4  # sizes of a rule to climb at each point of the scan: a penalty far from its best makes narrow laws
 _FINEST = 2e-3  # of the searched interval: what still disagrees over that is a jump
 _CURVATURE_STEP = 0.02  # of the slope's own slope, in the logarithm or relative to the interval
+_STEPS = 24  # of Newton, or toward a finer integration
 _LEAST_ACCURACY = {True: 2e-5, False: 1e-11}  # of the overlaps: replicated rules, others
 
 
@@ -229,7 +231,7 @@ class Search:
         for end in (low, high):
             problem.with_(**{name: end})
         logarithmic = least == 0 and low > 0 and (np.isinf(most) or high / low > 30)
-        branch = Branch(problem, name, on, seed=seed)
+        branch = Branch(problem, name, on, seed=seed, effort=_EFFORT)
         sign = -1.0 if minimise.startswith("-") else 1.0
         search = cls(branch, observable, sign, logarithmic, low, high)
         search.low, search.high = search.place(low), search.place(high)
@@ -286,8 +288,9 @@ class Search:
             return near.solution
         return replace(near.solution, overlaps=Overlaps.unpack(there, near.solution.overlaps.sizes))
 
-    def needed(self, place: float) -> Point:
-        found = self.at(place)
+    def needed(self, place: float, accuracy: float | None = None) -> Point:
+        """As `at`, where the branch has been found on both sides."""
+        found = self.at(place, accuracy)
         if found is None:
             raise NotConvergedError(
                 f"the {self.branch.name} branch was lost at {self.branch.parameter.rstrip('_')} = "
@@ -375,34 +378,33 @@ class Search:
         curvature = self._curvature(rough, tick)
         point, wanted = rough, min(self.branch.accuracy, rough.solution.relative_error or 1.0)
         least = _LEAST_ACCURACY[is_replicated(rough.solution.rule)]
-        for _ in range(16):
+        for _ in range(_STEPS):
             integration, off = point.slope_error / curvature, abs(point.slope) / curvature
-            if integration > 0.5 * accuracy and wanted > least:
+            if off > max(0.2 * accuracy, 0.3 * integration):
+                step = float(np.clip(-point.slope / curvature, -0.05 * self.span, 0.05 * self.span))
+                place = float(np.clip(point.place + step, self.low, self.high))
+                moved = self.at(place, wanted)
+                if moved is None or place == point.place:
+                    break
+                point = moved
+            elif integration > 0.5 * accuracy and wanted > least:
                 wanted = max(least, wanted * min(0.3, 0.3 * accuracy / integration))
                 finer = self.at(point.place, wanted)
-                tick()
-                if finer is None or finer is point:
-                    break
-                stuck, point = finer.slope_error > 0.9 * point.slope_error, finer
-                if stuck:
-                    break
-                continue
-            if off <= 0.2 * accuracy or off <= 0.1 * integration:
+                if finer is None or finer.slope_error > 0.9 * point.slope_error:
+                    least = wanted  # as far as the rules go, or rounding
+                point = finer or point
+                curvature = self._curvature(point, tick, wanted)
+            else:
                 break
-            step = float(np.clip(-point.slope / curvature, -0.05 * self.span, 0.05 * self.span))
-            place = float(np.clip(point.place + step, self.low, self.high))
-            moved = self.at(place, wanted)
             tick()
-            if moved is None or place == point.place:
-                break
-            point = moved
         integration, off = point.slope_error / curvature, abs(point.slope) / curvature
         return point, {"curvature": curvature, "integration": integration, "root": 2 * off}
 
-    def _curvature(self, point: Point, tick: Any) -> float:
+    def _curvature(self, point: Point, tick: Any, accuracy: float | None = None) -> float:
+        """The slope of the slope, from two places close by."""
         step = _CURVATURE_STEP * (1.0 if self.logarithmic else self.span)
         low, high = max(self.low, point.place - step), min(self.high, point.place + step)
-        ends = [self.needed(low), self.needed(high)]
+        ends = [self.needed(place, accuracy) for place in (low, high)]
         tick()
         found = (ends[1].slope - ends[0].slope) / (high - low)
         if not found > 0:

@@ -217,7 +217,13 @@ def without_solving(monkeypatch, results):
         return made_threshold(value) if at.value_of("omega") > 0 else made_absence()
 
     monkeypatch.setattr(reproduce, "curve", curve)
+
+    def threshold_line(kind, base, known):
+        assert known["value"] is not None
+        return results["lines"][kind]
+
     monkeypatch.setattr(reproduce, "located", located)
+    monkeypatch.setattr(reproduce, "threshold_line", threshold_line)
     monkeypatch.setattr(
         reproduce, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
     )
@@ -232,12 +238,13 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, 
     assert {f"figures/{name}.png" for name in reproduce.FIGURES} <= names
     assert {f"tables/{t}.{e}" for t in ("semantic", "positional", "thresholds") for e in ("csv", "nc")} <= names
     assert {"report.md", "report.html", "derivation.txt", "derivation.tex", "results.json"} <= names
+    assert "tables/lines.csv" in names
     bytes_before = {name: (out / name).read_bytes() for name in names}
 
     def never(*_, **__):
         raise AssertionError("a second run computes again")
 
-    for name in ("curve", "located", "coarse_crossing", "crossing", "where"):
+    for name in ("curve", "located", "threshold_line", "coarse_crossing", "crossing", "where"):
         monkeypatch.setattr(reproduce, name, never)
     second = reproduce.reproduce(out)
     assert second.results == first.results

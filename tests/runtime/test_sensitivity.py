@@ -157,7 +157,7 @@ def test_a_solution_of_another_symmetry_answers_as_if_solved_anew():
     anew = (ends[1].overlaps.pack() - ends[0].overlaps.pack()) / (2 * step)
     noise = (ends[0].errors + ends[1].errors) / (2 * step)
     assert np.all(np.abs(found.overlaps.pack() - anew) <= found.half_widths.pack() + noise)
-    assert np.abs(found.overlaps.m).max() > 3 * noise.max()
+    assert np.abs(found.overlaps.m).max() > 3 * noise[4:6].max()
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_a_rotation_of_the_columns_is_no_answer():
     problem = sf.problem("dot_product_attention", alpha=2.0, student_rank=2)
     solution = sf.solve(problem, "positional", integrator="sobol", points=10, accuracy=0.1)
     found = sf.sensitivities(solution, "lambda")
-    entries = [entry for entry in found]
+    entries = list(found)
     step = 5e-4
     anew = []
     for k in (-1, 1):
