@@ -7,7 +7,6 @@ folds too; slopes are kept up to date by Broyden's rank-one corrections between 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -182,16 +181,4 @@ class Stride:
         return self.step < self.smallest
 
 
-def trace(system: System, first: Place, tolerance: float, stride: Stride | None = None) -> Iterator[Place]:
-    """Places along the curve beyond the first, until no further one can be reached."""
-    stride = stride or Stride()
-    place = first
-    while not stride.exhausted:
-        found = step_from(system, place, stride.step, tolerance)
-        stride.after(found)
-        if found is not None:
-            place = found
-            yield place
-
-
-__all__ = ["OUTSIDE", "Place", "Stride", "System", "begin", "correct", "step_from", "tangent_of", "trace"]
+__all__ = ["OUTSIDE", "Place", "Stride", "System", "begin", "correct", "step_from", "tangent_of"]

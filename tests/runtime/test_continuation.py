@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from saddleforge import InputError
-from saddleforge.continuation import Stride, begin, correct, step_from, trace
+from saddleforge.continuation import Stride, begin, correct, step_from
 from saddleforge.critical import cusp_between
 from saddleforge.equations import BranchEquations, SingularEquations, complement, differences
 from saddleforge.integration import ProxSpace
@@ -56,11 +56,12 @@ def followed(branch: Any, z: list[float], toward: list[float], count: int, **str
     equations = BranchEquations(branch)
     first = begin(equations, np.array(z, float), 1e-12, np.array(toward, float))
     assert first is not None
-    places = [first]
-    for place in trace(equations, first, 1e-12, Stride(**stride)):
-        places.append(place)
-        if len(places) == count:
-            break
+    places, steps = [first], Stride(**stride)
+    while len(places) < count and not steps.exhausted:
+        place = step_from(equations, places[-1], steps.step, 1e-12)
+        steps.after(place)
+        if place is not None:
+            places.append(place)
     return places
 
 
