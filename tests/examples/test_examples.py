@@ -153,6 +153,7 @@ def test_the_autoencoder_reconstructs_better_than_no_weights():
     assert m[0] > 1
 
 
+@pytest.mark.slow
 def test_the_units_of_a_committee_are_exchangeable():
     """Exchange of both units in student and teacher is a symmetry, and of those of the student another one."""
     one = solved(example("committee"), "specialised", integrator="gauss-hermite", points=12, alpha=8.0)

@@ -84,6 +84,7 @@ def test_strong_ridges_reach_the_bayes_optimal_error_on_two_clusters(alpha, sigm
     assert solution.test_error == pytest.approx(optimal, rel=2e-5)
 
 
+@pytest.mark.slow
 def test_weaker_ridges_do_not_reach_it():
     errors = [
         solved("mixture_classification", alpha=1.0, start="positional", **{"lambda": strength}).test_error

@@ -213,7 +213,7 @@ def test_squared_hinge_solves_its_equations_written_by_hand():
     assert [V, theta, q] == pytest.approx([R, R * hat_theta, R**2 * (hat_theta**2 + hat_q)], rel=1e-8)
 
 
-@pytest.mark.parametrize("alpha", [1.5, 3.0])
+@pytest.mark.parametrize("alpha", [pytest.param(1.5, marks=pytest.mark.slow), 3.0])
 def test_phase_retrieval_by_two_rules(alpha):
     solution = solved("phase_retrieval", alpha=alpha, accuracy=1e-3)
     assert_agrees(solution, Sobol(14) if alpha == 1.5 else GaussHermiteTwice())

@@ -39,6 +39,7 @@ def toward(w, pi, *, strength=0.3):
     return strength * (w[0] - pi[1]) ** 2 / 2
 
 
+@pytest.mark.slow
 def test_a_quadratic_penalty_is_the_ridge():
     general = solved(square_loss(regulariser=quadratic), alpha=1.7)
     closed = solved("ridge_regression", alpha=1.7)

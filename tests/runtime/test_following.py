@@ -69,6 +69,7 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
     assert abs(end.value - 0.7193) < 1e-3
 
 
+@pytest.mark.slow
 def test_a_line_of_conditions_agrees_with_one_located_at_its_end() -> None:
     """alpha at which ridge regression has a given test error, along the variance of the noise."""
     problem = sf.problem("ridge_regression", **{"lambda": 0.5})
