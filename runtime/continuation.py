@@ -162,6 +162,32 @@ def step_from(system: System, place: Place, step: float, tolerance: float, along
     return Place(z, tangent, matrix, residual, place.arclength + ahead * float(np.linalg.norm(moved)), count)
 
 
+def onward(
+    system: System, place: Place, step: float, tolerance: float, ends: tuple[float, float]
+) -> tuple[Place | None, float | None]:
+    """The next place, at an end of the last unknown's interval where the step would lead beyond it, and that end.
+
+    What lies beyond need not mean anything: a step that is seen to lead there is not tried.
+    """
+    low, high = min(ends), max(ends)
+    last, unit = place.z[-1], system.units(place.z)[-1]
+
+    def edge_of(value: float) -> float | None:
+        return low if value < low else high if value > high else None
+
+    edge = edge_of(last + step * unit * place.tangent[-1])
+    if edge is None:
+        found = step_from(system, place, step, tolerance)
+        edge = None if found is None else edge_of(found.z[-1])
+        if edge is None:
+            return found, None
+    distance = (edge - last) / unit
+    if abs(distance) < 1e-9:
+        return None, edge
+    found = step_from(system, place, distance, tolerance, along=len(place.z) - 1)
+    return found, None if found is None else edge
+
+
 @dataclass
 class Stride:
     """Length of the next step, adapted to how hard the last ones were."""
@@ -181,4 +207,4 @@ class Stride:
         return self.step < self.smallest
 
 
-__all__ = ["OUTSIDE", "Place", "Stride", "System", "begin", "correct", "step_from", "tangent_of"]
+__all__ = ["OUTSIDE", "Place", "Stride", "System", "begin", "correct", "onward", "step_from", "tangent_of"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import observables
-from .continuation import OUTSIDE, Place, Stride, begin, step_from
+from .continuation import OUTSIDE, Place, Stride, begin, onward
 from .equations import (
     BranchMap,
     ConditionEquations,
@@ -280,27 +280,19 @@ def _traced(
         if on_point:
             on_point(second, value, error)
 
-    low, high = sorted(ends)
     ending = ""
 
-    def onward() -> str:
+    def further() -> str:
         """One more point, or none; why it was the last, if it was."""
         nonlocal place
         if len(points) >= _MOST:
             return f"stopped after {_MOST} points"
-        following = step_from(equations, place, stride.step, tolerance)
+        following, edge = onward(equations, place, stride.step, tolerance, ends)
         stride.after(following)
         if following is None:
             last_point = f"{place.z[-2]:.5g}, {place.z[-1]:.5g}"
-            return f"no such event found beyond {last_point}" if stride.exhausted else ""
-        reached, second = "", following.z[-1]
-        if not low <= second <= high:
-            edge = low if second < low else high
-            step = (edge - place.z[-1]) / equations.units(place.z)[-1]
-            reached = f"{edge:g} reached"
-            following = step_from(equations, place, step, tolerance, along=len(z) - 1) if abs(step) > 1e-9 else None
-            if following is None:
-                return reached
+            nothing = f"no such event found beyond {last_point}" if stride.exhausted else ""
+            return nothing if edge is None else f"{edge:g} reached"
         continuity.append(_branching(equations, following, tolerance))
         if continuity[-2] * continuity[-1] < 0:
             share = continuity[-2] / (continuity[-2] - continuity[-1])
@@ -312,13 +304,13 @@ def _traced(
         place = following
         _border(equations, place.z)
         keep()
-        return reached
+        return "" if edge is None else f"{edge:g} reached"
 
     with bar(f"{kind} line", None) as task:
         keep()
         try:
             while not ending:
-                ending = onward()
+                ending = further()
                 task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
         except KeyboardInterrupt:
             ending = _INTERRUPTED

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import brentq
 
-from .continuation import Place, Stride, begin, correct, step_from
+from .continuation import Place, Stride, begin, correct, onward, step_from
 from .equations import (
     BranchEquations,
     BranchMap,
@@ -257,30 +257,15 @@ class Walk:
             if len(self.passed) >= most:
                 self.stop(f"stopped after {most} points")
                 break
-            following = step_from(self.equations, self.passed[-1].place, stride.step, self.tolerance)
+            last = self.passed[-1].place
+            following, edge = onward(self.equations, last, stride.step, self.tolerance, (self.first, self.last))
             stride.after(following)
+            if edge is not None:
+                self.stop(f"{self.parameter} = {edge:g} reached")
             if following is not None:
-                edge = self._edge(following)
-                if edge is not None:
-                    following = self._to_edge(edge)
-                    self.stop(f"{self.parameter} = {edge:g} reached")
-                if following is not None:
-                    yield self._pass(following)
+                yield self._pass(following)
             elif stride.exhausted:
                 self.stop(f"no solution found beyond {self.parameter} = {self.passed[-1].value:.5g}")
-
-    def _edge(self, place: Place) -> float | None:
-        low, high = sorted((self.first, self.last))
-        value = place.z[-1]
-        return low if value < low else high if value > high else None
-
-    def _to_edge(self, edge: float) -> Place | None:
-        """The place at the end of the interval, from the last station."""
-        last = self.passed[-1].place
-        step = (edge - last.z[-1]) / self.branch.span[0]
-        if abs(step) < 1e-9:
-            return None
-        return step_from(self.equations, last, step, self.tolerance, along=len(last.z) - 1)
 
     def _pass(self, place: Place) -> Station:
         solution = self._finished(place)

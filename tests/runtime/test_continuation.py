@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from saddleforge import InputError
-from saddleforge.continuation import Stride, begin, correct, step_from
+from saddleforge.continuation import Stride, begin, correct, onward, step_from
 from saddleforge.critical import cusp_between
 from saddleforge.equations import BranchEquations, SingularEquations, complement, differences
 from saddleforge.integration import ProxSpace
@@ -88,6 +88,27 @@ def test_a_step_can_end_at_a_given_value_of_the_parameter() -> None:
     place = step_from(equations, first, 0.25, 1e-12, along=1)
     assert place is not None
     np.testing.assert_allclose(place.z, [np.sqrt(1 - 0.0625), 0.25], atol=1e-11)
+
+
+def test_a_step_that_would_leave_the_interval_ends_at_its_edge() -> None:
+    """Beyond the edge the equations have no meaning: it is reached exactly all the same."""
+
+    def line(u: np.ndarray, p: np.ndarray) -> list[float]:
+        if p[0] > 0.3:
+            raise InputError("out of range")
+        return [2 * p[0]]
+
+    equations = BranchEquations(Explicit(line, 1, 0))
+    place = begin(equations, np.array([0.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
+    edge = None
+    for _ in range(20):
+        assert place is not None
+        place, edge = onward(equations, place, 0.1, 1e-12, (0.0, 0.3))
+        if edge is not None:
+            break
+    assert edge == 0.3 and place is not None
+    np.testing.assert_allclose(place.z, [0.6, 0.3], atol=1e-12)
+    assert onward(equations, place, 0.1, 1e-12, (0.0, 0.3)) == (None, 0.3)
 
 
 def test_the_curve_ends_where_the_equations_lose_their_meaning() -> None:
