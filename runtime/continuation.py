@@ -7,7 +7,7 @@ folds too; slopes are kept up to date by Broyden's rank-one corrections between 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -185,7 +185,9 @@ def onward(
     if abs(distance) < 1e-9:
         return None, edge
     found = step_from(system, place, distance, tolerance, along=len(place.z) - 1)
-    return found, None if found is None else edge
+    if found is None:
+        return None, None
+    return replace(found, z=np.append(found.z[:-1], edge)), edge
 
 
 @dataclass
