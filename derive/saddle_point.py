@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -43,8 +44,11 @@ class SaddlePoint:
         return next(e for e in self.equations if e.target.name == target)
 
 
+@cache
 def saddle_point(phi: FreeEntropy) -> SaddlePoint:
     """Differentiate Phi in all eight matrices of a generic context and solve each condition for its partner.
+
+    Derived once for each Phi: models of the same sizes and kind of regulariser share it, whatever their loss.
 
     Raises:
         ValueError: a condition does not determine exactly one order parameter linearly.
