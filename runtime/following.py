@@ -48,7 +48,7 @@ from .solution import (
 from .stability import NEGLIGIBLE_JUMPS, modes_of
 from .symmetry import Symmetry, of_state
 from .thresholds import AUTOMATIC_BELOW, Threshold, search_interval
-from .verification import agreement, opinions
+from .verification import agreement, confirmed, opinions
 
 if TYPE_CHECKING:
     import xarray
@@ -456,16 +456,14 @@ def located_event(
         enough = max(error, accuracy / 2)
         with bar(f"{passage.kind}: verifying", None) as task:
             agreed = agreement(opinions([solution], moved, task.advance), value, lambda shift: value + shift, enough)
-    if agreed is not None:
-        evidence["half_width_second_rule"] = max(0.0, agreed.gap - error)
-        evidence["second_rule"] = agreed.to_json()
-        error = max(error, agreed.gap)
+    error_kind, error, second_part = confirmed(agreed, error)
+    evidence |= {**second_part, "second_rule": agreed.to_json() if agreed else None}
     return Threshold(
         kind=passage.kind,
         parameter=parameter,
         value=float(z[-1]),
         error=error,
-        error_kind="estimated" if agreed is None else "verified",
+        error_kind=error_kind,
         status="converged" if error <= accuracy else "accuracy_not_reached",
         branches=(name,),
         problem=branch.problem,

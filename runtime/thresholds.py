@@ -24,7 +24,7 @@ from .problem import Problem
 from .progress import bar
 from .solution import Solution, by_rule, is_replicated, refine_losses, with_losses
 from .stability import NEGLIGIBLE_JUMPS
-from .verification import AUTOMATIC_BELOW, agreement, opinions
+from .verification import AUTOMATIC_BELOW, agreement, confirmed, opinions
 
 # Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
@@ -383,17 +383,14 @@ def _locate(
             told = 0.1 * enough * abs(slope)
             others = opinions(best.solutions, lambda rule: second(best, rule, told), task.advance)
             agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
-    verified = agreed is not None and not agreed.too_coarse
-    if agreed is not None and verified:
-        parts["half_width_second_rule"] = max(0.0, agreed.gap - error)
-        error = max(error, agreed.gap)
+    error_kind, error, second_part = confirmed(agreed, error)
     solutions = best.solutions
     return Threshold(
         kind=kind,
         parameter=parameter,
         value=root.value,
         error=error,
-        error_kind="verified" if verified else "estimated",
+        error_kind=error_kind,
         status="converged" if error <= accuracy else "accuracy_not_reached",
         branches=names,
         problem=problem,
@@ -403,6 +400,7 @@ def _locate(
             "evaluated_at": best.value,
             "difference": best.difference,
             **parts,
+            **second_part,
             "bracket": list(root.ends),
             "integrators": [s.rule.describe() for s in solutions],
             "loss_integrators": [(s.loss_rule or s.rule).describe() for s in solutions],

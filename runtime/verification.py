@@ -133,6 +133,19 @@ def agreement(
     return last
 
 
+def confirmed(agreed: Agreement | None, error: float) -> tuple[str, float, dict[str, float]]:
+    """Kind of error, half width and its part from the second rule, once a second rule was asked (or none: None).
+
+    A rule that is too coarse to tell neither verifies nor widens.
+
+    Args:
+        error: half width by the first rule.
+    """
+    if agreed is None or agreed.too_coarse:
+        return "estimated", error, {}
+    return "verified", max(error, agreed.gap), {"half_width_second_rule": max(0.0, agreed.gap - error)}
+
+
 def verified(
     solution: Solution, integrator: str | None = None, points: int | None = None, seed: int | None = None
 ) -> Solution:
@@ -193,4 +206,4 @@ def _second(problem: Problem, solution: Solution) -> str:
     return ProxSpace.name
 
 
-__all__ = ["AUTOMATIC_BELOW", "Agreement", "Opinion", "agreement", "opinions", "other_rules", "verified"]
+__all__ = ["AUTOMATIC_BELOW", "Agreement", "Opinion", "agreement", "confirmed", "opinions", "other_rules", "verified"]

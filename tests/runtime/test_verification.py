@@ -7,6 +7,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
+from saddleforge.verification import Agreement, confirmed
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +40,23 @@ def test_a_rule_does_not_vouch_for_itself(coarse):
             sf.verified(coarse, integrator)
     with pytest.raises(InputError, match="no solution to verify"):
         sf.verified(dataclasses.replace(coarse, losses=None))
+
+
+@pytest.mark.parametrize(
+    ("gap", "spread", "kind", "error"),
+    [
+        (1e-4, 1e-3, "verified", 1e-3),  # it agrees, however far it still moves
+        (4e-3, 1e-4, "verified", 4e-3),  # it differs, and does not move any more
+        (4e-3, np.nan, "verified", 4e-3),  # asked once: what it says counts
+        (4e-3, 2e-3, "estimated", 1e-3),  # it still moves by as much as it differs
+    ],
+)
+def test_only_a_second_rule_that_can_tell_verifies(gap, spread, kind, error):
+    agreed = Agreement(value=1.0, gap=gap, spread=spread, enough=2e-3, rule={}, tried=())
+    found = confirmed(agreed, 1e-3)
+    assert found[:2] == (kind, error)
+    assert found[2] == ({"half_width_second_rule": error - 1e-3} if kind == "verified" else {})
+
+
+def test_without_a_second_rule_an_error_is_an_estimate():
+    assert confirmed(None, 1e-3) == ("estimated", 1e-3, {})
