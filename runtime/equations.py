@@ -19,10 +19,12 @@ from .integration import ProxSpace
 from .integration.averages import Averages, Rule
 from .overlaps import Overlaps
 from .problem import Problem
-from .solution import Solution, free_entropy_at, is_replicated, slope_settings
+from .solution import Solution, covers, free_entropy_at, is_replicated, slope_settings
 from .symmetry import Exchange, Symmetry
 
-_LINE = ProxSpace(216, 108)  # of slopes at the finest, on a line of X (in a plane: see `slope_settings`)
+# Of slopes on a line of X, the first that covers the law of the fields (in a plane: see `slope_settings`).
+_LINES = tuple(ProxSpace(*sizes) for sizes in ((216, 108), (432, 160), (1000, 240), (2400, 360)))
+_COVERED = 1e-6  # what the weights of such a line may miss of one: slopes magnify it
 _NARROW, _WIDE = 1e-5, 1e-2  # steps of a parameter, in its unit: smooth and sampled rules
 _CURVATURE = 1e-4  # steps of a state where a slope is differentiated again
 _CURVATURE_SAMPLED = 5e-2
@@ -136,7 +138,7 @@ class BranchMap:
     def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Derivatives of the gaps' numerators G(u) - u in the same units: (k, k + parameters)."""
         scales = self.units(x)
-        rule, steps = self._slope_settings(x)
+        rule, steps = self._slope_settings(x, values)
         steps = np.broadcast_to(steps, self.basis.shape[1:])[np.argmax(self.basis != 0, axis=1)] * scales
         width = (_WIDE if is_replicated(self.rule) else _NARROW) * self.span
         k = self.size
@@ -155,7 +157,7 @@ class BranchMap:
         """
         sector = complement(self.basis)
         problem, overlaps, u = self.problem_at(values), self.overlaps(x), self.state(x)
-        rule, steps = self._slope_settings(x)
+        rule, steps = self._slope_settings(x, values)
         state_map, scales = StateMap(problem, rule), overlaps.block_scales
         columns = []
         for direction in sector:
@@ -163,14 +165,18 @@ class BranchMap:
             columns.append(sector @ (state_map(u + size * scales * direction, self.sizes) / scales) / size)
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
-    def slope_rule(self, x: np.ndarray) -> Rule:
+    def slope_rule(self, x: np.ndarray, values: np.ndarray) -> Rule:
         """The rule over whose nodes slopes are taken."""
-        return self._slope_settings(x)[0]
+        return self._slope_settings(x, values)[0]
 
-    def _slope_settings(self, x: np.ndarray) -> tuple[Rule, float | np.ndarray]:
+    def _slope_settings(self, x: np.ndarray, values: np.ndarray) -> tuple[Rule, float | np.ndarray]:
         """Rule and steps of the differences: those of `solve`, on a coarse grid with a single field, too."""
-        rule, steps, _ = slope_settings(self.problem, self.rule, self.overlaps(x))
-        return (min(rule, _LINE, key=lambda r: r.points) if isinstance(rule, ProxSpace) else rule), steps
+        problem, overlaps = self.problem_at(values), self.overlaps(x)
+        rule, steps, _ = slope_settings(problem, self.rule, overlaps)
+        if isinstance(rule, ProxSpace):
+            coarser = (line for line in _LINES if line.points < rule.points)
+            rule = next((line for line in coarser if covers(problem, line, overlaps, _COVERED)), rule)
+        return rule, steps
 
     def idle(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Orthonormal directions (k, j), in units of the block scales, along the orbit of a continuous symmetry."""
@@ -332,7 +338,7 @@ class SingularEquations(BranchEquations):
         """Of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
         own = super().slopes(z)
         right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
-        scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(z[: self.branch.size])
+        scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
 
         def mark(there: np.ndarray) -> np.ndarray:
             return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse).mean(axis=0))

@@ -429,7 +429,7 @@ def _solve_auto(
     solution = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
     if solution.success:
         return solution
-    if channel.FIELDS > 1 and (solution.losses is not None or _covers(problem, solution.rule, solution.overlaps)):
+    if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
         return solution
     try:
         bistable = COARSE.averages(problem, approach.overlaps).bistable
@@ -471,7 +471,7 @@ def _refine(
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
     for level in levels:
-        covered = _covers(problem, level, point.overlaps)
+        covered = covers(problem, level, point.overlaps)
         reached = (
             _newton(problem, level, point, symmetry, accuracy)
             if covered
@@ -503,14 +503,14 @@ def _refine(
     return solution or finish_point(problem, name, point, level, accuracy, symmetry, finer)
 
 
-def _covers(problem: Problem, rule: Rule, overlaps: Overlaps) -> bool:
+def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
     """Whether a rule's weights add up to one and its saddles lead to two minima each.
 
     A grid too wide for the law of the fields may miss it, and sharply bent losses have more critical points than that.
     """
     try:
         averages = rule.averages(problem, overlaps)
-        return abs(averages.mass - 1) + averages.unconverged < MASS_TOLERANCE
+        return abs(averages.mass - 1) + averages.unconverged < tolerance
     except DomainError:
         return False
 

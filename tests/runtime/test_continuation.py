@@ -45,7 +45,7 @@ class Explicit:
         z = np.concatenate([x, values])
         return differences(lambda at: self.gaps(at[: self.size], at[self.size :])[0], z, np.full(len(z), 1e-5))
 
-    def slope_rule(self, x: np.ndarray) -> Any:
+    def slope_rule(self, x: np.ndarray, values: np.ndarray) -> Any:
         return self.rule
 
     def idle(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
