@@ -293,7 +293,7 @@ class Walk:
         return bool(DIFFERENCE_SAFETY * np.max(np.abs(moved)) > self.accuracy)
 
     def _finished(self, place: Place) -> Solution:
-        return solution_at(self.branch, place.z, place.matrix, self.name, self.accuracy)
+        return solution_at(self.branch, place.z, place.matrix, place.residual, self.name, self.accuracy)
 
     def _odd_eigenvalues(self, place: Place) -> np.ndarray:
         try:
@@ -391,19 +391,21 @@ class Walk:
             return None
 
 
-def solution_at(branch: BranchMap, z: np.ndarray, matrix: np.ndarray, name: str, accuracy: float) -> Solution:
+def solution_at(
+    branch: BranchMap, z: np.ndarray, matrix: np.ndarray, residual: float, name: str, accuracy: float
+) -> Solution:
     """Observables and errors at a place: what `solve` returns.
 
     Args:
-        matrix: slopes of the branch's equations there, (k, k + 1), in units of the block scales.
+        matrix: slopes of the branch's equations there, (k, k + 1), in units of the block scales; residual: what is
+            left of them.
     """
     k = branch.size
     x, values = z[:k], z[k:]
     units = branch.units(x)
     small = matrix[:k, :k] * units[:, None] + np.eye(k)
     jacobian = branch.basis.T @ small @ (branch.basis / branch.norms[:, None])
-    gap = branch.gaps(x, values).mean(axis=0)
-    point = FixedPoint(branch.state(x), branch.sizes, float(np.max(np.abs(gap))), Status.CONVERGED, 0, jacobian)
+    point = FixedPoint(branch.state(x), branch.sizes, residual, Status.CONVERGED, 0, jacobian)
     return finish_point(branch.problem_at(values), name, point, branch.rule, accuracy, branch.symmetry)
 
 
@@ -423,7 +425,7 @@ def located_event(
     while True:
         z, matrix, residual = solved(equations, z, branch.rule, overlap_accuracy)
         matrix_branch = matrix[: branch.size]
-        solution = solution_at(branch, z, matrix_branch, name, overlap_accuracy)
+        solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
         integration = integration_shift(equations, z, matrix, bistable)[-1]
         root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
