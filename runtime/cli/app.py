@@ -499,14 +499,9 @@ def curve(
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
     import numpy as np
 
-    from ..files import check_writable
-
     name, ends, count = options.interval(over, counted=True)
     assert ends is not None and count is not None
-    if output is not None:
-        if output.suffix != ".nc":
-            raise InputError(f"-o {output}: a curve is written as netCDF, to a file that ends in .nc")
-        check_writable(output)
+    options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
     begin = options.start_of(problem, start)
@@ -583,15 +578,10 @@ def follow(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
-    from ..files import check_writable
-
     name, ends = options.journey(over)
     if not event_accuracy > 0:
         raise InputError(f"--event-accuracy {event_accuracy:g} is out of range; allowed is (0, inf)")
-    if output is not None:
-        if output.suffix != ".nc":
-            raise InputError(f"-o {output}: a branch is written as netCDF, to a file that ends in .nc")
-        check_writable(output)
+    options.check_netcdf(output, "a branch")
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
     begin = options.start_of(problem, start)
@@ -738,12 +728,7 @@ def threshold(
     second = options.journey(along, "--along") if along is not None else None
     if second is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    if output is not None:
-        from ..files import check_writable
-
-        if output.suffix != ".nc":
-            raise InputError(f"-o {output}: a critical line is written as netCDF, to a file that ends in .nc")
-        check_writable(output)
+    options.check_netcdf(output, "a critical line")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
@@ -901,15 +886,10 @@ def tune(
     """Find where an observable is least on a branch: the regularisation of least test error, or any other parameter."""
     import numpy as np
 
-    from ..files import check_writable
-
     name, bracket, _ = options.interval(over, counted=False)
-    if output is not None:
-        if along is None:
-            raise InputError("-o goes with --along NAME=LO:HI:N")
-        if output.suffix != ".nc":
-            raise InputError(f"-o {output}: a curve is written as netCDF, to a file that ends in .nc")
-        check_writable(output)
+    if output is not None and along is None:
+        raise InputError("-o goes with --along NAME=LO:HI:N")
+    options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
     chosen: dict[str, Any] = {

@@ -242,6 +242,21 @@ def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]
     return name, (first, last)
 
 
+def check_netcdf(output: Path | None, what: str) -> None:
+    """Before a computation: that `what` can be written as netCDF to the file that -o names, if any.
+
+    Raises:
+        InputError: the name ends otherwise, or nothing can be written there.
+    """
+    from ..files import check_writable
+
+    if output is None:
+        return
+    if output.suffix != ".nc":
+        raise InputError(f"-o {output}: {what} is written as netCDF, to a file that ends in .nc")
+    check_writable(output)
+
+
 def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
     """Overlaps of a solution that `solve --json` or `solve -o` wrote, to start from.
 
