@@ -116,9 +116,15 @@ class BranchMap:
 
     def gaps(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) - u in units of the block scales, a replicate a row, (R, k)."""
+        return self.gaps_and_averages(x, values, rule)[0]
+
+    def gaps_and_averages(
+        self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None
+    ) -> tuple[np.ndarray, Averages]:
+        """As `gaps`, with the averages that gave them."""
         u = self.state(x)
-        images, _ = self.map_at(values, rule).replicates(u, self.sizes)
-        return (images - u) @ self.basis.T / self.norms / self.units(x)
+        images, averages = self.map_at(values, rule).replicates(u, self.sizes)
+        return (images - u) @ self.basis.T / self.norms / self.units(x), averages
 
     def images(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) of any state, a replicate a row, (R, n)."""
@@ -128,11 +134,17 @@ class BranchMap:
         """Block scales of all packed components, (n,)."""
         return self.overlaps(x).block_scales
 
-    def free_entropies(self, x: np.ndarray, values: np.ndarray, rule: Rule) -> np.ndarray:
-        """Phi of every replicate of a rule, (R,); stationary at a solution."""
+    def free_entropies(
+        self, x: np.ndarray, values: np.ndarray, rule: Rule, averages: Averages | None = None
+    ) -> np.ndarray:
+        """Phi of every replicate of a rule, (R,); stationary at a solution.
+
+        Args:
+            averages: the rule's at this place, where they are known.
+        """
         state_map = self.map_at(values, rule)
         overlaps = self.overlaps(x)
-        averages = state_map.averages(overlaps)
+        averages = averages or state_map.averages(overlaps)
         return np.array([free_entropy_at(state_map, overlaps, one) for one in replicates_of(averages)])
 
     def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -386,18 +398,22 @@ class CrossingEquations(Equations):
         middle, end = self.one.size, self.one.size + self.other.size
         return z[:middle], z[middle:end], z[end:]
 
-    def _difference(self, x: np.ndarray, y: np.ndarray, values: np.ndarray, change: Change) -> np.ndarray:
-        pairs = (self.one, x), (self.other, y)
-        first, second = (b.free_entropies(v, values, change(b.loss_rule)) for b, v in pairs)
+    def _difference(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Of the free entropies of the two, a replicate a row, in units of the loss; of their means otherwise."""
         if len(first) != len(second):
             first, second = (np.atleast_1d(phi.mean()) for phi in (first, second))
         return (first - second) / self.loss_unit
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
         x, y, values = self.parts(z)
-        first = self.one.gaps(x, values, change(self.one.rule))
-        second = self.other.gaps(y, values, change(self.other.rule))
-        difference = self._difference(x, y, values, change)
+
+        def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            rule, loss_rule = change(branch.rule), change(branch.loss_rule)
+            gaps, averages = branch.gaps_and_averages(at, values, rule)
+            return gaps, branch.free_entropies(at, values, loss_rule, averages if loss_rule == rule else None)
+
+        (first, first_phi), (second, second_phi) = both(self.one, x), both(self.other, y)
+        difference = self._difference(first_phi, second_phi)
         if len({len(first), len(second), len(difference)}) > 1:
             first, second, difference = (
                 np.atleast_2d(part.mean(axis=0)) for part in (first, second, difference[:, None])
@@ -415,7 +431,9 @@ class CrossingEquations(Equations):
         width = (_WIDE if is_replicated(self.one.rule) else _NARROW * 10) * self.one.span
 
         def difference(there: np.ndarray) -> np.ndarray:
-            return np.atleast_1d(self._difference(x, y, there, unchanged).mean())
+            pairs = (self.one, x), (self.other, y)
+            phis = [branch.free_entropies(at, there, branch.loss_rule) for branch, at in pairs]
+            return np.atleast_1d(self._difference(*phis).mean())
 
         out[-1, k + j :] = differences(difference, values, width)[0]
         return out

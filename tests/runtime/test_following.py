@@ -12,7 +12,7 @@ import saddleforge as sf
 from saddleforge import InputError, NotConvergedError, Solution
 from saddleforge.critical import critical_line
 from saddleforge.deflation import deflated, same_orbit
-from saddleforge.equations import BranchMap, differences
+from saddleforge.equations import BranchMap, CrossingEquations, differences
 from saddleforge.following import follow, instability, spinodal
 from saddleforge.integration import Rule
 from saddleforge.plots import plot_dataset
@@ -52,6 +52,22 @@ def test_slopes_of_the_branch_equations_are_those_of_the_map(attention: Solved) 
 
     np.testing.assert_allclose(wide(branch.slope_rule(x, at)), by_coarse, atol=1e-5)
     np.testing.assert_allclose(wide(solution.rule), by_coarse, atol=2e-2)
+
+
+def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
+    """By the averages of the saddle points where that is the same rule."""
+    found = [sf.solve(sf.problem("ridge_regression", alpha=2.0, **{"lambda": size}), accuracy=1e-3) for size in (1, 2)]
+    one, other = maps = [BranchMap.of(solution, ("alpha",), [1.0]) for solution in found]
+    at = np.array([2.0])
+    states = [branch.coordinates(s.overlaps.pack()) for branch, s in zip(maps, found, strict=True)]
+    own, loss_rule = one.rule, one.rule.finer()
+    for rules in ((own, own), (loss_rule, own), (loss_rule, loss_rule)):
+        one.loss_rule, other.loss_rule = rules
+        rows = CrossingEquations(one, other, 0.5).replicates(np.concatenate([*states, at]))
+        phis = [branch.free_entropies(x, at, branch.loss_rule) for branch, x in zip(maps, states, strict=True)]
+        expected = [*(branch.gaps(x, at) for branch, x in zip(maps, states, strict=True)), (phis[0] - phis[1]) / 0.5]
+        np.testing.assert_array_equal(rows[0], np.concatenate([np.ravel(part) for part in expected]))
+    assert abs(rows[0, -1]) > 0.1
 
 
 @pytest.mark.slow
