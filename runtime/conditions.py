@@ -20,6 +20,7 @@ from .solution import Solution, is_replicated, rules_for_slopes
 from .stability import replicons
 
 OVERLAPS = ("q", "V", "m", "theta")
+_AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
 # The Perron root is refined to at most so many rules finer than the solution's.
 _FINER = 3
 ROUNDING = 2e-14  # relative, of sums over very many nodes
@@ -49,6 +50,11 @@ class Condition:
     text: str
     sides: tuple[ast.expr, ast.expr]
     names: tuple[str, ...]
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it asks for averages over the channel, not for the overlaps and errors that they give alone."""
+        return any(name in _AVERAGED for name in self.names)
 
     def __call__(self, solution: Solution) -> tuple[float, float]:
         """left - right and its half width, with what the solution holds."""

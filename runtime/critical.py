@@ -205,7 +205,7 @@ def _extended(
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
 
         def measured(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
-            return difference(_as_solution(problem, overlaps, rule))[0]
+            return difference(as_solution(problem, overlaps, rule, difference.averaged))[0]
 
         equations = ConditionEquations(maps[0], measured, scale)
     else:
@@ -219,10 +219,14 @@ def _extended(
     return equations, np.concatenate([*states, parameters])
 
 
-def _as_solution(problem: Problem, overlaps: Overlaps, rule: Rule) -> Solution:
-    """Overlaps that nearly solve a saddle point, for a condition to look at: what it asks for is computed there."""
-    averages = rule.averages(problem, overlaps)
-    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
+def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool) -> Solution:
+    """Overlaps that nearly solve a saddle point, for a condition to look at: what it asks for is computed there.
+
+    Args:
+        averaged: whether it asks for averages over the channel.
+    """
+    averages = rule.averages(problem, overlaps) if averaged else None
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0)) if averages else None
     return Solution(
         problem=problem,
         start="given",
@@ -233,7 +237,7 @@ def _as_solution(problem: Problem, overlaps: Overlaps, rule: Rule) -> Solution:
         iterations=0,
         rule=rule,
         errors=np.zeros(len(overlaps.pack())),
-        losses=observables.losses(problem, overlaps, hats, averages),
+        losses=observables.losses(problem, overlaps, hats, averages) if averages and hats else None,
         training_loss_error=0.0,
         test_error=np.nan,
         test_error_error=0.0,

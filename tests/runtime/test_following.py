@@ -10,7 +10,8 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError, Solution
-from saddleforge.critical import critical_line
+from saddleforge.conditions import observable_names, parse_condition
+from saddleforge.critical import as_solution, critical_line
 from saddleforge.deflation import deflated, same_orbit
 from saddleforge.equations import BranchMap, CrossingEquations, differences
 from saddleforge.following import follow, instability, spinodal
@@ -68,6 +69,16 @@ def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
         expected = [*(branch.gaps(x, at) for branch, x in zip(maps, states, strict=True)), (phis[0] - phis[1]) / 0.5]
         np.testing.assert_array_equal(rows[0], np.concatenate([np.ravel(part) for part in expected]))
     assert abs(rows[0, -1]) > 0.1
+
+
+@pytest.mark.parametrize("name", observable_names())
+def test_a_condition_on_a_line_averages_only_for_what_it_asks(name: str) -> None:
+    solution = sf.solve(sf.problem("logistic_regression", alpha=2.0), accuracy=1e-3)
+    condition = parse_condition(f"{name} = 0.1")
+    at = solution.problem, solution.overlaps, solution.rule
+    spared, whole = (condition(as_solution(*at, averaged))[0] for averaged in (condition.averaged, True))
+    np.testing.assert_array_equal(spared, whole)
+    assert condition.averaged == (name in {"training_loss", "free_entropy", "replicon", "bistable_share"})
 
 
 @pytest.mark.slow
