@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from .continuation import Place, Stride, begin, correct, onward, step_from
 from .equations import (
@@ -324,6 +323,8 @@ class Walk:
                 raise ArithmeticError
             nearest.append(place)
             return float(place.tangent[-1])
+
+        from scipy.optimize import brentq
 
         nearest: list[Place] = []
         try:

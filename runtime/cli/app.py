@@ -732,7 +732,7 @@ def threshold(
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
-    from .. import following, thresholds
+    from .. import thresholds
     from ..contract import parameters_json
 
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
@@ -743,12 +743,12 @@ def threshold(
             found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
             found = thresholds.where(problem, where or "", name, on=names[0], **how)
+        elif kind == "at":
+            found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
         else:
-            located = {
-                "at": thresholds.almeida_thouless,
-                "spinodal": following.spinodal,
-                "instability": following.instability,
-            }[kind]
+            from .. import following
+
+            located = {"spinodal": following.spinodal, "instability": following.instability}[kind]
             found = located(problem, name, on=names[0], **how)
     except NotConvergedError as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
