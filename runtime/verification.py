@@ -47,13 +47,33 @@ def other_rules(problem: Problem, rule: Rule, bistable: float) -> list[Rule]:
     dimension, fields = problem.dimension, problem.solver.channel.FIELDS
     lines: list[Rule] = [Lines(n) for n in _LINES if fields <= 2 and n ** (dimension - 1) <= _MOST_LINES]
     if isinstance(rule, Lines):
-        return [*_GRIDS] if problem.solver.channel.HAS_PROX_SPACE and fields <= 2 else []
+        return [*_GRIDS] if _grids_suit(problem) else []
     if bistable > NEGLIGIBLE_JUMPS:
         return lines or ([] if isinstance(rule, Sobol) else [Sobol(13), Sobol(15)])
     product: list[Rule] = [GaussHermite(n) for n in _PRODUCT if n**dimension <= _MOST_PRODUCT]
     if dimension <= 3 and not isinstance(rule, GaussHermite):
         return product
     return lines or ([] if isinstance(rule, SparseGrid) else [SparseGrid(level) for level in _LEVELS])
+
+
+def other_family(problem: Problem, rule: Rule) -> str:
+    """The rule of another family by which a whole solution is found again, where `other_rules` only look at one.
+
+    Raises:
+        InputError: there is none that is good enough.
+    """
+    fields = problem.solver.channel.FIELDS
+    if isinstance(rule, ProxSpace):
+        kinks = any(problem.solver.model.kinks(problem.flat)["loss"])
+        return "sobol" if kinks or fields > 2 else Lines.name
+    if not _grids_suit(problem):
+        raise InputError(f"no second rule for {fields} student fields is as good as Sobol sets; name one")
+    return ProxSpace.name
+
+
+def _grids_suit(problem: Problem) -> bool:
+    channel = problem.solver.channel
+    return channel.HAS_PROX_SPACE and channel.FIELDS <= 2
 
 
 def opinions(
@@ -167,7 +187,7 @@ def verified(
     if solution.losses is None:
         raise InputError(f"there is no solution to verify: {solution.status.value.replace('_', ' ')}")
     problem = solution.problem
-    integrator = integrator or _second(problem, solution)
+    integrator = integrator or other_family(problem, solution.rule)
     if integrator == "auto" or type(rule_named(integrator)) is type(solution.rule):
         raise InputError(f"{integrator}: a rule of another family than {solution.rule.name} is expected")
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": 1 if seed is None else seed}
@@ -194,16 +214,6 @@ def verified(
         test_error_error=float(widths[2]),
         error_kind="verified" if agree else "estimated",
     )
-
-
-def _second(problem: Problem, solution: Solution) -> str:
-    channel = problem.solver.channel
-    if isinstance(solution.rule, ProxSpace):
-        kinks = any(problem.solver.model.kinks(problem.flat)["loss"])
-        return "sobol" if kinks or channel.FIELDS > 2 else Lines.name
-    if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
-        raise InputError(f"no second rule for {channel.FIELDS} student fields is as good as Sobol sets; name one")
-    return ProxSpace.name
 
 
 __all__ = ["AUTOMATIC_BELOW", "Agreement", "Opinion", "agreement", "confirmed", "opinions", "other_rules", "verified"]
