@@ -14,7 +14,7 @@ import numpy as np
 from . import gauge, observables
 from .errors import InputError
 from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
-from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, rule_named
+from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from .integration.averages import two_standard_errors
 from .integration.fields import DomainError
 from .landscape import Landscape, landscape
@@ -39,6 +39,9 @@ _MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
 # coarse grids, but M less on the fine ones.
 LOSS_BLUR = 0.8
 _MOST_LOSS_NODES = 1.5e10  # of a grid for the training loss alone
+_BEYOND = 3  # finer rules to ask at the most where the differences grow with them
+_STEP_ROUNDING = 1e-12  # of differences, in block scales
+_MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _PLANE = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
 _LINE = tuple(
@@ -734,8 +737,19 @@ def _differences(
     scales = point.overlaps.block_scales
     coarser = [_shift(problem, point, other, symmetry) for other in coarser_rules(rule)]
     known = [fine, *(other for other in coarser if other is not None)]
-    factors = difference_factors(*(shift / scales for shift, _ in known))
-    losses = difference_factors(*(other.moreau - averages.moreau for _, other in known))
+    bistable = max(abs(other.bistable) for other in (averages, *(other for _, other in known)))
+    if isinstance(rule, GaussHermite | SparseGrid):
+        if bistable > NEGLIGIBLE_JUMPS:
+            # Nodes that know nothing of the jumps fall on either side of them by chance: nothing decays from rule to
+            # rule, and each difference is as good as another.
+            return [(*other, DIFFERENCE_SAFETY, DIFFERENCE_SAFETY) for other in known]
+        known[0], steps = _beyond_growth(problem, point, rule.finer(), symmetry, known, averages)
+    else:
+        steps = [(shift / scales, other.moreau - averages.moreau) for shift, other in known]
+    factors, losses = (difference_factors(*one) for one in zip(*steps, strict=True))
+    if isinstance(rule, SparseGrid):
+        # Shells of a sparse grid add up with changing signs: a level may agree by chance with the next.
+        factors, losses = ((one[0], max(one[1], DIFFERENCE_SAFETY)) for one in (factors, losses))
     if isinstance(rule, ProxSpace) and averages.bistable > 0:
         # What jumps can cost is at most of the order of the share that sees them; grids may agree by chance there.
         relative = float(np.max(np.abs(known[-1][0]) / scales))
@@ -745,7 +759,55 @@ def _differences(
             factors = losses = jumps
         else:
             factors, losses = ((one[0], max(one[1], share)) for one in (factors, losses))
+    elif isinstance(rule, ProxSpace):
+        share = mass_share(averages, *(other for _, other in known))
+        factors, losses = ((max(one[0], share), max(one[1], share)) for one in (factors, losses))
     return [(*other, one, two) for other, one, two in zip(known, factors, losses, strict=False)]
+
+
+def mass_share(own: Averages, *others: Averages) -> float:
+    """What differences between grids in X count for at the least, by the one integral that is known: the total weight.
+
+    Kinks of the loss leave steps in the weight |det(I + V H)|, so that it converges as slowly, and as irregularly, as
+    the averages do: what it is off by, relative to how much it differs between the rules, cannot agree by chance.
+    """
+    missing = max(abs(own.mass - 1) - _MASS_ROUNDING, 0.0)
+    return DIFFERENCE_SAFETY * missing / max(*(abs(other.mass - own.mass) for other in others), _MASS_ROUNDING)
+
+
+def _beyond_growth(
+    problem: Problem,
+    point: FixedPoint,
+    rule: Rule,
+    symmetry: Symmetry,
+    known: Sequence[tuple[np.ndarray, Averages]],
+    averages: Averages,
+) -> tuple[tuple[np.ndarray, Averages], list[tuple[np.ndarray, np.ndarray]]]:
+    """The difference to a finer rule, and the steps (overlaps in block scales, Moreau average) that tell the rate.
+
+    Rules that are all too coarse to see a kink agree, and differ the more the finer they are: finer ones are asked for
+    as long as the steps from one to the next grow.
+
+    Args:
+        rule: the finer one; known: (shift, averages) of it and of the coarser ones.
+    """
+    scales = point.overlaps.block_scales
+    steps = [(shift / scales, other.moreau - averages.moreau) for shift, other in known]
+    fine = known[0]
+    for _ in range(_BEYOND):
+        last, before = (float(np.max(np.abs(step[0]))) for step in steps[:2]) if len(steps) > 1 else (0.0, 0.0)
+        if last <= max(before, _STEP_ROUNDING):
+            break
+        rule = rule.finer()
+        try:
+            further = _shift(problem, point, rule, symmetry)
+        except InputError:  # too large
+            break
+        if further is None:
+            break
+        steps = [((further[0] - fine[0]) / scales, further[1].moreau - fine[1].moreau), steps[0]]
+        fine = further
+    return fine, steps
 
 
 def coarser_rules(rule: Rule) -> tuple[Rule, ...]:
@@ -803,24 +865,37 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
             if level.log2 > rule.log2:
                 yield with_losses(solution, replace(level, seed=rule.seed))
         return
-    before = 0.0
-    if isinstance(rule, ProxSpace) and averages is not None and averages.bistable > 0:
+    if averages is None:
+        return
+    jumps = averages.bistable > NEGLIGIBLE_JUMPS
+    if isinstance(rule, ProxSpace) and averages.bistable > 0:
         rule = replace(rule, blur=max(rule.blur, LOSS_BLUR))
-        averages, coarser = (r.averages(problem, solution.overlaps) for r in (rule, rule.coarser()))
-        # Of the order of the share that sees the jumps at the most, as for the overlaps.
-        chance = min(
-            COARSER_SHARE * abs(float(averages.moreau[0] - coarser.moreau[0])),
-            averages.bistable * abs(float(averages.moreau[0])),
-        )
-        before = problem.alpha * chance / COARSER_SHARE
-    while averages is not None and _nodes(problem, rule.finer()) <= _MOST_LOSS_NODES:
-        finer = with_losses(solution, rule.finer())
+        averages = rule.averages(problem, solution.overlaps)
+    coarser = [rule.coarser()] if jumps else [rule.coarser(), rule.coarser().coarser()]
+    known = [averages, *(other.averages(problem, solution.overlaps) for other in coarser)]
+    while _nodes(problem, rule.finer()) <= _MOST_LOSS_NODES:
+        rule = rule.finer()
+        finer = with_losses(solution, rule)
         assert finer.averages is not None
-        difference = problem.alpha * abs(float(finer.averages.moreau[0] - averages.moreau[0]))
-        # The finer one is the one used: its own error is less than the difference, unless that is small by chance.
-        error = max(difference, COARSER_SHARE * before)
-        yield replace(finer, training_loss_error=error + solution.second_order)
-        rule, averages, before = rule.finer(), finer.averages, difference
+        known = [finer.averages, *known[:3]]
+        yield replace(finer, training_loss_error=problem.alpha * _loss_error(rule, known) + solution.second_order)
+
+
+def _loss_error(rule: Rule, known: Sequence[Averages]) -> float:
+    """Half width of E[M] by a rule, from how it changed with the last ones: averages of the finest, its own, first."""
+    steps = [abs(float(one.moreau[0] - other.moreau[0])) for one, other in pairwise(known)]
+    bistable = known[1].bistable
+    if isinstance(rule, GaussHermite | SparseGrid) and bistable > NEGLIGIBLE_JUMPS:
+        return DIFFERENCE_SAFETY * max(steps)
+    # The finer rule is the one used: the difference counts as that to a coarser one does.
+    rated = difference_factors(*(np.array(step) for step in steps))[1] * steps[0]
+    if not isinstance(rule, ProxSpace):
+        return rated
+    # Of the order of the share that sees the jumps at the most, as for the overlaps.
+    chance = min(COARSER_SHARE * steps[1], bistable * abs(float(known[1].moreau[0])))
+    if bistable > NEGLIGIBLE_JUMPS:
+        return max(steps[0], chance)
+    return max(rated, chance, 0.0 if bistable > 0 else mass_share(*known) * steps[0])
 
 
 def with_losses(solution: Solution, rule: Rule) -> Solution:

@@ -108,6 +108,32 @@ def test_semantic_phase_retrieval_ends_in_a_fold() -> None:
 
 
 @pytest.mark.slow
+def test_branches_and_lines_are_followed_on_sobol_sets() -> None:
+    """Four student fields: attention with a student of rank 2."""
+    problem = sf.problem("dot_product_attention", student_rank=2)
+    found = follow(problem, start="semantic", between=(2.0, 1.93), accuracy=1e-2, event_accuracy=1e-2)
+    assert found.ending == "alpha = 1.93 reached"
+    assert len(found.solutions) >= 3 and all(s.success and s.branch == "semantic" for s in found.solutions)
+    direct = sf.solve(problem.with_(alpha=1.93), found.solutions[0], accuracy=1e-2, seed=1)  # other sets
+    gap = np.abs(found.solutions[-1].overlaps.pack() - direct.overlaps.pack())
+    scales = direct.overlaps.block_scales
+    assert np.all(gap <= 1.5 * (found.solutions[-1].errors + direct.errors) + 1e-6 * scales)
+    bracket = (1.7, 2.0)
+    line = critical_line(
+        problem,
+        "where",
+        over=("omega", 0.3, 0.303),
+        on="semantic",
+        condition="theta = 0.12",
+        bracket=bracket,
+        accuracy=0.02,
+    )
+    assert line.ending == "0.303 reached" and np.all(line.errors <= 0.02)
+    end = sf.where(problem.with_(omega=0.303), "theta = 0.12", on="semantic", bracket=bracket, accuracy=0.02)
+    assert abs(line.values[-1] - end.value) <= line.errors[-1] + end.error
+
+
+@pytest.mark.slow
 def test_a_line_of_conditions_agrees_with_one_located_at_its_end() -> None:
     """alpha at which ridge regression has a given test error, along the variance of the noise."""
     problem = sf.problem("ridge_regression", **{"lambda": 0.5})
