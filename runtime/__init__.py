@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .reference.solution import PreciseSolution, solve_precisely
     from .reference.thresholds import PreciseThreshold
     from .sensitivity import Sensitivities, Sensitivity, sensitivities
+    from .simulation.simulation import Simulation, simulate
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, almeida_thouless, crossing, where
     from .tuning import Optimum, TunedCurve, tune, tuned_curve
@@ -69,6 +70,8 @@ _WHERE = {
     "where": "thresholds",
     "Threshold": "thresholds",
     "law_of_data": "data",
+    "simulate": "simulation.simulation",
+    "Simulation": "simulation.simulation",
     "InputError": "errors",
     "NotConvergedError": "errors",
     "SaddleforgeError": "errors",
@@ -120,6 +123,7 @@ __all__ = [
     "SaddleforgeError",
     "Sensitivities",
     "Sensitivity",
+    "Simulation",
     "Solution",
     "Start",
     "Threshold",
@@ -144,6 +148,7 @@ __all__ = [
     "rounded_hinge",
     "sensitivities",
     "sigmoid",
+    "simulate",
     "softmax",
     "softplus",
     "solutions",

@@ -153,6 +153,21 @@ def problem_of(model: str, items: list[str] | None, without: str | None = None) 
     return problem(model, **values)
 
 
+def check_table(output: Path | None, what: str) -> None:
+    """Refuse a file to which a table cannot be written.
+
+    Raises:
+        InputError: another ending than .nc, or the file cannot be written.
+    """
+    from ..files import check_writable
+
+    if output is None:
+        return
+    if output.suffix != ".nc":
+        raise InputError(f"-o {output}: {what} writes netCDF, to a file that ends in .nc")
+    check_writable(output)
+
+
 def start_of(problem: Problem, start: str | None) -> str:
     """The start asked for; by default semantic, or the model's first where it has no such start.
 
