@@ -40,9 +40,10 @@ def with_error(value: float, error: float) -> str:
     if digits >= 100:
         exponent += 1
         digits = math.ceil(error / 10**exponent - 1e-9)
-    if exponent >= 0:
-        return f"{value:.0f}({digits * 10**exponent})"
-    return f"{value:.{-exponent}f}({digits})"
+    shown = f"{value:.{max(-exponent, 0)}f}"
+    if not float(shown):
+        shown = shown.removeprefix("-")
+    return f"{shown}({digits * 10 ** max(exponent, 0)})"
 
 
 def solution_table(solution: Solution) -> str:

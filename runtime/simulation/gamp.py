@@ -41,8 +41,9 @@ class Trajectory:
     Attributes:
         overlaps: before the first iteration and after every one, V included.
         steps: mean square change of a row of W, relative to its own mean square, one an iteration.
-        late: mean square distance between the last iterate and one half as old, in q: Tr (1/d) dW^T Sigma dW, largest
-            over contexts; small where it converges point by point.
+        late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
+            them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. 0 where it converged point by point; where the
+            proximal map jumps, theory expects twice D* (section 8c).
         status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
     """
 
@@ -96,7 +97,8 @@ def gamp(
     U, means, curbed = V, m_hat, np.zeros(0)
     path = [overlaps_of(instance, Weights(W, start.phi), V)]
     steps: list[float] = []
-    older = W
+    older: list[np.ndarray] = []
+    every = max(1, iterations // 24)
     status = "max_iterations"
     for iteration in range(iterations):
         try:
@@ -118,14 +120,13 @@ def gamp(
         V = np.einsum("ic,iab->cab", known.gamma, response) / d
         U = inertia * U + (1 - inertia) * V
         path.append(overlaps_of(instance, Weights(W, start.phi), V))
-        if iteration == iterations // 2:
-            older = W
+        if 2 * iteration >= iterations and iteration % every == 0:
+            older.append(W)
         if steps[-1] <= tolerance**2:
-            status = "converged"
-            older = W
+            status, older = "converged", [W]
             break
-    apart = overlaps_of(instance, Weights(W - older, start.phi)).q
-    late = float(np.max(np.trace(apart, axis1=1, axis2=2)))
+    apart = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
+    late = float(np.max(np.trace(np.mean(apart, axis=0), axis1=1, axis2=2)))
     return Trajectory(Weights(W, start.phi), V, tuple(path), np.array(steps), late, status)
 
 

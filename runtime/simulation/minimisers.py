@@ -23,7 +23,8 @@ class Minimum:
     Attributes:
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
             from a minimum; of `fista`, of the proximal residual.
-        status: converged, max_iterations or not_finite.
+        status: converged, max_iterations, not_finite, or stalled: rounding of the loss hides any further descent (L-BFGS
+            compares losses, which say nothing of gradients below about 1e-7).
     """
 
     weights: Weights
@@ -211,7 +212,12 @@ def _smooth_penalty(problem: Problem, method: str) -> None:
 
 def _ended(weights: Weights, value: Value, norm: float, iterations: int, descent: Descent) -> Minimum:
     finite = np.isfinite(norm) and np.isfinite(weights.W).all()
-    status = "not_finite" if not finite else "converged" if norm <= descent.tolerance else "max_iterations"
+    if norm <= descent.tolerance and finite:
+        status = "converged"
+    elif not finite:
+        status = "not_finite"
+    else:
+        status = "max_iterations" if iterations >= descent.most else "stalled"
     return Minimum(weights, value, norm, iterations, status)
 
 

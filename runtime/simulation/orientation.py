@@ -18,12 +18,13 @@ _TIE = 1e-9
 
 
 def images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
-    """The state itself, then its images under the symmetries of loss, regulariser and law."""
+    """The state itself, its mirror images on the same data, then those that would be as likely on other data."""
     identity = Exchange(tuple(range(problem.tokens)), (1,) * problem.student_rank, (1,) * problem.teacher_rank)
-    for order in column_orders(problem):
-        permuted = permute(overlaps, order)
-        for exchange in (identity, *problem.exchanges):
-            yield exchange.of_overlaps(permuted, problem.clusters)
+    same = [e for e in problem.exchanges if (e.tokens, e.teacher) == (identity.tokens, identity.teacher)]
+    others = [e for e in problem.exchanges if e not in same]
+    for exchange in (identity, *same, *others):
+        for order in column_orders(problem):
+            yield exchange.of_overlaps(permute(overlaps, order), problem.clusters)
 
 
 def oriented(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:

@@ -60,6 +60,8 @@ class Run:
         test_error: exactly that of these overlaps on new data; nan without a metric.
         gradient: norm of the risk's gradient, root mean square over the weights.
         late: gamp: squared distance of late iterates, nan otherwise.
+        path: gamp: packed overlaps before the first iteration and after each, (iterations + 1, n); None otherwise, and
+            where the run was read from a file.
     """
 
     seed: int
@@ -71,6 +73,7 @@ class Run:
     iterations: int
     status: str
     late: float = np.nan
+    path: np.ndarray | None = None
 
     @property
     def training_loss(self) -> float:
@@ -101,10 +104,10 @@ def run(plan: Plan, seed: int) -> Run:
     problem = plan.problem
     instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
     start, V = begin(plan, instance)
-    late = np.nan
+    late, path = np.nan, None
     if plan.method == GAMP:
         at = searched(problem, overlaps_of(instance, start, V))
-        path = gamp(
+        trajectory = gamp(
             replace(instance, problem=at),
             start,
             V,
@@ -113,8 +116,8 @@ def run(plan: Plan, seed: int) -> Run:
             inertia=plan.inertia,
             damping=plan.damping,
         )
-        weights, V_end, late, status = path.weights, path.V, path.late, path.status
-        iterations = len(path.steps)
+        weights, V_end, late, status = trajectory.weights, trajectory.V, trajectory.late, trajectory.status
+        iterations, path = len(trajectory.steps), np.array([o.pack() for o in trajectory.overlaps])
         value = Risk(instance)(weights)
         gradient = gradient_norm(value.gradient)
     else:
@@ -132,6 +135,7 @@ def run(plan: Plan, seed: int) -> Run:
         iterations=iterations,
         status=status,
         late=late,
+        path=path,
     )
 
 

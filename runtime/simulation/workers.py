@@ -47,7 +47,7 @@ class _Worker:
             return pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             status = process.wait()
-            self._process = None
+            self.stop()
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             return Failure(seed, f"the process {how} (out of memory?)")
 
