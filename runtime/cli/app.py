@@ -649,7 +649,9 @@ def simulate(
             help="How the risk is minimised; gamp passes messages; auto: lbfgs, or fista for penalties with corners.",
         ),
     ] = "auto",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many draws of the data, from seed --first on.")] = 16,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="How many draws of the data, from seed --first on.")
+    ] = 16,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     theory: Annotated[
         bool, typer.Option("--theory", help="Solve the saddle point from the same start and print it beside.")
@@ -660,7 +662,9 @@ def simulate(
         float | None,
         typer.Option("--rate", help="Step of gd, times the inverse of the largest curvature, or rate of adam."),
     ] = None,
-    inertia: Annotated[float | None, typer.Option("--inertia", help="gamp: weight on the old conjugates and V.")] = None,
+    inertia: Annotated[
+        float | None, typer.Option("--inertia", help="gamp: weight on the old conjugates and V.")
+    ] = None,
     damping: Annotated[float | None, typer.Option("--damping", help="gamp: weight on the old messages.")] = None,
     free_teacher: Annotated[
         bool,
@@ -738,7 +742,7 @@ def simulate(
 @command
 def plot(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow` or `threshold --along` wrote with -o.")
+        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow`, `threshold --along` or `simulate` wrote.")
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
@@ -746,7 +750,7 @@ def plot(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a branch, overlaps and errors along the parameter, or a critical line."""
+    """Draw a branch, overlaps and errors along the parameter, a critical line, or the seeds of a simulation."""
     from ..files import check_writable
     from ..progress import set_quiet
 
@@ -766,7 +770,9 @@ def plot(
     from ..tables import load_dataset
 
     dataset = load_dataset(file)
-    draw = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    if "plan" in dataset.attrs:
+        from ..simulation.figures import plot_runs as draw
     draw(dataset, output)
     return Outcome(f"wrote {output}", {"file": str(output)})
 

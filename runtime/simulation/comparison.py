@@ -59,9 +59,7 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
         estimate = simulation.estimate(name)
         if np.isfinite(getattr(solution, name)):
             error = getattr(solution, f"{name}_error")
-            found[name] = Measured(
-                getattr(solution, name), error, float(estimate.mean), float(estimate.standard_error)
-            )
+            found[name] = Measured(getattr(solution, name), error, float(estimate.mean), float(estimate.standard_error))
     return found
 
 
@@ -199,9 +197,7 @@ def compare(
 
 def beside(curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Simulation]) -> Comparison:
     """Keep of every simulation the runs that ended on the solution's branch, in the image nearest to it."""
-    kept = [
-        on_branch(solution, simulation) for solution, simulation in zip(solutions, simulations, strict=True)
-    ]
+    kept = [on_branch(solution, simulation) for solution, simulation in zip(solutions, simulations, strict=True)]
     reached = tuple((len(one.runs), len(every.runs)) for one, every in zip(kept, simulations, strict=True))
     return Comparison(curve, tuple(solutions), tuple(kept), reached)
 

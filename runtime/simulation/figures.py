@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from matplotlib.lines import Line2D
 from ..plots import BLUE, BRANCH_COLOURS, GREEN, GREY, RED, STYLE, parameter_label, save_figure
 
 if TYPE_CHECKING:
+    import xarray
+
     from .comparison import Comparison, Scaling
 
 OVERLAPS = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
@@ -90,6 +93,36 @@ def _draw(axes: Axes, comparison: Comparison, picks: Sequence[Any], colour: str)
 def _first(found: Mapping[str, Any], name: str) -> Any:
     """The measurement of a block's first entry."""
     return next(item for key, item in found.items() if key.startswith(f"{name}_"))
+
+
+def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Every seed of a simulation: overlaps of the first token above, losses below, a colour a kind of state."""
+    plan = json.loads(dataset.attrs["plan"])
+    branches = dataset["branch"].values
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8.6, 6.0), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        seeds = dataset["seed"].values
+        for name, (_, marker, label) in OVERLAPS.items():
+            values = np.abs(dataset[name].values.reshape(len(seeds), -1)[:, 0])
+            for branch in dict.fromkeys(branches):
+                own = branches == branch
+                upper.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), label=None)
+            upper.plot([], [], marker, color=GREY, label=label)
+        for branch in dict.fromkeys(branches):
+            own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
+            lower.plot(seeds[own], dataset["training_loss"].values[own], "o", color=colour, label=branch)
+            lower.plot(seeds[own], dataset["test_error"].values[own], "s", color=colour, markerfacecolor="white")
+        upper.set_title(f"{dataset.attrs['model']}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
+        upper.set_ylabel("overlap of the first token")
+        lower.set_ylabel("training loss (full),\ntest error (hollow)")
+        lower.set_xlabel("seed")
+        lower.set_ylim(bottom=0)
+        upper.legend(loc="best", ncols=3)
+        lower.legend(loc="best")
+    if path is not None:
+        save_figure(figure, path)
+    return figure
 
 
 def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
@@ -247,4 +280,4 @@ def _draw_gamp(axes: Axes, content: Mapping[str, Any]) -> None:
     axes.legend(loc="best")
 
 
-__all__ = ["plot_comparisons", "plot_finite_size", "plot_scaling"]
+__all__ = ["plot_comparisons", "plot_finite_size", "plot_runs", "plot_scaling"]

@@ -22,7 +22,7 @@ from ..problem import Problem
 from ..reproduce import BRANCHES, BUDGET, FINITE_SIZE, SHOWN_OMEGA, Plan, Run, digest_of
 from ..solution import solve, start_overlaps
 from ..text import with_error
-from .comparison import LOSSES, scaling
+from .comparison import LOSSES, Extrapolation, Measured, scaling
 from .figures import OVERLAPS, plot_finite_size
 from .gamp import state_evolution
 from .simulation import Estimate, Simulation, simulate
@@ -34,7 +34,7 @@ TRANSITION_ALPHAS, TRANSITION_SEEDS = (1.1, 1.2, 1.3, 1.4), 200
 DIMS, SCALING_SEEDS, SCALING_ALPHA = (250, 500, 1000, 2000, 4000), 8, 2.0
 PLANE_OMEGAS, PLANE_ALPHAS, PLANE_D, PLANE_SEEDS = (0.1, 0.2, 0.3, 0.4), (0.5, 1.0, 1.5, 2.0), 600, 16
 RANDOM_METHODS, RANDOM_ALPHAS, RANDOM_D, RANDOM_SEEDS = ("adam", "gd"), (0.5, 1.0, 1.5, 2.0), 600, 32
-GAMP_START, GAMP_ALPHA, GAMP_D, GAMP_SEEDS, GAMP_STEPS, GAMP_INERTIA = "semantic", 2.0, 2000, 8, 30, 0.6
+GAMP_START, GAMP_ALPHA, GAMP_D, GAMP_SEEDS, GAMP_STEPS, GAMP_INERTIA = "semantic", 2.0, 2000, 16, 30, 0.6
 JUDGED = (("semantic", 2.0), ("semantic", 1.5), ("semantic", 1.0), ("positional", 1.0), ("positional", 0.5))
 JUDGE_SEEDS, JUDGE_STEPS, JUDGE_INERTIA = 8, 600, 0.8
 CLEAR = 3.0  # standard errors
@@ -60,9 +60,7 @@ class FiniteSizeRun(Run):
         plan += [(f"simulating from the {name} start", 40, partial(self._points, name)) for name in BRANCHES]
         plan.append(("the transition from paired runs", 300, self._transition))
         plan += [(f"scaling in d on the {name} branch", 90, partial(self._scaling, name)) for name in BRANCHES]
-        plan += [
-            (f"both starts at omega = {omega:g}", 40, partial(self._plane, omega)) for omega in PLANE_OMEGAS
-        ]
+        plan += [(f"both starts at omega = {omega:g}", 40, partial(self._plane, omega)) for omega in PLANE_OMEGAS]
         plan += [(f"random starts with {method}", 90, partial(self._random, method)) for method in RANDOM_METHODS]
         plan.append(("GAMP beside state evolution", 30, self._gamp))
         plan += [
@@ -182,7 +180,13 @@ class FiniteSizeRun(Run):
             at = self.base.with_(alpha=GAMP_ALPHA)
             found = finished(
                 simulate(
-                    at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", most=GAMP_STEPS, inertia=GAMP_INERTIA
+                    at,
+                    d=GAMP_D,
+                    seeds=GAMP_SEEDS,
+                    start=GAMP_START,
+                    method="gamp",
+                    most=GAMP_STEPS,
+                    inertia=GAMP_INERTIA,
                 )
             )
             rule = rule_named("prox-space", 96, 0)
@@ -268,8 +272,6 @@ class FiniteSizeRun(Run):
                 points[name][key] = [row[key] for row in here]
                 points[name][f"{key}_error"] = [row[f"{key}_error"] for row in here]
         found = results["scaling"]["semantic"]
-        from .comparison import Extrapolation, Measured
-
         rows_scaled = {}
         for key, row in found["rows"].items():
             if abs(row["theory"]) < 1e-6 or key.endswith("_2"):
@@ -385,9 +387,9 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         report.Heading("Theory meets finite size", 1),
         report.Paragraph(
             f"{results['model']}, saddleforge {results['version']}, omega = {SHOWN_OMEGA:g}, d = {D}. Simulations "
-            "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and encodings "
-            "are those of the law exactly, and test errors are exactly those of the overlaps found. In parentheses: half "
-            "widths for theory, one standard error over seeds for simulations."
+            "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and "
+            "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. In "
+            "parentheses: half widths for theory, one standard error over seeds for simulations."
         ),
         report.Paragraph(
             f"Equal training loss of the two minima, seed by seed on the same data: alpha_c = "
@@ -454,8 +456,8 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         report.Heading("GAMP as the judge of stability", 2),
         report.Paragraph(
             f"Point-wise convergence (squared relative step below 1e-12 within {JUDGE_STEPS} iterations) is expected "
-            "where the proximal map does not jump and the replicon is below 1; where it jumps, iterates are expected to "
-            "stay apart by 2 D*, twice the self-overlap loss times q."
+            "where the proximal map does not jump and the replicon is below 1; where it jumps, iterates are expected "
+            "to stay apart by 2 D*, twice the self-overlap loss times q."
         ),
         report.Table(
             ("branch", "alpha", "verdict of theory", "stayed", "converged", "late distance / q", "2 D*/q"),

@@ -1,8 +1,7 @@
 """Generalised approximate message passing at finite d, and the state evolution that it follows (theory.md section 10).
 
 Tokens are split into what fluctuates, z_l with E z_l z_l^T = Sigma_c, and the means and encodings that the student sees
-as m_c = W^T tau_c / d. Only the former asks for an Onsager term, and only the latter for damping: with labels k_l,
-contexts c = (l, k_l) and Z = (z_l),
+as m_c = W^T tau_c / d. Only the former asks for an Onsager term: with labels k_l and contexts c = (l, k_l),
 
     omega_l = z_l W / sqrt(d) - V_c g_l(previous) + m_c         g = U^{-1} (prox(omega; U) - omega)
     V^_c    = -(1/d) sum_mu 1(k_l = c) dg_l/domega_l            m^_c = (1/d) sum_mu 1(k_l = c) g_l
@@ -11,8 +10,9 @@ contexts c = (l, k_l) and Z = (z_l),
 
 U follows V, G_i follows A_i and the m^ that enters b follows the one above, with a weight `inertia` on their old
 values. State evolution, treated in the same way, holds for any weight, since the Onsager terms are the responses of
-what was done; it quietens the mean mode and the alternation of V and V^, whose eigenvalues lie below -1. `damping`, a weight on the old g and W themselves, makes it converge wherever the replicon allows; then the fixed point
-is the same, but the way there is no longer that of state evolution.
+what was done; it quietens the mean mode and the alternation of V and V^, whose eigenvalues lie below -1. `damping`, a
+weight on the old g and W themselves, is for the rest; the fixed point is the same, but the way there is no longer that
+of state evolution.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ..problem import Problem
 from .instance import Instance
 from .risk import Weights, overlaps_of
 
-INERTIA = 0.6
-DAMPING = 0.7
+INERTIA = 0.8
+DAMPING = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,10 @@ def gamp(
 def _channel(
     instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s); g (n, L, s) moves to the new one, with weight `keep` on the old."""
+    """sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s).
+
+    g (n, L, s) is moved to its new value, with the weight `keep` on the old.
+    """
     problem, d = instance.problem, instance.d
     L, s = problem.tokens, problem.student_rank
     omega = m[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], g)

@@ -23,8 +23,8 @@ class Minimum:
     Attributes:
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
             from a minimum; of `fista`, of the proximal residual.
-        status: converged, max_iterations, not_finite, or stalled: rounding of the loss hides any further descent (L-BFGS
-            compares losses, which say nothing of gradients below about 1e-7).
+        status: converged, max_iterations, not_finite, or stalled: rounding of the loss hides any further descent
+            (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
     """
 
     weights: Weights
@@ -162,7 +162,9 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 
     W = ahead = start.W
     momentum, residual = 1.0, np.inf
-    for iteration in range(1, descent.most + 1):
+    iteration = 0
+    while iteration < descent.most:
+        iteration += 1
         data, slope = risk.data(Weights(ahead, start.phi))
         while True:
             new = step(ahead, slope.W)

@@ -37,7 +37,7 @@ class Estimate:
     standard_error: Any
 
     @classmethod
-    def of(cls, values: Sequence[Any]) -> Estimate:
+    def of(cls, values: Sequence[Any] | np.ndarray) -> Estimate:
         array = np.asarray(values, float)
         if len(array) == 0:
             return cls(np.nan, np.nan)

@@ -73,14 +73,20 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     for row, seed in enumerate(dataset["seed"].values):
         blocks = {name: dataset[name].values[row].reshape(shape) for name, shape in shapes.items()}
         phi = np.array([float(dataset[f"trained_{number['name']}"][row]) for number in plan.problem.trained])
-        scalars = {name: float(dataset[name][row]) for name in SCALARS if name not in ("training_loss", "iterations")}
+        data, penalty, test_error, gradient, late = (
+            float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late")
+        )
         runs.append(
             Run(
                 seed=int(seed),
                 overlaps=Overlaps(**blocks, phi=phi),
+                data=data,
+                penalty=penalty,
+                test_error=test_error,
+                gradient=gradient,
                 iterations=int(dataset["iterations"][row]),
                 status=str(dataset["status"].values[row]),
-                **scalars,
+                late=late,
             )
         )
     return runs

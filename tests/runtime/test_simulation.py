@@ -152,7 +152,7 @@ def ridge_solution(instance):
 @pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "gamp"])
 def test_every_method_finds_the_ridge_estimator(method):
     at = problem("ridge_regression", alpha=3.0, lambda_=0.5)
-    plan = checked(Plan(at, 120, "uninformed", method, tolerance=1e-7))
+    plan = checked(Plan(at, 120, "uninformed", method, tolerance=1e-9 if method == "gamp" else 1e-7))
     exact = ridge_solution(Instance(at, 120, seed=1))
     found = run(plan, 1)
     assert found.status == "converged"
@@ -365,5 +365,3 @@ def test_catalogue_models_agree_with_theory(name):
     start = next(iter(at.solver.model.STARTS))
     solution = sf.solve(at, start, accuracy=1e-3)
     check_agreement(solution, simulate(at, d=800, seeds=16, start=start), 4.5)
-
-
