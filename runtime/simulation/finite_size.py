@@ -217,6 +217,7 @@ class FiniteSizeRun(Run):
                 simulate(at, d=D, seeds=JUDGE_SEEDS, start=name, method="gamp", most=JUDGE_STEPS, inertia=JUDGE_INERTIA)
             )
             stayed = [run for run in found.runs if found.branch(run) == name]
+            measured = [run.contraction for run in stayed if np.isfinite(run.contraction)]
             q = [float(np.trace(run.overlaps.q, axis1=1, axis2=2).max()) for run in stayed]
             return {
                 "branch": name,
@@ -225,6 +226,7 @@ class FiniteSizeRun(Run):
                 "self_overlap_loss": stability.self_overlap_loss if stability else None,
                 "replicon": stability.replicon if stability else None,
                 "converged": sum(run.status == "converged" for run in stayed),
+                "measured": float(np.nanmean(measured)) if measured else None,
                 "stayed": len(stayed),
                 "of": JUDGE_SEEDS,
                 "late_over_q": float(np.mean([r.late / x for r, x in zip(stayed, q, strict=True)])) if stayed else None,
@@ -457,10 +459,21 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         report.Paragraph(
             f"Point-wise convergence (squared relative step below 1e-12 within {JUDGE_STEPS} iterations) is expected "
             "where the proximal map does not jump and the replicon is below 1; where it jumps, iterates are expected "
-            "to stay apart by 2 D*, twice the self-overlap loss times q."
+            "to stay apart by 2 D*, twice the self-overlap loss times q. Measured: the factor by which the squared "
+            "distance of two estimates with the same overlaps shrinks, which theory calls the replicon."
         ),
         report.Table(
-            ("branch", "alpha", "verdict of theory", "stayed", "converged", "late distance / q", "2 D*/q"),
+            (
+                "branch",
+                "alpha",
+                "verdict",
+                "stayed",
+                "converged",
+                "replicon",
+                "measured",
+                "late distance / q",
+                "2 D*/q",
+            ),
             [
                 (
                     row["branch"],
@@ -468,6 +481,8 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
                     row["verdict"],
                     f"{row['stayed']} of {row['of']}",
                     f"{row['converged']}",
+                    "-" if row["replicon"] is None else f"{row['replicon']:.3f}",
+                    "-" if row["measured"] is None else f"{row['measured']:.3f}",
                     "-" if row["late_over_q"] is None else f"{row['late_over_q']:.2g}",
                     "-" if row["self_overlap_loss"] is None else f"{2 * row['self_overlap_loss']:.2g}",
                 )

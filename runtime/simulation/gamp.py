@@ -27,11 +27,12 @@ from ..integration.averages import Rule
 from ..integration.fields import DomainError
 from ..overlaps import Overlaps
 from ..problem import Problem
-from .instance import Instance
+from .instance import Instance, stream
 from .risk import Weights, overlaps_of
 
 INERTIA = 0.8
 DAMPING = 0.0
+_PROBE = 7
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Trajectory:
         late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
             them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. 0 where it converged point by point; where the
             proximal map jumps, theory expects twice D* (section 8c).
+        g, m_hat, V_hat: the last g (n, L, s) and the conjugates that w was taken with, (C, s) and (C, s, s).
         status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
     """
 
@@ -52,6 +54,9 @@ class Trajectory:
     overlaps: tuple[Overlaps, ...]
     steps: np.ndarray
     late: float
+    g: np.ndarray
+    m_hat: np.ndarray
+    V_hat: np.ndarray
     status: str
 
     @property
@@ -127,7 +132,41 @@ def gamp(
             break
     apart = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
     late = float(np.max(np.trace(np.mean(apart, axis=0), axis1=1, axis2=2)))
-    return Trajectory(Weights(W, start.phi), V, tuple(path), np.array(steps), late, status)
+    weights = Weights(W, start.phi)
+    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, np.asarray(means), curbed, status)
+
+
+def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, seed: int = 0) -> float:
+    """Factor per iteration of the squared distance of two estimates with all overlaps in common: the replicon.
+
+    A small perturbation of the fixed point is iterated with V and all conjugates held where they are, and kept
+    orthogonal to the means, to the teacher and to the estimate itself, so that no overlap moves. Averaged over the
+    second half of few iterations: after many, one direction of this draw of the data decides.
+    """
+    problem, known = instance.problem, instance.coordinates
+    W, d = fixed.weights.W, instance.d
+    G = np.einsum("ic,cab->iab", known.gamma, fixed.V_hat)
+    held = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
+    size = 1e-5 * np.linalg.norm(W)
+
+    def image(at: np.ndarray, g: np.ndarray) -> np.ndarray:
+        field, V_hat, _ = _channel(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
+        field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
+        return rows_at(problem, known.pi, field, G)[0]
+
+    base_g = fixed.g.copy()
+    base = image(W, base_g)
+    delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
+    g, factors = base_g.copy(), []
+    for _ in range(iterations):
+        delta -= held @ (held.T @ delta)
+        scale = size / np.linalg.norm(delta)
+        delta *= scale
+        g = base_g + scale * (g - base_g)
+        delta = image(W + delta, g) - base
+        moved = delta - held @ (held.T @ delta)
+        factors.append((np.linalg.norm(moved) / size) ** 2)
+    return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))
 
 
 def _channel(
@@ -206,4 +245,4 @@ def state_evolution(
     return path
 
 
-__all__ = ["DAMPING", "Trajectory", "gamp", "rows_at", "state_evolution"]
+__all__ = ["DAMPING", "INERTIA", "Trajectory", "contraction", "gamp", "rows_at", "state_evolution"]

@@ -13,7 +13,7 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from ..search import searched
 from ..solution import start_mixture
-from .gamp import DAMPING, INERTIA, gamp
+from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, gradient_norm
 from .orientation import oriented
@@ -59,7 +59,8 @@ class Run:
         data, penalty: parts of the training loss per d.
         test_error: exactly that of these overlaps on new data; nan without a metric.
         gradient: norm of the risk's gradient, root mean square over the weights.
-        late: gamp: squared distance of late iterates, nan otherwise.
+        late, contraction: gamp: squared distance of late iterates, and where it converged the measured replicon
+            (`gamp.contraction`); nan otherwise.
         path: gamp: packed overlaps before the first iteration and after each, (iterations + 1, n); None otherwise, and
             where the run was read from a file.
     """
@@ -73,6 +74,7 @@ class Run:
     iterations: int
     status: str
     late: float = np.nan
+    contraction: float = np.nan
     path: np.ndarray | None = None
 
     @property
@@ -104,7 +106,7 @@ def run(plan: Plan, seed: int) -> Run:
     problem = plan.problem
     instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
     start, V = begin(plan, instance)
-    late, path = np.nan, None
+    late, replicon, path = np.nan, np.nan, None
     if plan.method == GAMP:
         at = searched(problem, overlaps_of(instance, start, V))
         trajectory = gamp(
@@ -118,6 +120,8 @@ def run(plan: Plan, seed: int) -> Run:
         )
         weights, V_end, late, status = trajectory.weights, trajectory.V, trajectory.late, trajectory.status
         iterations, path = len(trajectory.steps), np.array([o.pack() for o in trajectory.overlaps])
+        if status == "converged":
+            replicon = contraction(replace(instance, problem=at), trajectory)
         value = Risk(instance)(weights)
         gradient = gradient_norm(value.gradient)
     else:
@@ -135,6 +139,7 @@ def run(plan: Plan, seed: int) -> Run:
         iterations=iterations,
         status=status,
         late=late,
+        contraction=replicon,
         path=path,
     )
 

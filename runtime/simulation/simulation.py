@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import xarray
 
 BLOCKS = ("q", "V", "m", "theta")
-SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late")
+SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late", "contraction")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Simulation:
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
 
     def estimate(self, name: str) -> Estimate:
-        """Of training_loss, data, penalty, test_error, gradient, iterations or late, over converged runs."""
+        """Of one of SCALARS, over converged runs."""
         return Estimate.of([getattr(run, name) for run in self.converged])
 
     @property

@@ -73,8 +73,8 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     for row, seed in enumerate(dataset["seed"].values):
         blocks = {name: dataset[name].values[row].reshape(shape) for name, shape in shapes.items()}
         phi = np.array([float(dataset[f"trained_{number['name']}"][row]) for number in plan.problem.trained])
-        data, penalty, test_error, gradient, late = (
-            float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late")
+        data, penalty, test_error, gradient, late, contraction = (
+            float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late", "contraction")
         )
         runs.append(
             Run(
@@ -87,6 +87,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 iterations=int(dataset["iterations"][row]),
                 status=str(dataset["status"].values[row]),
                 late=late,
+                contraction=contraction,
             )
         )
     return runs

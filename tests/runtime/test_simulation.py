@@ -8,18 +8,21 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.errors import InputError
+from saddleforge.integration import ProxSpace
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
 from saddleforge.simulation import workers
 from saddleforge.simulation.comparison import Extrapolation, extrapolate, measurements, on_branch
+from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
-from saddleforge.simulation.minimisers import METHODS, Descent
+from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
 from saddleforge.simulation.orientation import column_orders, images, oriented, permute
 from saddleforge.simulation.risk import Risk, Weights, overlaps_of
-from saddleforge.simulation.run import Plan, Run, checked, run
+from saddleforge.simulation.run import Plan, Run, begin, checked, run
 from saddleforge.simulation.simulation import Estimate, Simulation, simulate
 from saddleforge.simulation.storage import load_runs
 from saddleforge.simulation.transition import PairedDifference, root_of
+from saddleforge.solution import start_overlaps
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -365,3 +368,61 @@ def test_catalogue_models_agree_with_theory(name):
     start = next(iter(at.solver.model.STARTS))
     solution = sf.solve(at, start, accuracy=1e-3)
     check_agreement(solution, simulate(at, d=800, seeds=16, start=start), 4.5)
+
+
+# Message passing
+
+
+def passed(at, d, seed, start="semantic", **options):
+    plan = checked(Plan(at, d, start, "gamp"))
+    instance = Instance(at, d, seed)
+    weights, V = begin(plan, instance)
+    return instance, gamp(instance, weights, V, **options)
+
+
+def test_messages_follow_state_evolution(attention):
+    at, start, d = attention(2.0, "semantic", 1e-4).problem, "semantic", 1000
+    theory = np.array([o.pack() for o in state_evolution(at, start_overlaps(at, start), ProxSpace(48, 24), 8)])
+    paths = [
+        [o.pack() for o in passed(at, d, seed, start, iterations=8, tolerance=1e-12)[1].overlaps] for seed in range(4)
+    ]
+    q, V, theta = 0, at.contexts, 3 * at.contexts
+    mean = np.mean(paths, axis=0)
+    for place in (q, V, theta):
+        assert mean[:, place] == pytest.approx(theory[:, place], rel=0.05)
+    # Early iterates move by far more than that.
+    assert theory[1, q] > 1.3 * theory[0, q]
+
+
+def test_a_fixed_point_of_the_messages_is_a_point_of_zero_gradient(attention):
+    at = attention(2.0, "semantic", 1e-4).problem
+    instance, found = passed(at, 500, 0, iterations=600, tolerance=1e-9)
+    assert found.status == "converged"
+    value = Risk(instance)(found.weights)
+    assert gradient_norm(value.gradient) < 1e-7
+    descent = METHODS["lbfgs"](Risk(instance), found.weights, Descent())
+    assert descent.value.training_loss == pytest.approx(value.training_loss, rel=1e-9)
+
+
+def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
+    at = problem("ridge_regression", alpha=2.0, lambda_=0.5)
+    replicon = sf.solve(at, "semantic").stability.replicon
+    measured = [contraction(*passed(at, 800, seed, tolerance=1e-10)) for seed in range(4)]
+    assert np.mean(measured) == pytest.approx(replicon, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lasso_regression", "attention_on_mixture", "mixture_classification", "hinge"])
+def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name):
+    at = problem(name, alpha=2.0)
+    start = next(iter(at.solver.model.STARTS))
+    one, other = (run(checked(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6)))
+    assert one.status == other.status == "converged"
+    assert one.training_loss == pytest.approx(other.training_loss, rel=1e-8)
+    assert one.overlaps.theta == pytest.approx(other.overlaps.theta, rel=1e-4, abs=1e-7)
+
+
+def test_weights_on_what_was_before_lie_below_one():
+    at = problem("ridge_regression")
+    with pytest.raises(InputError, match=r"inertia = 1.5 is out of range; allowed is \[0, 1\)"):
+        passed(at, 50, 0, inertia=1.5)
