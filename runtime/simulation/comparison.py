@@ -53,6 +53,8 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
     found: dict[str, Measured] = {}
     runs = [_named(problem, run.overlaps) for run in simulation.converged]
     for name, value in theory.items():
+        if not any(run[name] for run in runs):
+            continue  # exactly zero: a law without means, say
         estimate = Estimate.of([run[name] for run in runs])
         found[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
     for name in LOSSES:

@@ -49,8 +49,10 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
             curve, found = comparison.curve, comparison.measurements()
             upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
             for name, (colour, marker, label) in OVERLAPS.items():
+                entries = [item for one in found if (item := _first(one, name)) is not None]
+                if len(entries) < len(found):
+                    continue
                 _draw(upper, comparison, [lambda s, n=name: abs(float(np.ravel(getattr(s.overlaps, n))[0]))], colour)
-                entries = [_first(one, name) for one in found]
                 points(
                     upper,
                     comparison.values,
@@ -91,8 +93,8 @@ def _draw(axes: Axes, comparison: Comparison, picks: Sequence[Any], colour: str)
 
 
 def _first(found: Mapping[str, Any], name: str) -> Any:
-    """The measurement of a block's first entry."""
-    return next(item for key, item in found.items() if key.startswith(f"{name}_"))
+    """The measurement of a block's first entry; None where it vanishes exactly."""
+    return next((item for key, item in found.items() if key.startswith(f"{name}_")), None)
 
 
 def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
