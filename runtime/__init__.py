@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .reference.solution import PreciseSolution, solve_precisely
     from .reference.thresholds import PreciseThreshold
     from .sensitivity import Sensitivities, Sensitivity, sensitivities
+    from .simulation.comparison import compare, scaling
+    from .simulation.simulation import Simulation, simulate
+    from .simulation.transition import finite_transition
     from .solution import Solution, solutions, solve
     from .thresholds import Threshold, almeida_thouless, crossing, where
     from .tuning import Optimum, TunedCurve, tune, tuned_curve
@@ -69,6 +72,11 @@ _WHERE = {
     "where": "thresholds",
     "Threshold": "thresholds",
     "law_of_data": "data",
+    "compare": "simulation.comparison",
+    "finite_transition": "simulation.transition",
+    "scaling": "simulation.comparison",
+    "simulate": "simulation.simulation",
+    "Simulation": "simulation.simulation",
     "InputError": "errors",
     "NotConvergedError": "errors",
     "SaddleforgeError": "errors",
@@ -120,6 +128,7 @@ __all__ = [
     "SaddleforgeError",
     "Sensitivities",
     "Sensitivity",
+    "Simulation",
     "Solution",
     "Start",
     "Threshold",
@@ -129,9 +138,11 @@ __all__ = [
     "almeida_thouless",
     "by_label",
     "clustered_tokens",
+    "compare",
     "critical_line",
     "crossing",
     "curve",
+    "finite_transition",
     "follow",
     "half_square",
     "instability",
@@ -142,8 +153,10 @@ __all__ = [
     "problem",
     "rho",
     "rounded_hinge",
+    "scaling",
     "sensitivities",
     "sigmoid",
+    "simulate",
     "softmax",
     "softplus",
     "solutions",

@@ -31,7 +31,7 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#C
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
 _OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 _SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -73,7 +73,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         dataset: from `tables.curve_dataset`, or loaded.
         path: where to write a PNG; default, nowhere.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 6.4), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         upper.set_title(_title(dataset), loc="left")
@@ -124,7 +124,7 @@ def plot_overlaps(
         datasets: branch name -> table.
         marks: vertical lines, each with `value`, `error` and `label`.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 8.0), layout="constrained")
         panels = figure.subplots(3, 1, sharex=True)
         texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
@@ -148,7 +148,7 @@ def plot_test_error(
     datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Sequence[Mapping[str, Any]] = ()
 ) -> Figure:
     """Test error of several branches against the parameter, with the linear baseline."""
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 4.6), layout="constrained")
         axes = figure.subplots()
         for branch, dataset in datasets.items():
@@ -183,7 +183,7 @@ def plot_loss_difference(
     """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
     values, difference, error = loss_difference(one, other)
     names = one.attrs["branch"], other.attrs["branch"]
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 4.4), layout="constrained")
         axes = figure.subplots()
         for name, side in ((names[1], difference > 0), (names[0], difference < 0)):
@@ -219,7 +219,7 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
             optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
             continuous line, drawn with its half width as a band.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 5.0), layout="constrained")
         axes = figure.subplots()
         for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
@@ -269,7 +269,7 @@ def plot_critical_line(dataset: xarray.Dataset, path: str | Path | None = None) 
         dataset: from `tables.line_dataset`, or loaded.
     """
     over, parameter = dataset.attrs["over"], dataset.attrs["parameter"]
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 5.0), layout="constrained")
         axes = figure.subplots()
         second, value, error = (dataset[name].values for name in ("over", "value", "error"))
@@ -311,7 +311,7 @@ def plot_stability_map(
     panels = [(f"{name} branch", [row for row in rows if row["branch"] == name]) for name in branches]
     panels.append(("branch of lowest training loss", [row for row in rows if row["lowest"]]))
     colours = colormaps["viridis_r"].with_extremes(under="#f2f2ec", bad="white")
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(4.2 * len(panels) + 1.0, 4.8), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         mesh = None
@@ -371,7 +371,7 @@ def plot_extensions(
         base: tables of the base case's branches.
         reference: branch whose training loss is taken away.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(13.0, 3.1 * len(rows) + 0.5), layout="constrained")
         panels = figure.subplots(len(rows), 3, squeeze=False)
         for (losses, errors, line), row in zip(panels, rows, strict=True):

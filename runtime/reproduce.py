@@ -54,7 +54,8 @@ THRESHOLD_ACCURACY = 1e-3  # of the others
 # error is not, and is solved again more finely where its error bar asks for that.
 OVERLAP_ACCURACY = 1e-3
 FIGURES = ("overlaps", "test_error", "loss_difference", "phase_diagram")
-EXTENSIONS, STABILITY = "extensions", "stability"  # drawn on request only: each has a longer job of its own
+# Drawn on request only: each has a longer job of its own.
+EXTENSIONS, STABILITY, FINITE_SIZE = "extensions", "stability", "finite-size"
 # Seconds a step is expected to take on two cores from empty caches.
 BUDGET = {
     "derivation": 5,
@@ -198,15 +199,15 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
 
     Args:
         out: folder; what an earlier run left there is used again where it is still valid.
-        figures: names among FIGURES to draw, default all of them; or EXTENSIONS (see `extensions`) or STABILITY (see
-            `stability_map`).
+        figures: names among FIGURES to draw, default all of them; or EXTENSIONS (see `extensions`), STABILITY (see
+            `stability_map`) or FINITE_SIZE (see `simulation.finite_size`).
 
     Raises:
         InputError: the folder cannot be written, or a figure has no such name.
     """
     out = check_folder(Path(out))
     wanted = tuple(figures or FIGURES)
-    known = (*FIGURES, EXTENSIONS, STABILITY)
+    known = (*FIGURES, EXTENSIONS, STABILITY, FINITE_SIZE)
     for name in wanted:
         if name not in known:
             raise InputError(f"no figure {name!r}; known are {', '.join(known)}")
@@ -221,6 +222,10 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
         from .stability_map import StabilityRun
 
         runs.append(StabilityRun(out))
+    if FINITE_SIZE in wanted:
+        from .simulation.finite_size import FiniteSizeRun
+
+        runs.append(FiniteSizeRun(out))
     found = [run.all() for run in runs]
     if len(found) == 1:
         return found[0]

@@ -197,10 +197,31 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
     Raises:
         InputError: the model has no start of this name.
     """
+    mix, noise, susceptibility = start_mixture(problem, name)
+    law, contexts, s, t = problem.law, problem.contexts, problem.student_rank, problem.teacher_rank
+    q = np.zeros((contexts, s, s))
+    m = np.zeros((contexts, s))
+    theta = np.zeros((contexts, s, t))
+    for weight, gamma, gram in zip(law.weights, law.gamma, law.gram, strict=True):
+        with_fields = mix @ gram
+        square = with_fields @ mix.T + noise**2 * np.eye(s)
+        q += weight * gamma[:, None, None] * square
+        m += weight * with_fields[:, :contexts].T
+        theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
+    V = susceptibility * law.rho[:, None, None] * np.eye(s)
+    return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
+
+
+def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
+    """Of a named start: coefficients (s, C + t) of a row's (tau, pi), deviation of its noise, and V / rho.
+
+    Raises:
+        InputError: the model has no start of this name.
+    """
     starts = problem.solver.model.STARTS
     if name not in starts:
         raise InputError(f"no start {name!r} for {problem.solver.name}; known are {', '.join(starts)}")
-    spec, law = starts[name], problem.law
+    spec = starts[name]
     contexts, s, t, tokens = problem.contexts, problem.student_rank, problem.teacher_rank, problem.tokens
     mix = np.zeros((s, contexts + t))
     teacher, encodings = np.asarray(spec["teacher"], float), np.asarray(spec["encodings"], float)
@@ -214,18 +235,7 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
     if encodings.shape[1] != contexts:
         encodings = np.repeat(encodings, problem.clusters, axis=1) / problem.clusters
     mix[:, :contexts] = encodings
-    noise = float(spec["noise"])
-    q = np.zeros((contexts, s, s))
-    m = np.zeros((contexts, s))
-    theta = np.zeros((contexts, s, t))
-    for weight, gamma, gram in zip(law.weights, law.gamma, law.gram, strict=True):
-        with_fields = mix @ gram
-        square = with_fields @ mix.T + noise**2 * np.eye(s)
-        q += weight * gamma[:, None, None] * square
-        m += weight * with_fields[:, :contexts].T
-        theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
-    V = float(spec["susceptibility"]) * law.rho[:, None, None] * np.eye(s)
-    return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
+    return mix, float(spec["noise"]), float(spec["susceptibility"])
 
 
 def is_replicated(rule: Rule) -> bool:

@@ -82,6 +82,10 @@ class Solver:
             pass
         return False
 
+    def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path]]:
+        # The modules are loaded anew where it is unpickled.
+        return Solver, (self.name, self.key, self.folder)
+
     def _load(self, part: str) -> ModuleType:
         path = self.folder / f"{part}.py"
         text = path.read_bytes()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from .overlaps import Overlaps
+    from .problem import Problem
     from .sensitivity import Sensitivities
     from .solution import Solution
     from .tuning import Optimum
@@ -38,46 +40,24 @@ def with_error(value: float, error: float) -> str:
     if digits >= 100:
         exponent += 1
         digits = math.ceil(error / 10**exponent - 1e-9)
-    if exponent >= 0:
-        return f"{value:.0f}({digits * 10**exponent})"
-    return f"{value:.{-exponent}f}({digits})"
+    shown = f"{value:.{max(-exponent, 0)}f}"
+    if not float(shown):
+        shown = shown.removeprefix("-")
+    return f"{shown}({digits * 10 ** max(exponent, 0)})"
 
 
 def solution_table(solution: Solution) -> str:
     """What `solve` prints: overlaps, losses, errors, rule and the RS verdict."""
     problem = solution.problem
     lines = [
-        f"{problem.solver.name}  alpha = {problem.alpha:g}  "
-        + "  ".join(f"{n.rstrip('_')} = {_short(v)}" for n, v in problem.parameters.items())
-        + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}"),
+        problem_line(problem),
         f"start {solution.start}, reached {solution.branch}"
         + (f", rank {solution.rank} by training loss" if solution.rank else "")
         + f"; {solution.status.value.replace('_', ' ')}, residual {solution.residual:.1e}",
     ]
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
-    widths = solution.half_widths
-    s, t = problem.student_rank, problem.teacher_rank
-    for context in range(problem.contexts):
-        token, cluster = divmod(context, problem.clusters)
-        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
-        for a in range(s):
-            parts = []
-            for name in ("q", "V"):
-                for b in range(a, s):
-                    index = "" if s == 1 else f"_{a + 1}{b + 1}"
-                    value, width = getattr(solution.overlaps, name)[context, a, b], getattr(widths, name)[context, a, b]
-                    parts.append(f"{name}{index} {with_error(value, width)}")
-            index = "" if s == 1 else f"_{a + 1}"
-            parts.append(f"m{index} {_near_zero(solution.overlaps.m[context, a], widths.m[context, a])}")
-            for b in range(t):
-                index = "" if s == t == 1 else f"_{a + 1}{b + 1}"
-                parts.append(
-                    f"theta{index} {_near_zero(solution.overlaps.theta[context, a, b], widths.theta[context, a, b])}"
-                )
-            lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
-    for number, value, width in zip(problem.trained, solution.overlaps.phi, widths.phi, strict=True):
-        lines.append(f"  {number['name']} {with_error(value, width)} (trained)")
+    lines += overlap_lines(problem, solution.overlaps, solution.half_widths)
     if solution.losses:
         lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
         if math.isfinite(solution.test_error):
@@ -93,6 +73,41 @@ def solution_table(solution: Solution) -> str:
         top = ", ".join(f"{value:.3g}" for value in leading)
         lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
     return "\n".join(lines)
+
+
+def problem_line(problem: Problem) -> str:
+    """Model and parameters."""
+    return (
+        f"{problem.solver.name}  alpha = {problem.alpha:g}  "
+        + "  ".join(f"{n.rstrip('_')} = {_short(v)}" for n, v in problem.parameters.items())
+        + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}")
+    )
+
+
+def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps) -> list[str]:
+    """The overlaps of every context with their errors, a line a column of W; what is not a number is left out."""
+    lines = []
+    s, t = problem.student_rank, problem.teacher_rank
+    for context in range(problem.contexts):
+        token, cluster = divmod(context, problem.clusters)
+        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        for a in range(s):
+            parts = []
+            for name in ("q", "V"):
+                for b in range(a, s):
+                    index = "" if s == 1 else f"_{a + 1}{b + 1}"
+                    value, width = getattr(overlaps, name)[context, a, b], getattr(widths, name)[context, a, b]
+                    if math.isfinite(value):
+                        parts.append(f"{name}{index} {with_error(value, width)}")
+            index = "" if s == 1 else f"_{a + 1}"
+            parts.append(f"m{index} {_near_zero(overlaps.m[context, a], widths.m[context, a])}")
+            for b in range(t):
+                index = "" if s == t == 1 else f"_{a + 1}{b + 1}"
+                parts.append(f"theta{index} {_near_zero(overlaps.theta[context, a, b], widths.theta[context, a, b])}")
+            lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
+    for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
+        lines.append(f"  {number['name']} {with_error(value, width)} (trained)")
+    return lines
 
 
 def aligned(rows: list[list[str]]) -> list[str]:

@@ -47,6 +47,7 @@ class Channel:
         moments: layout; moment_rows: kernel whose results are r_<token>_<index>; token 0 carries those of phi.
         own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
             entries that `moments` lists, the second derivatives in phi follow.
+        own_gradient: kernel of the loss's derivatives in `ModelAt.own`, in that order, for the risk at finite d.
         columns, critical, determinant: prox-space rule, None above PROX_SPACE_LIMIT fields.
     """
 
@@ -57,10 +58,12 @@ class Channel:
     objective: Kernel
     derivatives: Kernel
     loss: Kernel
+    loss_gradient: Kernel
     loss_hessian: Kernel
     moments: tuple[Moment, ...]
     moment_rows: Kernel
     own_slopes: Kernel | None
+    own_gradient: Kernel | None
     noise_probabilities: Kernel | None
     noise_values: tuple[tuple[float, ...], ...]
     columns: Kernel | None
@@ -142,10 +145,12 @@ def build_channel(model: ModelAt) -> Channel:
         objective=freeze(value, stages.definitions),
         derivatives=freeze({**value, **first, **second}, stages.definitions),
         loss=freeze({"loss": stages.value}, stages.definitions),
+        loss_gradient=freeze({"loss": stages.value, **own_gradient}, stages.definitions),
         loss_hessian=freeze(own_hessian, stages.definitions),
         moments=moments,
         moment_rows=rows,
         own_slopes=slopes,
+        own_gradient=_own_gradient(model, loss),
         noise_probabilities=probabilities,
         noise_values=values,
         columns=columns,
@@ -153,6 +158,12 @@ def build_channel(model: ModelAt) -> Channel:
         critical=critical,
         determinant=determinant,
     )
+
+
+def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:
+    """The loss's derivatives in the overlaps q and the trained numbers that it holds itself."""
+    slopes = {f"o_{i}": almost_everywhere(sp.diff(loss, symbol)) for i, symbol in enumerate(model.own)}
+    return freeze(slopes) if slopes else None
 
 
 def _determinant(model: ModelAt) -> sp.Expr:

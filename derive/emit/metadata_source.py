@@ -8,7 +8,7 @@ from typing import Any
 import sympy as sp
 
 from ..model import Model, ModelAt
-from ..parameters import Parameter, Start, Structure
+from ..parameters import GaussianNoise, Parameter, Start, Structure
 from .channel import gaussian_noise
 from .kernel import freeze
 from .numba_printer import NUMBA
@@ -105,6 +105,8 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
             for n, (_, v) in at.trained.items()
         )
         + ")",
+        f"NOISE = {tuple((n, isinstance(law, GaussianNoise)) for n, (_, law) in at.noise.items())!r}  "
+        "# coordinates of u: name, whether Gaussian",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
         f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
         f"NONNEGATIVE = {seems_nonnegative(at)!r}",

@@ -624,9 +624,115 @@ def follow(
 
 @app.command()
 @command
+def simulate(
+    model: ModelArgument,
+    set_: SetOption = None,
+    d: Annotated[int, typer.Option("--d", help="Dimension of the embeddings; n = alpha d samples.")] = 1000,
+    start: Annotated[
+        str | None, typer.Option("--start", help="A named start of the model (default: semantic), or random.")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="auto|lbfgs|gd|adam|fista|gamp",
+            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or fista for penalties with corners.",
+        ),
+    ] = "auto",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="How many draws of the data, from seed --first on.")
+    ] = 16,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
+    theory: Annotated[
+        bool, typer.Option("--theory", help="Solve the saddle point from the same start and print it beside.")
+    ] = False,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
+    most: Annotated[int, typer.Option("--most", min=1, help="Iterations at the most.")] = 20000,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Step of gd, times the inverse of the largest curvature, or rate of adam."),
+    ] = None,
+    inertia: Annotated[
+        float | None, typer.Option("--inertia", help="gamp: weight on the old conjugates and V.")
+    ] = None,
+    damping: Annotated[float | None, typer.Option("--damping", help="gamp: weight on the old messages.")] = None,
+    free_teacher: Annotated[
+        bool,
+        typer.Option("--free-teacher", help="Let the Gram matrix of teacher and means fluctuate, as 1/sqrt(d)."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.nc", help="Write every finished seed; go on from what is there."),
+    ] = None,
+    json: JsonOption = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Seeds side by side (default: all cores).")
+    ] = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Draw data at finite d, minimise the risk from a start, and report means and standard errors over seeds."""
+    from ..simulation.run import RANDOM, Plan, Run, checked
+    from ..simulation.simulation import Simulation
+    from ..simulation.simulation import simulate as run_all
+    from ..simulation.storage import load_runs
+
+    options.check_netcdf(output, "a simulation")
+    options.prepare(None, quiet)
+    problem = options.problem_of(model, set_)
+    begin = RANDOM if start == RANDOM else options.start_of(problem, start)
+    chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
+    chosen |= {name: value for name, value in (("inertia", inertia), ("damping", damping)) if value is not None}
+    plan = checked(Plan(problem, d, begin, method, **chosen))
+    if theory and begin == RANDOM:
+        raise InputError("--theory needs a named start: theory has no random one")
+    known = load_runs(output, plan) if output is not None and output.exists() else []
+    kept = {run.seed: run for run in known}
+
+    def save() -> None:
+        if output is not None:
+            Simulation(plan, tuple(kept[seed] for seed in sorted(kept))).save(output)
+
+    def keep(run: Run) -> None:
+        kept[run.seed] = run
+        save()
+
+    found = run_all(
+        problem,
+        d=d,
+        seeds=range(first, first + seeds),
+        start=begin,
+        method=method,
+        threads=threads,
+        known=known,
+        on_run=keep,
+        **chosen,
+    )
+    text, data = found.table(), found.to_json()
+    data["theory"] = None
+    if theory and not found.interrupted:
+        from ..solution import solve as solve_saddle_point
+
+        solution = solve_saddle_point(problem, begin, accuracy=1e-3)
+        text += "\n\nsaddle point\n" + solution.table()
+        data["theory"] = solution.to_json()
+    if output is not None and kept:
+        text += f"\nwrote {output}"
+        data["file"] = str(output)
+    if found.interrupted:
+        where = f" in {output}" if output and kept else ""
+        return Outcome(text, data, Exit.INTERRUPTED, f"interrupted; {len(found.runs)} of {seeds} seeds are kept{where}")
+    missing = seeds - len(found.converged)
+    if missing:
+        message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
+    return Outcome(text, data)
+
+
+@app.command()
+@command
 def plot(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow` or `threshold --along` wrote with -o.")
+        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow`, `threshold --along` or `simulate` wrote.")
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
@@ -634,7 +740,7 @@ def plot(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a branch, overlaps and errors along the parameter, or a critical line."""
+    """Draw a branch, overlaps and errors along the parameter, a critical line, or the seeds of a simulation."""
     from ..files import check_writable
     from ..progress import set_quiet
 
@@ -654,7 +760,9 @@ def plot(
     from ..tables import load_dataset
 
     dataset = load_dataset(file)
-    draw = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    if "plan" in dataset.attrs:
+        from ..simulation.figures import plot_runs as draw
     draw(dataset, output)
     return Outcome(f"wrote {output}", {"file": str(output)})
 

@@ -2,8 +2,9 @@
 
     python tests/benchmarks/tables.py integration
     python tests/benchmarks/tables.py cost
+    python tests/benchmarks/tables.py finite-size
 
-Both print Markdown. Times are of this machine: read them as ratios.
+They print Markdown. Times are of this machine: read them as ratios.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import saddleforge as sf
 from saddleforge.fixed_point import StateMap, damped
 from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from saddleforge.overlaps import Overlaps
+from saddleforge.simulation.comparison import scaling
 from saddleforge.solution import start_overlaps
 
 # (dimension, what, model, parameters, start)
@@ -142,5 +144,63 @@ def cost() -> None:
         print(f"| {name} | {' | '.join(str(n) for n in complete.values())} | {found.stdout.strip()} |", flush=True)
 
 
+# Where each branch is compared with simulations: model, alpha, further parameters; all named starts.
+FINITE = (
+    ("dot_product_attention", {"alpha": 2.0}),
+    ("causal_attention", {"alpha": 2.0}),
+    ("linear_attention", {"alpha": 2.0}),
+    ("tempered_attention", {"alpha": 2.0}),
+    ("hard_attention", {"alpha": 2.0}),
+    ("untied_attention", {"alpha": 2.0}),
+    ("value_attention", {"alpha": 3.0}),
+    ("attention_on_mixture", {"alpha": 2.0}),
+    ("mixture_classification", {"alpha": 2.0}),
+    ("committee_machine", {"alpha": 4.0}),
+    ("ridge_regression", {"alpha": 2.0}),
+    ("lasso_regression", {"alpha": 1.5}),
+    ("elastic_net_regression", {"alpha": 1.5}),
+    ("logistic_regression", {"alpha": 2.0}),
+    ("hinge", {"alpha": 2.0}),
+    ("squared_hinge", {"alpha": 2.0}),
+    ("huber_regression", {"alpha": 2.0}),
+    ("tukey_regression", {"alpha": 3.0}),
+    ("phase_retrieval", {"alpha": 4.0}),
+)
+DIMS = (400, 800, 1600)
+SEEDS = 16
+
+
+def finite_size(cases: Iterable[tuple] = FINITE) -> None:
+    """Every model and branch: simulations extrapolated to d -> infinity beside theory."""
+    print("| model | start, branch | runs on it | largest standard error | largest deviation | of | q lost | verdict |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, parameters in cases:
+        base = sf.problem(name, **parameters)
+        for start in base.solver.model.STARTS:
+            solution = sf.solve(base, start, accuracy=1e-3)
+            if solution.losses is None:
+                print(f"| {name} | {start} | - | - | - | - | - | theory: {solution.status.value} |", flush=True)
+                continue
+            found = scaling(solution, dims=DIMS, seeds=SEEDS)
+            runs = [len(one.runs) for one in found.simulations]
+            limits = {
+                key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width
+            }
+            verdict = solution.stability.verdict if solution.stability else ""
+            lost = solution.stability.self_overlap_loss if solution.stability else np.nan
+            if min(runs) < 4 or not limits:
+                print(f"| {name} | {start} | {runs} | - | - | - | {lost:.2g} | {verdict} |", flush=True)
+                continue
+            last = found.measurements()[-1]
+            share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
+            worst = max(limits, key=lambda key: abs(limits[key].deviation))
+            item = limits[worst]
+            print(
+                f"| {name} | {start}, {solution.branch} | {runs} | {100 * share:.2f} % | {item.deviation:+.1f} "
+                f"({100 * (item.mean / item.theory - 1):+.2f} %) | {worst} | {lost:.2g} | {verdict} |",
+                flush=True,
+            )
+
+
 if __name__ == "__main__":
-    {"integration": integration, "cost": cost}[sys.argv[1]]()
+    {"integration": integration, "cost": cost, "finite-size": finite_size}[sys.argv[1]]()

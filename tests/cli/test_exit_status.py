@@ -179,6 +179,17 @@ WRONG = {
         ["curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", "curve.csv"],
         ["curve.csv", ".nc"],
     ),
+    "simulated from nowhere": (
+        ["simulate", "ridge_regression", "--start", "sideways"],
+        ["sideways", "semantic, uninformed"],
+    ),
+    "simulated by prayer": (["simulate", "ridge_regression", "--method", "prayer"], ["prayer", "auto, lbfgs, gd"]),
+    "corners": (["simulate", "lasso_regression", "--method", "adam"], ["corners", "fista and gamp"]),
+    "simulated as text": (["simulate", "ridge_regression", "-o", "runs.csv"], ["runs.csv", ".nc"]),
+    "theory of a random start": (
+        ["simulate", "ridge_regression", "--start", "random", "--theory"],
+        ["--theory needs a named start"],
+    ),
     "no curve": (["plot", "nowhere.nc"], ["nowhere.nc", "No such file"]),
     "derive a value": (["derive", "ridge_regression", "--set", "alpha=1"], ["alpha", "tokens"]),
     "derive a format": (["derive", "ridge_regression", "--format", "pdf"], ["pdf", "latex"]),
@@ -200,6 +211,7 @@ def test_wrong_input_is_2_with_one_sentence(call, arguments, fragments):
     [
         ["solve", "ridge_regression", "-o"],
         ["curve", "ridge_regression", "--over", "alpha=1:2:3", "-o"],
+        ["simulate", "ridge_regression", "-o"],
         ["derive", "ridge_regression", "-o"],
         ["generate", "ridge_regression", "--out"],
         ["reproduce", "--out"],
@@ -216,7 +228,7 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatc
     monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", started)
     monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)
     (tmp_path / "file").write_text("")
-    target = tmp_path / "file" / ("result.nc" if arguments[0] == "curve" else "result")
+    target = tmp_path / "file" / ("result.nc" if arguments[0] in ("curve", "simulate") else "result")
     done = call(*arguments, target)
     assert done.status == 2
     assert done.stderr == f"saddleforge: cannot write {target}: {tmp_path / 'file'} is a file, not a folder\n"
@@ -302,6 +314,31 @@ def test_an_interrupted_curve_is_130_and_keeps_its_points(tmp_path):
     with load_dataset(file) as dataset:
         assert dataset.sizes["alpha"] == kept
     assert [path.name for path in tmp_path.iterdir()] == ["curve.nc"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
+def test_an_interrupted_simulation_is_130_keeps_its_seeds_and_goes_on_from_them(tmp_path, call):
+    file = tmp_path / "runs.nc"
+    arguments = ["simulate", "ridge_regression", "--d", "300", "-o", str(file), "--json", "--threads", "1"]
+    status, stdout, stderr = interrupted([*arguments, "--seeds", "2000"], r"\[[5-9]/2000\]")
+    assert status == 130
+    assert "Traceback" not in stderr
+    data = json.loads(stdout)
+    kept = len(data["seeds"])
+    assert data["status"] == "interrupted" and 4 <= kept < 2000
+    assert f"{kept} of 2000 seeds are kept in {file}" in stderr
+    done = call(*arguments, "--seeds", str(kept + 1))
+    assert done.status == 0
+    again = json.loads(done.stdout)
+    assert again["seeds"] == list(range(kept + 1))
+    assert again["runs"][:kept] == data["runs"]
+
+
+def test_seeds_that_do_not_converge_are_3_and_named(call):
+    done = call("simulate", "ridge_regression", "--d", "60", "--seeds", "2", "--most", "1", "--threads", "1")
+    assert done.status == 3
+    assert "max iterations: seeds 0, 1" in done.stdout
+    assert "2 of 2 seeds did not converge" in done.sentence
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")

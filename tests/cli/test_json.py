@@ -215,3 +215,23 @@ def test_stability_says_what_its_numbers_mean(call):
     assert data["stability"]["verdict"] in text
     assert f"{data['stability']['replicon']:.6f}" in text
     assert "below 1: stable" in text
+
+
+SIMULATE_KEYS = {
+    "model", "version", "digest", "parameters", "d", "n", "start", "method", "status", "seeds", "converged", "branches",
+    "overlaps", "training_loss", "test_error", "gradient", "iterations", "standard_errors", "runs", "failures",
+    "theory",
+}  # fmt: skip
+
+
+def test_simulate_prints_means_errors_and_every_run_the_same_on_any_number_of_threads(call):
+    arguments = ["simulate", "ridge_regression", "--set", "alpha=2", "--d", "80", "--seeds", "3", "--json"]
+    one, two = (call(*arguments, "--threads", threads) for threads in (1, 2))
+    assert one.status == 0 and one.stdout == two.stdout
+    assert numbers_are_finite(one.stdout)
+    data = json.loads(one.stdout)
+    assert set(data) >= SIMULATE_KEYS
+    assert data["n"] == 160 and data["seeds"] == [0, 1, 2] and data["theory"] is None
+    losses = [run["training_loss"] for run in data["runs"]]
+    assert data["training_loss"] == pytest.approx(sum(losses) / 3)
+    assert data["overlaps"]["V"] == [[[[None]]]]  # only gamp has one

@@ -1,0 +1,285 @@
+"""Figures of simulations beside theory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ..plots import BLUE, BRANCH_COLOURS, GREEN, GREY, RED, STYLE, parameter_label, save_figure
+
+if TYPE_CHECKING:
+    import xarray
+
+    from .comparison import Comparison, Scaling
+
+OVERLAPS = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
+
+
+def points(axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None) -> None:
+    """Simulated means with one standard error, hollow so that the line beneath stays visible."""
+    axes.errorbar(
+        x,
+        y,
+        yerr=error,
+        fmt=marker,
+        color=colour,
+        markerfacecolor="white",
+        markersize=5,
+        capsize=2.5,
+        linewidth=1.1,
+        label=label,
+        zorder=4,
+    )
+
+
+def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Figure:
+    """One column a branch: overlaps of the first token above, losses below; lines theory, points simulation."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(5.2 * len(comparisons) + 0.8, 6.6), layout="constrained")
+        panels = figure.subplots(2, len(comparisons), squeeze=False, sharex="col")
+        for (upper, lower), comparison in zip(panels.T, comparisons, strict=True):
+            curve, found = comparison.curve, comparison.measurements()
+            upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
+            for name, (colour, marker, label) in OVERLAPS.items():
+                entries = [item for one in found if (item := _first(one, name)) is not None]
+                if len(entries) < len(found):
+                    continue
+                _draw(upper, comparison, [lambda s, n=name: abs(float(np.ravel(getattr(s.overlaps, n))[0]))], colour)
+                points(
+                    upper,
+                    comparison.values,
+                    [abs(item.mean) for item in entries],
+                    [item.standard_error for item in entries],
+                    colour,
+                    marker,
+                    label,
+                )
+            for name, colour, marker in (("training_loss", "#E69F00", "o"), ("test_error", "#CC79A7", "s")):
+                if not all(name in one for one in found):
+                    continue
+                _draw(lower, comparison, [lambda s, n=name: float(getattr(s, n))], colour)
+                values = [one[name] for one in found]
+                points(
+                    lower,
+                    comparison.values,
+                    [item.mean for item in values],
+                    [item.standard_error for item in values],
+                    colour,
+                    marker,
+                    name.replace("_", " "),
+                )
+            upper.set_ylabel("overlap of the first token")
+            lower.set_ylabel("loss, error")
+            lower.set_xlabel(parameter_label(curve.parameter))
+            lower.set_ylim(bottom=0)
+            upper.legend(loc="best")
+            lower.legend(loc="best")
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _draw(axes: Axes, comparison: Comparison, picks: Sequence[Any], colour: str) -> None:
+    for pick in picks:
+        axes.plot(comparison.curve.values, [pick(s) for s in comparison.curve.solutions], color=colour)
+
+
+def _first(found: Mapping[str, Any], name: str) -> Any:
+    """The measurement of a block's first entry; None where it vanishes exactly."""
+    return next((item for key, item in found.items() if key.startswith(f"{name}_")), None)
+
+
+def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Every seed of a simulation: overlaps of the first token above, losses below, a colour a kind of state."""
+    plan = json.loads(dataset.attrs["plan"])
+    branches = dataset["branch"].values
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8.6, 6.0), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        seeds = dataset["seed"].values
+        for name, (_, marker, label) in OVERLAPS.items():
+            values = np.abs(dataset[name].values.reshape(len(seeds), -1)[:, 0])
+            for branch in dict.fromkeys(branches):
+                own = branches == branch
+                upper.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), label=None)
+            upper.plot([], [], marker, color=GREY, label=label)
+        for branch in dict.fromkeys(branches):
+            own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
+            lower.plot(seeds[own], dataset["training_loss"].values[own], "o", color=colour, label=branch)
+            lower.plot(seeds[own], dataset["test_error"].values[own], "s", color=colour, markerfacecolor="white")
+        upper.set_title(f"{dataset.attrs['model']}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
+        upper.set_ylabel("overlap of the first token")
+        lower.set_ylabel("training loss (full),\ntest error (hollow)")
+        lower.set_xlabel("seed")
+        lower.set_ylim(bottom=0)
+        upper.legend(loc="best", ncols=3)
+        lower.legend(loc="best")
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
+    """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
+    limits, every = scaling.limits(), scaling.measurements()
+    shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+        draw_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> None:
+    """Simulation over theory against 1/d, a colour an observable."""
+    inverse = np.linspace(0, 1 / min(dims), 100)
+    colours = (BLUE, RED, GREEN, "#E69F00", "#CC79A7", "#56B4E9")
+    for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
+        colour = colours[number % len(colours)]
+        axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
+        values = [one[name] for one in every]
+        points(
+            axes,
+            1 / np.array(dims, float),
+            [item.mean / limit.theory for item in values],
+            [item.standard_error / abs(limit.theory) for item in values],
+            colour,
+            "o",
+            name.replace("_", " "),
+        )
+        points(axes, [0.0], [limit.mean / limit.theory], [limit.standard_error / abs(limit.theory)], colour, "D")
+    axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
+    axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
+    axes.set_ylabel("simulation / theory")
+    axes.legend(loc="best", ncols=2)
+
+
+def plot_finite_size(content: Mapping[str, Any], path: str | Path | None = None) -> Figure:
+    """The six panels of `finite_size`: overlaps, losses, scaling, difference of losses, random starts, GAMP."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(13.4, 11.6), layout="constrained")
+        panels = figure.subplots(3, 2)
+        _draw_overlaps(panels[0, 0], content)
+        _draw_losses(panels[0, 1], content)
+        rows = content["scaling"]
+        draw_scaling(panels[1, 0], rows["dims"], rows["rows"])
+        panels[1, 0].set_title(f"{rows['title']}", loc="left")
+        _draw_plane(panels[1, 1], content)
+        _draw_random(panels[2, 0], content)
+        _draw_gamp(panels[2, 1], content)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
+    for branch, theory in content["theory"].items():
+        style = "-" if branch == "semantic" else "--"
+        for name, (colour, _, _) in OVERLAPS.items():
+            axes.plot(theory["alpha"], theory[name], color=colour, linestyle=style)
+    for branch, found in content["points"].items():
+        for name, (colour, marker, _) in OVERLAPS.items():
+            face = "white" if branch == "semantic" else colour
+            axes.errorbar(
+                found["alpha"], found[name], yerr=found[f"{name}_error"], fmt=marker, color=colour,
+                markerfacecolor=face, markersize=5, capsize=2, linewidth=1.0, zorder=4,
+            )  # fmt: skip
+    axes.set_title(f"overlaps, d = {content['d']}, {content['seeds']} seeds", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    axes.set_ylabel("overlap")
+    handles = [Line2D([], [], color=colour, marker=marker, label=label) for colour, marker, label in OVERLAPS.values()]
+    handles += [
+        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", label="semantic (line: theory)"),
+        Line2D([], [], color=GREY, marker="o", linestyle="--", label="positional (dashed: theory)"),
+    ]
+    axes.legend(handles=handles, loc="upper left", ncols=2)
+
+
+def _draw_losses(axes: Axes, content: Mapping[str, Any]) -> None:
+    for branch, theory in content["theory"].items():
+        colour = BRANCH_COLOURS[branch]
+        axes.plot(theory["alpha"], theory["training_loss"], color=colour)
+        axes.plot(theory["alpha"], theory["test_error"], color=colour, linestyle=":")
+    for branch, found in content["points"].items():
+        colour = BRANCH_COLOURS[branch]
+        points(axes, found["alpha"], found["training_loss"], found["training_loss_error"], colour, "o")
+        points(axes, found["alpha"], found["test_error"], found["test_error_error"], colour, "s")
+    low = content["transition"]
+    axes.axvspan(low["value"] - low["error"], low["value"] + low["error"], color=GREY, alpha=0.25, linewidth=0)
+    axes.axvline(low["theory"], color="black", linewidth=1.0, linestyle="--")
+    axes.set_title("training loss (circles), test error (squares, dotted)", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    axes.set_ylabel("loss per d, error per token")
+    axes.set_ylim(bottom=0)
+    handles = [Line2D([], [], color=BRANCH_COLOURS[b], marker="o", label=b) for b in content["points"]]
+    handles.append(Line2D([], [], color="black", linestyle="--", label="equal loss: theory; grey: simulation"))
+    axes.legend(handles=handles, loc="best")
+
+
+def _draw_plane(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Difference of training losses against alpha, one colour an omega."""
+    rows = content["plane"]
+    omegas = sorted({row["omega"] for row in rows})
+    for number, omega in enumerate(omegas):
+        colour = (BLUE, GREEN, "#E69F00", RED, "#CC79A7")[number % 5]
+        here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
+        both = [row for row in here if row["theory"] is not None]
+        axes.plot([r["alpha"] for r in both], [1e3 * r["theory"] for r in both], color=colour)
+        axes.plot([r["alpha"] for r in both], [1e3 * r["theory"] for r in both], color=colour, marker="_", markersize=9)
+        found = [row for row in here if row["simulation"] is not None]
+        points(
+            axes,
+            [row["alpha"] for row in found],
+            [1e3 * row["simulation"] for row in found],
+            [1e3 * (row["error"] or 0.0) for row in found],
+            colour,
+            "o",
+            f"ω = {omega:g}",
+        )
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_title("training loss, semantic less positional, × 1000", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    axes.legend(loc="best")
+
+
+def _draw_random(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Shares of the minima reached from random starts, a bar a method and alpha."""
+    rows = content["random"]
+    places = np.arange(len(rows), dtype=float)
+    bottom = np.zeros(len(rows))
+    for branch, colour in BRANCH_COLOURS.items():
+        share = np.array([row["reached"].get(branch, 0) / max(row["runs"], 1) for row in rows])
+        axes.bar(places, share, 0.7, bottom=bottom, color=colour, label=branch)
+        bottom += share
+    axes.set_xticks(places, [f"{row['method']}\nα = {row['alpha']:g}" for row in rows])
+    axes.set_ylim(0, 1.18)
+    axes.set_title("minima reached from random starts", loc="left")
+    axes.set_ylabel("share of seeds")
+    axes.legend(loc="upper center", ncols=4)
+    axes.grid(False, axis="x")
+
+
+def _draw_gamp(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Overlaps of GAMP against iteration, mean and spread over seeds, on state evolution."""
+    found = content["gamp"]
+    for name, (colour, marker, label) in OVERLAPS.items():
+        theory = np.abs(found["theory"][name])
+        axes.plot(np.arange(len(theory)), theory, color=colour)
+        mean, error = np.array(found["simulation"][name]), np.array(found["simulation"][f"{name}_error"])
+        points(axes, np.arange(len(mean)), mean, error, colour, marker, label)
+    axes.set_title(f"GAMP (points) follows state evolution (lines), d = {found['d']}", loc="left")
+    axes.set_xlabel(f"iteration, {found['start']} start at α = {found['alpha']:g}")
+    axes.set_ylabel("overlap")
+    axes.legend(loc="best")
+
+
+__all__ = ["plot_comparisons", "plot_finite_size", "plot_runs", "plot_scaling"]

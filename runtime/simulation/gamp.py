@@ -1,0 +1,248 @@
+"""Generalised approximate message passing at finite d, and the state evolution that it follows (theory.md section 10).
+
+Tokens are split into what fluctuates, z_l with E z_l z_l^T = Sigma_c, and the means and encodings that the student sees
+as m_c = W^T tau_c / d. Only the former asks for an Onsager term: with labels k_l and contexts c = (l, k_l),
+
+    omega_l = z_l W / sqrt(d) - V_c g_l(previous) + m_c         g = U^{-1} (prox(omega; U) - omega)
+    V^_c    = -(1/d) sum_mu 1(k_l = c) dg_l/domega_l            m^_c = (1/d) sum_mu 1(k_l = c) g_l
+    b_i     = sum_mu sum_l z_{l,i} g_l / sqrt(d) + sum_c tau_{c,i} m^_c + A_i w_i,   A_i = sum_c gamma_{c,i} V^_c
+    w_i     = argmin r(w) + w^T G_i w / 2 - w^T b_i             V_c = (1/d) sum_i gamma_{c,i} dw_i/db_i
+
+U follows V, G_i follows A_i and the m^ that enters b follows the one above, with a weight `inertia` on their old
+values. State evolution, treated in the same way, holds for any weight, since the Onsager terms are the responses of
+what was done; it quietens the mean mode and the alternation of V and V^, whose eigenvalues lie below -1. `damping`, a
+weight on the old g and W themselves, is for the rest; the fixed point is the same, but the way there is no longer that
+of state evolution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import InputError
+from ..fixed_point import StateMap
+from ..integration.averages import Rule
+from ..integration.fields import DomainError
+from ..overlaps import Overlaps
+from ..problem import Problem
+from .instance import Instance, stream
+from .risk import Weights, overlaps_of
+
+INERTIA = 0.8
+DAMPING = 0.0
+_PROBE = 7
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Iterates of GAMP.
+
+    Attributes:
+        overlaps: before the first iteration and after every one, V included.
+        steps: mean square change of a row of W, relative to its own mean square, one an iteration.
+        late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
+            them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. 0 where it converged point by point; where the
+            proximal map jumps, theory expects twice D* (section 8c).
+        g, m_hat, V_hat: the last g (n, L, s) and the conjugates that w was taken with, (C, s) and (C, s, s).
+        status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
+    """
+
+    weights: Weights
+    V: np.ndarray
+    overlaps: tuple[Overlaps, ...]
+    steps: np.ndarray
+    late: float
+    g: np.ndarray
+    m_hat: np.ndarray
+    V_hat: np.ndarray
+    status: str
+
+    @property
+    def contraction(self) -> float:
+        """Factor of the squared step from one iteration to the next, over the last third above rounding; nan if few."""
+        usable = self.steps[self.steps > 1e-24]
+        tail = usable[len(usable) - max(len(usable) // 3, 2) :]
+        if len(tail) < 4:
+            return np.nan
+        return float(np.exp(np.polyfit(np.arange(len(tail)), np.log(tail), 1)[0]))
+
+
+def gamp(
+    instance: Instance,
+    start: Weights,
+    V: np.ndarray,
+    *,
+    iterations: int = 500,
+    tolerance: float = 1e-8,
+    inertia: float = INERTIA,
+    damping: float = DAMPING,
+    m_hat: np.ndarray | None = None,
+) -> Trajectory:
+    """Iterate from weights that are independent of the data.
+
+    Args:
+        V: (C, s, s) to begin with; m_hat: (C, s), by default those of the first iteration.
+        tolerance: of the root of `steps`.
+        inertia, damping: weights on what was before, in [0, 1); no damping for the way of state evolution.
+
+    Raises:
+        InputError: the loss holds q or trained numbers, for which the algorithm is not written here.
+    """
+    problem = instance.problem
+    if problem.trained or problem.solver.model.HOLDS_Q:
+        raise InputError(f"gamp: the loss of {problem.solver.name} holds q or trained numbers; use lbfgs, gd or adam")
+    for name, weight in (("inertia", inertia), ("damping", damping)):
+        if not 0 <= weight < 1:
+            raise InputError(f"{name} = {weight!r} is out of range; allowed is [0, 1)")
+    d, L, s = instance.d, problem.tokens, problem.student_rank
+    known = instance.coordinates
+    W, g = start.W, np.zeros((instance.n, L, s))
+    U, means, curbed = V, m_hat, np.zeros(0)
+    path = [overlaps_of(instance, Weights(W, start.phi), V)]
+    steps: list[float] = []
+    older: list[np.ndarray] = []
+    every = max(1, iterations // 24)
+    status = "max_iterations"
+    for iteration in range(iterations):
+        try:
+            keep = damping if iteration else 0.0
+            field, V_hat, new_means = _channel(instance, W, V, U, g, path[-1].m, keep)
+        except np.linalg.LinAlgError:
+            status = "left_domain"
+            break
+        means = new_means if means is None else inertia * means + (1 - inertia) * new_means
+        field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, W)
+        curbed = inertia * curbed + (1 - inertia) * V_hat if iteration else V_hat
+        new, response = rows_at(problem, known.pi, field, np.einsum("ic,cab->iab", known.gamma, curbed))
+        new = keep * W + (1 - keep) * new
+        if not np.isfinite(new).all():
+            status = "left_domain"
+            break
+        steps.append(float(np.sum((new - W) ** 2) / max(np.sum(new**2), 1e-300)))
+        W = new
+        V = np.einsum("ic,iab->cab", known.gamma, response) / d
+        U = inertia * U + (1 - inertia) * V
+        path.append(overlaps_of(instance, Weights(W, start.phi), V))
+        if 2 * iteration >= iterations and iteration % every == 0:
+            older.append(W)
+        if steps[-1] <= tolerance**2:
+            status, older = "converged", [W]
+            break
+    apart = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
+    late = float(np.max(np.trace(np.mean(apart, axis=0), axis1=1, axis2=2)))
+    weights = Weights(W, start.phi)
+    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, np.asarray(means), curbed, status)
+
+
+def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, seed: int = 0) -> float:
+    """Factor per iteration of the squared distance of two estimates with all overlaps in common: the replicon.
+
+    A small perturbation of the fixed point is iterated with V and all conjugates held where they are, and kept
+    orthogonal to the means, to the teacher and to the estimate itself, so that no overlap moves. Averaged over the
+    second half of few iterations: after many, one direction of this draw of the data decides.
+    """
+    problem, known = instance.problem, instance.coordinates
+    W, d = fixed.weights.W, instance.d
+    G = np.einsum("ic,cab->iab", known.gamma, fixed.V_hat)
+    held = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
+    size = 1e-5 * np.linalg.norm(W)
+
+    def image(at: np.ndarray, g: np.ndarray) -> np.ndarray:
+        field, V_hat, _ = _channel(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
+        field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
+        return rows_at(problem, known.pi, field, G)[0]
+
+    base_g = fixed.g.copy()
+    base = image(W, base_g)
+    delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
+    g, factors = base_g.copy(), []
+    for _ in range(iterations):
+        delta -= held @ (held.T @ delta)
+        scale = size / np.linalg.norm(delta)
+        delta *= scale
+        g = base_g + scale * (g - base_g)
+        delta = image(W + delta, g) - base
+        moved = delta - held @ (held.T @ delta)
+        factors.append((np.linalg.norm(moved) / size) ** 2)
+    return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))
+
+
+def _channel(
+    instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s).
+
+    g (n, L, s) is moved to its new value, with the weight `keep` on the old.
+    """
+    problem, d = instance.problem, instance.d
+    L, s = problem.tokens, problem.student_rank
+    omega = m[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], g)
+    for span, tokens in instance.blocks():
+        omega[span] += (tokens.reshape(-1, d) @ W / np.sqrt(d)).reshape(-1, L, s)
+    V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
+    for labels, own in instance.groups:
+        contexts = problem.context_of(labels)
+        variance = np.ascontiguousarray(U[contexts])
+        np.linalg.cholesky(variance)
+        precision = np.linalg.inv(variance)
+        at = np.ascontiguousarray(omega[own].reshape(-1, L * s))
+        constants = problem.constants(labels)
+        x, slopes = problem.solver.channel.proximal_at(
+            at, precision, variance, instance.known[own], constants, problem.search
+        )
+        g[own] = keep * g[own] + (1 - keep) * np.einsum("lab,nlb->nla", precision, (x - at).reshape(-1, L, s))
+        whole = slopes.sum(axis=0)
+        for l, c in enumerate(contexts):
+            block = whole[l * s : (l + 1) * s, l * s : (l + 1) * s]
+            V_hat[c] -= (block + block.T) / (2 * d)
+            m_hat[c] += g[own, l].sum(axis=0) / d
+    field = np.zeros((d, s))
+    for span, tokens in instance.blocks():
+        field += tokens.reshape(-1, d).T @ g[span].reshape(-1, s)
+    return field / np.sqrt(d), V_hat, m_hat
+
+
+def rows_at(problem: Problem, pi: np.ndarray, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """w_prox (d, s) and dw/db (d, s, s) of every row at b (d, s) and A (d, s, s); nan where there is none."""
+    if not problem.has_ridge:
+        known = np.ascontiguousarray(pi[:, : problem.solver.prior.KNOWN])
+        return problem.solver.prior.minimisers_at(fields, A, known, problem.strengths)
+    matrices = A + np.diag(problem.strengths)
+    inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
+    response = np.full_like(matrices, np.nan)
+    response[inside] = np.linalg.inv(matrices[inside])
+    return np.einsum("iab,ib->ia", response, fields), response
+
+
+def state_evolution(
+    problem: Problem,
+    start: Overlaps,
+    rule: Rule,
+    iterations: int,
+    inertia: float = INERTIA,
+    m_hat: np.ndarray | None = None,
+) -> list[Overlaps]:
+    """The overlaps that GAMP without damping follows for d -> infinity: `start` and one set an iteration.
+
+    Shorter where the iteration leaves the domain of the overlaps.
+    """
+    state_map = StateMap(problem, rule)
+    path = [start]
+    U = start.V
+    means, curbed = m_hat, np.zeros(0)
+    for _ in range(iterations):
+        at = replace(path[-1], V=U)
+        try:
+            hats = state_map.conjugates(at, state_map.averages(at).moments.mean(axis=0))
+            means = hats.m if means is None else inertia * means + (1 - inertia) * hats.m
+            curbed = inertia * curbed + (1 - inertia) * hats.V if len(path) > 1 else hats.V
+            path.append(state_map.overlaps(replace(hats, m=means, V=curbed), at.phi))
+        except DomainError:
+            break
+        U = inertia * U + (1 - inertia) * path[-1].V
+    return path
+
+
+__all__ = ["DAMPING", "INERTIA", "Trajectory", "contraction", "gamp", "rows_at", "state_evolution"]

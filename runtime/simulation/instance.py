@@ -1,0 +1,218 @@
+"""One draw at finite d: the teacher, the means and the data of a problem (theory.md sections 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..law import TokenLaw
+from ..problem import Problem
+
+BLOCK = 256
+"""Samples drawn from one stream of random numbers: those of a smaller n are the first of a larger one."""
+
+_ROWS, _DATA, STARTS = 0, 1, 2  # streams of a seed
+DEFAULT_MEMORY = 1.5e9
+
+
+def stream(seed: int, *path: int) -> np.random.Generator:
+    """Independent random numbers for one part of a seed's draw."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *path])))
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The d coordinates of the common eigenbasis.
+
+    Attributes:
+        tau: sqrt(d) (mu_c + p_l)_i, (d, C); pi: rows of W*, (d, t); gamma: eigenvalues of Sigma_c, (d, C).
+    """
+
+    tau: np.ndarray
+    pi: np.ndarray
+    gamma: np.ndarray
+
+
+def coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> Coordinates:
+    """Draw the coordinates: each spectral atom its share of them, (tau, pi) Gaussian within an atom.
+
+    Args:
+        exact: give (tau, pi) in every atom exactly the Gram matrix of the law, so that the overlaps of the teacher and
+            of the means do not fluctuate; else they do, by terms of order 1/sqrt(d).
+
+    Raises:
+        InputError: d is too small for the law.
+    """
+    law = problem.law
+    generator = stream(seed, _ROWS)
+    counts = _shares(law.weights, d)
+    size = problem.contexts + problem.teacher_rank
+    rows = []
+    for count, gram in zip(counts, law.gram, strict=True):
+        values, vectors = np.linalg.eigh(gram)
+        factor = vectors * np.sqrt(np.maximum(values, 0.0))
+        rank = int(np.sum(values > 1e-12 * max(values[-1], 1e-300)))
+        draws = generator.standard_normal((count, size))
+        if exact and count:
+            if count < rank:
+                raise InputError(
+                    f"d = {d} leaves {count} coordinates to a spectral atom whose Gram matrix has rank {rank}; "
+                    "take a larger d, or sample the teacher freely"
+                )
+            draws = draws[:, size - rank :]  # eigenvalues ascend: the last ones count
+            left, _, right = np.linalg.svd(draws, full_matrices=False)
+            draws = np.sqrt(count) * left @ right  # the orthonormal frame nearest to the draw
+            rows.append(draws @ factor[:, size - rank :].T)
+        else:
+            rows.append(draws @ factor.T)
+    z = np.concatenate(rows)
+    contexts = problem.contexts
+    return Coordinates(
+        tau=np.ascontiguousarray(z[:, :contexts]),
+        pi=np.ascontiguousarray(z[:, contexts:]),
+        gamma=np.repeat(law.gamma, counts, axis=0),
+    )
+
+
+def _shares(weights: np.ndarray, d: int) -> np.ndarray:
+    """Whole numbers that add up to d, nearest to d times the weights (largest remainders)."""
+    exact = weights * d
+    counts = np.floor(exact).astype(int)
+    order = np.argsort(counts - exact, kind="stable")
+    counts[order[: d - counts.sum()]] += 1
+    return counts
+
+
+class _Block(NamedTuple):
+    """Random numbers of BLOCK samples: assignment of labels, uniform (BLOCK,), Gaussian noise, tokens (BLOCK, L, d)."""
+
+    labels: np.ndarray
+    uniform: np.ndarray
+    noise: np.ndarray
+    tokens: np.ndarray
+
+
+@dataclass
+class Instance:
+    """Coordinates and n = alpha d samples of one seed. Data beyond `memory` bytes are drawn anew whenever needed.
+
+    Samples come in blocks of their own random numbers, so that problems that differ in alpha share their first ones.
+    """
+
+    problem: Problem
+    d: int
+    seed: int
+    exact: bool = True
+    memory: float = DEFAULT_MEMORY
+    _kept: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def n(self) -> int:
+        return max(1, round(self.problem.alpha * self.d))
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        return coordinates(self.problem, self.d, self.seed, self.exact)
+
+    @cached_property
+    def law(self) -> TokenLaw:
+        """The law with the shares of the atoms and the second moments that the coordinates have."""
+        law, known = self.problem.law, self.coordinates
+        z = np.concatenate([known.tau, known.pi], axis=1)
+        ends = np.cumsum(_shares(law.weights, self.d))
+        parts = [part for part in np.split(z, ends[:-1]) if len(part)]
+        present = np.diff(ends, prepend=0) > 0
+        return replace(
+            law,
+            weights=np.array([len(part) / self.d for part in parts]),
+            gamma=law.gamma[present],
+            gram=np.array([part.T @ part / len(part) for part in parts]),
+        )
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Which samples, and their centred tokens (samples, L, d), in order."""
+        for begin in range(0, self.n, BLOCK):
+            span = slice(begin, min(begin + BLOCK, self.n))
+            tokens = self._kept.get(begin)
+            yield span, self._keep(begin, self._block(begin).tokens) if tokens is None else tokens
+
+    @property
+    def known(self) -> np.ndarray:
+        """Features of teacher and noise, (n, FEATURES)."""
+        return self._samples[1]
+
+    @cached_property
+    def contexts(self) -> np.ndarray:
+        """Context of every token, (n, L)."""
+        return self._table[self._samples[0]]
+
+    @cached_property
+    def groups(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """Samples (indices) of each assignment of labels that occurs."""
+        chosen = self._samples[0]
+        found = [(labels, np.flatnonzero(chosen == i)) for i, (labels, _) in enumerate(self.problem.label_choices)]
+        return [(labels, own) for labels, own in found if len(own)]
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """Context of every token for each assignment of labels, (assignments, L)."""
+        return np.array([self.problem.context_of(labels) for labels, _ in self.problem.label_choices])
+
+    @cached_property
+    def _samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Assignment of labels (n,) and features (n, FEATURES) of every sample."""
+        chosen = np.empty(self.n, np.int64)
+        known = np.empty((self.n, self.problem.solver.channel.FEATURES))
+        for begin in range(0, self.n, BLOCK):
+            block = self._block(begin)
+            tokens = self._keep(begin, block.tokens)
+            span = slice(begin, begin + len(tokens))
+            chosen[span] = block.labels[: len(tokens)]
+            known[span] = self._features(block, tokens @ self.coordinates.pi / np.sqrt(self.d))
+        return chosen, known
+
+    def _features(self, block: _Block, teachers: np.ndarray) -> np.ndarray:
+        """Features of samples whose centred teacher fields (samples, L, t) are given."""
+        problem, channel = self.problem, self.problem.solver.channel
+        gaussian = np.array([is_gaussian for _, is_gaussian in problem.solver.model.NOISE], bool)
+        out = np.empty((len(teachers), channel.FEATURES))
+        for choice, (labels, _) in enumerate(problem.label_choices):
+            own = np.flatnonzero(block.labels[: len(teachers)] == choice)
+            c = problem.constants(labels)
+            y = (teachers[own] + problem.law.teacher_means[problem.context_of(labels)]).reshape(len(own), -1)
+            noise = np.empty((len(own), len(gaussian)))
+            noise[:, gaussian] = block.noise[own]
+            if channel.LABELLED_NOISE:
+                below = np.cumsum(channel.noise_law_at(y, c), axis=1)[:, :-1]
+                noise[:, ~gaussian] = np.array(channel.LABELLED_NOISE)[(block.uniform[own, None] > below).sum(axis=1)]
+            out[own] = channel.features_at(y, noise, c)
+        return out
+
+    def _block(self, begin: int) -> _Block:
+        problem = self.problem
+        generator = stream(self.seed, _DATA, begin // BLOCK)
+        below = np.cumsum([probability for _, probability in problem.label_choices])[:-1]
+        labels = np.searchsorted(below, generator.random(BLOCK))
+        uniform = generator.random(BLOCK)
+        noise = generator.standard_normal((BLOCK, len(problem.noise_scale))) * problem.noise_scale
+        tokens = generator.standard_normal((BLOCK, problem.tokens, self.d))
+        contexts = self._table[labels]
+        tokens *= self._roots[contexts, :1] if len(problem.law.weights) == 1 else self._roots[contexts]
+        return _Block(labels, uniform, noise, tokens)
+
+    @cached_property
+    def _roots(self) -> np.ndarray:
+        """gamma^(1/2), a row a context, (C, d)."""
+        return np.ascontiguousarray(np.sqrt(self.coordinates.gamma).T)
+
+    def _keep(self, begin: int, tokens: np.ndarray) -> np.ndarray:
+        """The tokens of a block that belong to the n samples, kept where all fit into memory."""
+        tokens = tokens[: self.n - begin]
+        if 8.0 * self.n * self.problem.tokens * self.d <= self.memory:
+            self._kept[begin] = tokens
+        return tokens

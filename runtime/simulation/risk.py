@@ -1,0 +1,156 @@
+"""The risk at finite d and its gradient, from the generated loss and penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..overlaps import Overlaps
+from .instance import Instance
+
+
+@dataclass(frozen=True)
+class Weights:
+    """W (d, s) and the O(1) numbers phi (P,) trained with it; also a gradient with respect to them."""
+
+    W: np.ndarray
+    phi: np.ndarray
+
+    @property
+    def size(self) -> float:
+        """Root mean square of W's entries, or the largest |phi| where that is more."""
+        return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
+
+
+@dataclass(frozen=True)
+class Value:
+    """Training loss per d in its two parts, and the gradient.
+
+    The gradient in W is that of the risk itself, entries of order one; in phi it is that of the risk per d.
+    """
+
+    data: float
+    penalty: float
+    gradient: Weights
+
+    @property
+    def training_loss(self) -> float:
+        return self.data + self.penalty
+
+
+def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
+    """q, m, theta of weights (theory.md section 2); V (C, s, s) is nan where it is not given."""
+    known, W, d = instance.coordinates, weights.W, instance.d
+    scaled = known.gamma.T[:, :, None] * W  # (C, d, s)
+    q = W.T @ scaled / d
+    return Overlaps(
+        q=(q + q.transpose(0, 2, 1)) / 2,
+        V=np.full_like(q, np.nan) if V is None else V,
+        m=known.tau.T @ W / d,
+        theta=scaled.transpose(0, 2, 1) @ known.pi / d,
+        phi=weights.phi,
+    )
+
+
+class Risk:
+    """sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.problem = instance.problem
+        self.holds_own = bool(self.problem.trained) or self.problem.solver.model.HOLDS_Q
+        self.evaluations = 0
+        groups = instance.groups
+        self._alone = groups[0][0] if len(groups) == 1 else None
+        self._group_of = np.zeros(instance.n, np.int64)
+        for number, (_, own) in enumerate(groups):
+            self._group_of[own] = number
+        self._labels = [labels for labels, _ in groups]
+
+    def data(self, weights: Weights) -> tuple[float, Weights]:
+        """The data term per d and its gradient."""
+        instance, problem = self.instance, self.problem
+        self.evaluations += 1
+        W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
+        root, overlaps = np.sqrt(d), overlaps_of(instance, weights)
+        column = np.ascontiguousarray(W[:, 0]) if s == 1 else W
+        total, gradient = 0.0, np.zeros(d) if s == 1 else np.zeros((d, s))
+        along_means = np.zeros((problem.contexts, s))
+        own_sums = np.zeros(self._own_count)
+        constants = {labels: problem.constants(labels, overlaps) for labels in self._labels}
+        for span, tokens in instance.blocks():
+            flat = tokens.reshape(-1, d)
+            fields = (flat @ column / root).reshape(-1, L, s) + overlaps.m[instance.contexts[span]]
+            slopes = np.empty((len(fields), L * s))
+            for labels, own in self._members(span):
+                x = np.ascontiguousarray(fields[own].reshape(-1, L * s))
+                known = instance.known[span][own]
+                values, slopes[own] = problem.solver.channel.losses_at(x, known, constants[labels])
+                total += float(values.sum())
+                if self.holds_own:
+                    held = problem.solver.channel.own_gradients_at(x, known, constants[labels]).sum(axis=0)
+                    own_sums += self._by_context(labels, held)
+            by_token = slopes.reshape(-1, s)
+            gradient += flat.T @ (by_token[:, 0] if s == 1 else by_token) / root
+            np.add.at(along_means, instance.contexts[span].ravel(), by_token)
+        slope = gradient.reshape(d, s) + instance.coordinates.tau @ along_means / d
+        phi = own_sums[len(own_sums) - len(weights.phi) :] / d
+        if problem.solver.model.HOLDS_Q:
+            slope += self._through_q(own_sums, W)
+        return total / d, Weights(slope, phi)
+
+    def penalty(self, weights: Weights) -> tuple[float, Weights]:
+        """The regulariser's part per d, those of phi included, and its gradient (away from corners)."""
+        problem, W = self.problem, weights.W
+        ridge = np.array([number["ridge"] for number in problem.trained])
+        own = float(np.sum(ridge * weights.phi**2)) / 2
+        if problem.has_ridge:
+            slope = W * problem.strengths
+            return float(np.sum(W * slope)) / (2 * self.instance.d) + own, Weights(slope, ridge * weights.phi)
+        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
+        values, slope = problem.solver.prior.penalties_at(W, known, problem.strengths)
+        return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
+
+    def __call__(self, weights: Weights) -> Value:
+        data, slope = self.data(weights)
+        penalty, other = self.penalty(weights)
+        return Value(data, penalty, Weights(slope.W + other.W, slope.phi + other.phi))
+
+    def _members(self, span: slice) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:
+        """Samples of a block by their labels."""
+        if self._alone is not None:
+            return [(self._alone, slice(None))]
+        groups = self._group_of[span]
+        found = [(labels, np.flatnonzero(groups == number)) for number, labels in enumerate(self._labels)]
+        return [(labels, own) for labels, own in found if len(own)]
+
+    @property
+    def _own_count(self) -> int:
+        pairs = self.problem.student_rank * (self.problem.student_rank + 1) // 2
+        held = self.problem.contexts * pairs if self.problem.solver.model.HOLDS_Q else 0
+        return held + len(self.problem.trained)
+
+    def _by_context(self, labels: tuple[int, ...], held: np.ndarray) -> np.ndarray:
+        """Derivatives in q of the tokens, then phi, moved to the contexts of the labels."""
+        out = np.zeros(self._own_count)
+        trained = len(self.problem.trained)
+        if self.problem.solver.model.HOLDS_Q:
+            pairs = self.problem.student_rank * (self.problem.student_rank + 1) // 2
+            per_context = out[: len(out) - trained].reshape(-1, pairs)
+            np.add.at(per_context, self.problem.context_of(labels), held[: len(held) - trained].reshape(-1, pairs))
+        out[len(out) - trained :] = held[len(held) - trained :]
+        return out
+
+    def _through_q(self, own_sums: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """What the q held by the loss add to the gradient in W: 2 gamma_i / d times their symmetrised derivative."""
+        s = self.problem.student_rank
+        rows, columns = np.triu_indices(s)
+        pairs = own_sums[: len(own_sums) - len(self.problem.trained)].reshape(-1, len(rows))
+        matrices = np.zeros((len(pairs), s, s))
+        matrices[:, rows, columns] += pairs / 2
+        matrices[:, columns, rows] += pairs / 2
+        return 2 * np.einsum("ic,ia,cab->ib", self.instance.coordinates.gamma, W, matrices) / self.instance.d
+
+
+__all__ = ["Risk", "Value", "Weights", "overlaps_of"]

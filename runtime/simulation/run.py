@@ -1,0 +1,190 @@
+"""One seed: draw an instance, start, descend or pass messages, measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .. import observables
+from ..errors import InputError
+from ..integration.fields import DomainError
+from ..overlaps import Overlaps
+from ..problem import Problem
+from ..search import searched
+from ..solution import start_mixture
+from .gamp import DAMPING, INERTIA, contraction, gamp
+from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
+from .minimisers import METHODS, Descent, gradient_norm
+from .orientation import oriented
+from .risk import Risk, Weights, overlaps_of
+
+RANDOM = "random"
+GAMP = "gamp"
+_METRIC_ERROR = 1e-3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every seed of a simulation does.
+
+    Attributes:
+        start: a named start of the model, or `random`: W standard normal.
+        method: lbfgs, gd, adam, fista or gamp.
+        tolerance: of the gradient norm (of the relative step, for gamp); most: iterations.
+        rate: step size of gd or adam in their units; inertia, damping: of gamp.
+        exact: whether the teacher's and the means' Gram matrix is that of the law exactly (`instance.coordinates`).
+        memory: bytes of data a seed may hold.
+    """
+
+    problem: Problem
+    d: int
+    start: str
+    method: str
+    tolerance: float = 1e-6
+    most: int = 20000
+    rate: float | None = None
+    inertia: float = INERTIA
+    damping: float = DAMPING
+    exact: bool = True
+    memory: float = DEFAULT_MEMORY
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where one seed ended.
+
+    Attributes:
+        overlaps: in their canonical image (`orientation`), V nan but for gamp.
+        data, penalty: parts of the training loss per d.
+        test_error: exactly that of these overlaps on new data; nan without a metric.
+        gradient: norm of the risk's gradient, root mean square over the weights.
+        late, contraction: gamp: squared distance of late iterates, and where it converged the measured replicon
+            (`gamp.contraction`); nan otherwise.
+        path: gamp: packed overlaps before the first iteration and after each, (iterations + 1, n); None otherwise, and
+            where the run was read from a file.
+    """
+
+    seed: int
+    overlaps: Overlaps
+    data: float
+    penalty: float
+    test_error: float
+    gradient: float
+    iterations: int
+    status: str
+    late: float = np.nan
+    contraction: float = np.nan
+    path: np.ndarray | None = None
+
+    @property
+    def training_loss(self) -> float:
+        """Per d."""
+        return self.data + self.penalty
+
+
+def begin(plan: Plan, instance: Instance) -> tuple[Weights, np.ndarray]:
+    """Weights of the start, independent of the data, and the V (C, s, s) that theory begins from."""
+    problem, known = plan.problem, instance.coordinates
+    s, d = problem.student_rank, plan.d
+    noise = stream(instance.seed, STARTS).standard_normal((d, s))
+    phi = np.array([float(number["start"]) for number in problem.trained])
+    if plan.start == RANDOM:
+        W, susceptibility = noise, 20.0
+    else:
+        mix, deviation, susceptibility = start_mixture(problem, plan.start)
+        W = np.concatenate([known.tau, known.pi], axis=1) @ mix.T + deviation * noise
+    return Weights(np.ascontiguousarray(W), phi), susceptibility * problem.law.rho[:, None, None] * np.eye(s)
+
+
+def run(plan: Plan, seed: int) -> Run:
+    """Do one seed.
+
+    Raises:
+        InputError: the method does not fit the model, or d is too small.
+    """
+    problem = plan.problem
+    instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
+    start, V = begin(plan, instance)
+    late, replicon, path = np.nan, np.nan, None
+    if plan.method == GAMP:
+        at = searched(problem, overlaps_of(instance, start, V))
+        trajectory = gamp(
+            replace(instance, problem=at),
+            start,
+            V,
+            iterations=plan.most,
+            tolerance=plan.tolerance,
+            inertia=plan.inertia,
+            damping=plan.damping,
+        )
+        weights, V_end, late, status = trajectory.weights, trajectory.V, trajectory.late, trajectory.status
+        iterations, path = len(trajectory.steps), np.array([o.pack() for o in trajectory.overlaps])
+        if status == "converged":
+            replicon = contraction(replace(instance, problem=at), trajectory)
+        value = Risk(instance)(weights)
+        gradient = gradient_norm(value.gradient)
+    else:
+        found = METHODS[plan.method](Risk(instance), start, Descent(plan.tolerance, plan.most, plan.rate))
+        weights, value, status, iterations = found.weights, found.value, found.status, found.iterations
+        V_end, gradient = None, found.gradient
+    overlaps = overlaps_of(instance, weights, V_end)
+    return Run(
+        seed=seed,
+        overlaps=oriented(problem, overlaps),
+        data=value.data,
+        penalty=value.penalty,
+        test_error=_test_error(instance, overlaps),
+        gradient=gradient,
+        iterations=iterations,
+        status=status,
+        late=late,
+        contraction=replicon,
+        path=path,
+    )
+
+
+def _test_error(instance: Instance, overlaps: Overlaps) -> float:
+    """The metric on new data, averaged over the Gaussian law of the fields that the overlaps give."""
+    if not np.isfinite(overlaps.q).all():
+        return np.nan
+    problem = replace(instance.problem, given_law=instance.law, spectrum=None)
+    at = replace(overlaps, V=np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape))
+    try:
+        value, error, _ = observables.test_error(problem, at)
+        if error > _METRIC_ERROR * abs(value):
+            value, _, _ = observables.test_error(problem, at, _METRIC_ERROR * abs(value))
+    except (DomainError, np.linalg.LinAlgError):
+        return np.nan  # weights in the span of the teacher: the fields have no density
+    return value
+
+
+def checked(plan: Plan) -> Plan:
+    """The plan with its method chosen and its start known.
+
+    Raises:
+        InputError: an unknown start or method, or numbers out of range; the sentence says what is allowed.
+    """
+    problem = plan.problem
+    corners = not problem.has_ridge and problem.solver.prior.CORNERS > 0
+    method = plan.method
+    if method == "auto":
+        method = "fista" if corners else "lbfgs"
+    known = [*METHODS, GAMP]
+    if method not in known:
+        raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
+    starts = [*problem.solver.model.STARTS, RANDOM]
+    if plan.start not in starts:
+        raise InputError(f"no start {plan.start!r} for {problem.solver.name}; known are {', '.join(starts)}")
+    if corners and method not in ("fista", GAMP):
+        raise InputError(f"the penalty of {problem.solver.name} has corners; allowed methods are fista and gamp")
+    if plan.d < 2 or plan.d != int(plan.d):
+        raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
+    if not plan.tolerance > 0:
+        raise InputError(f"tolerance = {plan.tolerance!r} is out of range; allowed is (0, inf)")
+    if plan.most < 1:
+        raise InputError(f"most = {plan.most!r}: a whole number from 1 is expected")
+    return replace(plan, method=method)
+
+
+__all__ = ["GAMP", "RANDOM", "Plan", "Run", "begin", "checked", "run"]

@@ -1,0 +1,279 @@
+"""A simulation: many seeds of one plan, their means and standard errors, and tables of them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._version import __version__
+from ..contract import blocks_json, parameters_json, trained_json
+from ..errors import InputError
+from ..overlaps import Overlaps
+from ..problem import Problem
+from ..progress import bar, say
+from ..solution import branch_of
+from .orientation import oriented
+from .run import Plan, Run, checked
+from .workers import Failure, results
+
+if TYPE_CHECKING:
+    import xarray
+
+BLOCKS = ("q", "V", "m", "theta")
+SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late", "contraction")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean over seeds and its standard error (nan for a single seed), in the shape of what was measured."""
+
+    mean: Any
+    standard_error: Any
+
+    @classmethod
+    def of(cls, values: Sequence[Any] | np.ndarray) -> Estimate:
+        array = np.asarray(values, float)
+        if len(array) == 0:
+            return cls(np.nan, np.nan)
+        spread = array.std(axis=0, ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.full(array.shape[1:], np.nan)
+        return cls(array.mean(axis=0), spread)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Runs of one plan.
+
+    Attributes:
+        runs: by seed, in ascending order, converged or not.
+        failures: seeds without a result, and why.
+        interrupted: whether seeds asked for are missing because the run was interrupted.
+    """
+
+    plan: Plan
+    runs: tuple[Run, ...]
+    failures: tuple[Failure, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        return self.plan.problem
+
+    @property
+    def converged(self) -> tuple[Run, ...]:
+        """The runs that averages are taken over."""
+        return tuple(run for run in self.runs if run.status == "converged")
+
+    @property
+    def status(self) -> str:
+        """converged, or what at least one seed lacks: failed, max_iterations, stalled, left_domain, not_finite."""
+        if self.failures:
+            return "failed"
+        return next((run.status for run in self.runs if run.status != "converged"), "converged")
+
+    def estimate(self, name: str) -> Estimate:
+        """Of one of SCALARS, over converged runs."""
+        return Estimate.of([getattr(run, name) for run in self.converged])
+
+    @property
+    def overlaps(self) -> tuple[Overlaps, Overlaps]:
+        """Means and standard errors of the overlaps over converged runs."""
+        packed = Estimate.of([run.overlaps.pack() for run in self.converged])
+        if not len(self.converged):
+            raise InputError("no seed converged: there is nothing to average")
+        sizes = self.problem.sizes
+        return Overlaps.unpack(packed.mean, sizes), Overlaps.unpack(packed.standard_error, sizes)
+
+    @property
+    def branches(self) -> dict[str, int]:
+        """How many converged runs ended in each kind of state, most frequent first."""
+        return dict(Counter(self.branch(run) for run in self.converged).most_common())
+
+    def branch(self, run: Run) -> str:
+        """semantic, positional, mixed or uninformed: theta or m beyond four times its noise of order 1/sqrt(d)."""
+        scale = np.sqrt(np.abs(np.diagonal(run.overlaps.q, axis1=1, axis2=2)).max())
+        noise = 4 * scale / np.sqrt(self.plan.d)
+        law = self.problem.law
+        pack = Overlaps(
+            q=np.zeros_like(run.overlaps.q),
+            V=np.zeros_like(run.overlaps.q),
+            m=np.full_like(run.overlaps.m, noise * np.sqrt(np.max(np.einsum("a,aii->i", law.weights, law.gram)))),
+            theta=np.full_like(run.overlaps.theta, noise * np.sqrt(np.abs(law.rho_star).max())),
+            phi=np.zeros_like(run.overlaps.phi),
+        ).pack()
+        return branch_of(run.overlaps, pack)
+
+    def only(self, branch: str) -> Simulation:
+        """The converged runs that ended in one kind of state."""
+        return replace(self, runs=tuple(run for run in self.converged if self.branch(run) == branch))
+
+    def aligned(self, reference: Overlaps) -> Simulation:
+        """The same runs, each in the mirror image nearest to reference overlaps."""
+        runs = tuple(replace(r, overlaps=oriented(self.problem, r.overlaps, reference)) for r in self.runs)
+        return replace(self, runs=runs)
+
+    def table(self) -> str:
+        """For a terminal."""
+        from .report import simulation_table
+
+        return simulation_table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `saddleforge simulate --json`."""
+        problem, plan = self.problem, self.plan
+        means, errors = self.overlaps if self.converged else (None, None)
+        return {
+            "model": problem.solver.name,
+            "version": __version__,
+            "digest": problem.solver.digest,
+            "parameters": parameters_json(problem),
+            "d": plan.d,
+            "n": max(1, round(problem.alpha * plan.d)),
+            "start": plan.start,
+            "method": plan.method,
+            "exact_teacher": plan.exact,
+            "status": "interrupted" if self.interrupted else self.status,
+            "seeds": [run.seed for run in self.runs],
+            "converged": len(self.converged),
+            "branches": self.branches,
+            "overlaps": blocks_json(problem, means) if means else None,
+            "trained": trained_json(problem, means) if means else None,
+            **{name: self.estimate(name).mean for name in SCALARS},
+            "standard_errors": {
+                "overlaps": blocks_json(problem, errors) if errors else None,
+                "trained": trained_json(problem, errors) if errors else None,
+                **{name: self.estimate(name).standard_error for name in SCALARS},
+            },
+            "runs": [self._run_json(run) for run in self.runs],
+            "failures": [{"seed": failure.seed, "error": failure.text} for failure in self.failures],
+        }
+
+    def _run_json(self, run: Run) -> dict[str, Any]:
+        return {
+            "seed": run.seed,
+            "status": run.status,
+            "branch": self.branch(run),
+            "overlaps": blocks_json(self.problem, run.overlaps),
+            "trained": trained_json(self.problem, run.overlaps),
+            **{name: getattr(run, name) for name in SCALARS},
+        }
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Runs along `seed`; overlaps with the axes of `tables.curve_dataset`."""
+        from .storage import simulation_dataset
+
+        return simulation_dataset(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all."""
+        from ..tables import save_dataset
+
+        save_dataset(self.to_xarray(), path)
+
+
+def simulate(
+    problem: Problem,
+    *,
+    d: int = 1000,
+    seeds: int | Iterable[int] = 16,
+    start: str = "semantic",
+    method: str = "auto",
+    threads: int | None = None,
+    known: Iterable[Run] = (),
+    on_run: Callable[[Run], None] | None = None,
+    **options: Any,
+) -> Simulation:
+    """Draw data from the law of a model and minimise the risk, or pass messages, seed by seed.
+
+    Args:
+        d: dimension of the embeddings; n = alpha d samples.
+        seeds: how many, from 0, or which. A seed gives the same data whatever the start and the method; with another
+            alpha its samples are the first of the same sequence.
+        start: a named start of the model, or `random`.
+        method: lbfgs, gd, adam, fista (penalties with corners), gamp, or auto.
+        threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
+        known: runs of an earlier simulation of the same plan: their seeds are not run again.
+        on_run: called with every run as it is finished.
+        options: further fields of `Plan`: tolerance, most, rate, inertia, damping, exact, memory.
+
+    Raises:
+        InputError: something unknown, or out of range.
+    """
+    plan = checked(_plan(problem, int(d), start, method, options))
+    wanted = _seeds(seeds)
+    if threads is not None and threads < 1:
+        raise InputError(f"threads = {threads}: a whole number from 1 is expected")
+    done = {run.seed: run for run in known if run.seed in set(wanted)}
+    failures: list[Failure] = []
+    interrupted = False
+    try:
+        _collect(plan, wanted, threads, done, failures, on_run)
+    except KeyboardInterrupt:
+        interrupted = True
+    runs = tuple(done[seed] for seed in sorted(done))
+    return Simulation(plan, runs, tuple(sorted(failures, key=lambda f: f.seed)), interrupted)
+
+
+def _collect(
+    plan: Plan,
+    wanted: Sequence[int],
+    threads: int | None,
+    done: dict[int, Run],
+    failures: list[Failure],
+    on_run: Callable[[Run], None] | None,
+) -> None:
+    missing = [seed for seed in wanted if seed not in done]
+    if not missing:
+        return
+    if not plan.problem.solver.compiled_before():
+        say(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
+    what = f"{plan.method} at d = {plan.d} from {plan.start}"
+    with bar(what, len(wanted)) as task:
+        for _ in done:
+            task.advance()
+        for _, result in results([(plan, seed) for seed in missing], workers_for(threads, len(missing))):
+            if isinstance(result, Failure):
+                if result.input_error:
+                    raise InputError(result.text)
+                failures.append(result)
+                task.advance(f"{what}: seed {result.seed} failed ({result.text})")
+                continue
+            done[result.seed] = result
+            task.advance(f"{what}: seed {result.seed} {result.status}, training loss {result.training_loss:.6g}")
+            if on_run:
+                on_run(result)
+
+
+def workers_for(threads: int | None, jobs: int) -> int:
+    """Processes for so many jobs."""
+    return max(1, min(threads or os.cpu_count() or 1, jobs))
+
+
+def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[str, Any]) -> Plan:
+    try:
+        return Plan(problem, d, start, method, **options)
+    except TypeError:
+        allowed = "tolerance, most, rate, inertia, damping, exact, memory"
+        raise InputError(f"unknown option among {', '.join(options)}; known are {allowed}") from None
+
+
+def _seeds(seeds: int | Iterable[int]) -> list[int]:
+    if isinstance(seeds, int | np.integer):
+        if seeds < 1:
+            raise InputError(f"seeds = {seeds}: a whole number from 1 is expected")
+        return list(range(int(seeds)))
+    wanted = sorted({int(seed) for seed in seeds})
+    if not wanted or wanted[0] < 0:
+        raise InputError(f"seeds = {wanted}: whole numbers from 0 are expected")
+    return wanted
+
+
+__all__ = ["BLOCKS", "SCALARS", "Estimate", "Simulation", "simulate", "workers_for"]

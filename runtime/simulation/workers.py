@@ -1,0 +1,133 @@
+"""Processes that each do one seed at a time with a single thread of linear algebra.
+
+A result then depends on its seed alone: not on how many run side by side, and not on which ran before. They are fresh
+interpreters that talk through pipes, so that a script needs no guard and a process that dies costs one seed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import IO
+
+from ..errors import InputError
+from .run import Plan, Run, run
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a seed has no result."""
+
+    seed: int
+    text: str
+    input_error: bool = False
+
+
+class _Worker:
+    """One process; started when first used, and again after it died."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def do(self, plan: Plan, seed: int) -> Run | Failure:
+        process = self._started()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            pickle.dump((plan, seed), process.stdin)
+            process.stdin.flush()
+            return pickle.load(process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            status = process.wait()
+            self.stop()
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            return Failure(seed, f"the process {how} (out of memory?)")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            self._process = None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")}
+            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+        return self._process
+
+
+def serve() -> None:
+    """The loop of a worker: (plan, seed) on stdin, a Run or a Failure on stdout."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    while True:
+        try:
+            plan, seed = pickle.load(source)
+        except EOFError:
+            return
+        _answer(sink, _done(plan, seed))
+
+
+def _done(plan: Plan, seed: int) -> Run | Failure:
+    try:
+        return run(plan, seed)
+    except InputError as error:
+        return Failure(seed, str(error), input_error=True)
+    except Exception as error:
+        return Failure(seed, f"{type(error).__name__}: {error}")
+
+
+def _answer(sink: IO[bytes], result: Run | Failure) -> None:
+    pickle.dump(result, sink)
+    sink.flush()
+
+
+def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Iterator[tuple[int, Run | Failure]]:
+    """(number of the job, its result) as they are finished; processes end with the iteration, however it ends."""
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    every = [_Worker() for _ in range(workers)]
+    for worker in every:
+        idle.put(worker)
+
+    def do(plan: Plan, seed: int) -> Run | Failure:
+        worker = idle.get()
+        try:
+            return worker.do(plan, seed)
+        finally:
+            idle.put(worker)
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        waiting: dict[Future[Run | Failure], int] = {
+            pool.submit(do, plan, seed): number for number, (plan, seed) in enumerate(jobs)
+        }
+        while waiting:
+            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in sorted(finished, key=lambda f: waiting[f]):
+                yield waiting.pop(future), future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in every:
+            worker.stop()
+
+
+__all__ = ["Failure", "results", "serve"]

@@ -1,0 +1,428 @@
+"""Finite d: data that follow the law, the risk and its gradient, its minimisers, many seeds, and theory beside them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import InputError
+from saddleforge.integration import ProxSpace
+from saddleforge.overlaps import Overlaps
+from saddleforge.problem import problem
+from saddleforge.simulation import workers
+from saddleforge.simulation.comparison import Extrapolation, extrapolate, measurements, on_branch
+from saddleforge.simulation.gamp import contraction, gamp, state_evolution
+from saddleforge.simulation.instance import Instance, coordinates
+from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
+from saddleforge.simulation.orientation import column_orders, images, oriented, permute
+from saddleforge.simulation.risk import Risk, Weights, overlaps_of
+from saddleforge.simulation.run import Plan, Run, begin, checked, run
+from saddleforge.simulation.simulation import Estimate, Simulation, simulate
+from saddleforge.simulation.storage import load_runs
+from saddleforge.simulation.transition import PairedDifference, root_of
+from saddleforge.solution import start_overlaps
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def random_weights(at, d, seed=1, scale=0.7):
+    generator = np.random.default_rng(seed)
+    phi = np.array([number["start"] for number in at.trained], float)
+    return Weights(scale * generator.standard_normal((d, at.student_rank)), phi)
+
+
+# Data
+
+
+def test_coordinates_have_the_second_moments_of_the_law_exactly():
+    at = problem("elastic_net_regression", density=0.3)
+    drawn = coordinates(at, 100, seed=3)
+    teacher = drawn.pi[:, 0]
+    assert np.sum(teacher != 0) == 30
+    assert teacher @ teacher / 100 == pytest.approx(1.0, abs=1e-13)
+    at = problem("dot_product_attention")
+    drawn = coordinates(at, 60, seed=3)
+    z = np.concatenate([drawn.tau, drawn.pi], axis=1)
+    assert z.T @ z / 60 == pytest.approx(at.law.gram[0], abs=1e-13)
+    assert drawn.tau[:, 0] == pytest.approx(-drawn.tau[:, 1], abs=1e-13)
+
+
+def test_a_free_teacher_fluctuates_as_one_over_root_d():
+    at = problem("ridge_regression")
+    squares = [np.mean(coordinates(at, 400, seed, exact=False).pi ** 2) for seed in range(200)]
+    assert np.std(squares) == pytest.approx(np.sqrt(2 / 400), rel=0.2)
+
+
+def test_a_spectrum_gives_its_shares_of_the_coordinates_and_tokens_their_covariance():
+    at = problem("ridge_regression", alpha=100.0, spectrum=[[0.25, 4.0], [0.75, 0.5]])
+    instance = Instance(at, 20, seed=0)
+    assert np.unique(instance.coordinates.gamma, return_counts=True)[1].tolist() == [15, 5]
+    tokens = np.concatenate([block for _, block in instance.blocks()])[:, 0]
+    assert tokens.shape == (2000, 20)
+    assert tokens.var(axis=0) == pytest.approx(instance.coordinates.gamma[:, 0], rel=0.15)
+
+
+def test_samples_of_a_smaller_alpha_are_the_first_of_a_larger_one():
+    few, many = (Instance(problem("ridge_regression", alpha=a), 200, seed=5) for a in (1.0, 3.0))
+    assert np.array_equal(few.known, many.known[:200])
+    one, other = (np.concatenate([block for _, block in instance.blocks()]) for instance in (few, many))
+    assert np.array_equal(one, other[:200])
+
+
+def test_data_beyond_the_memory_allowed_are_drawn_again_the_same():
+    at = problem("attention_on_mixture", alpha=2.0, labels=[0.4, 0.1, 0.1, 0.4])
+    weights = random_weights(at, 150)
+    values = [Risk(Instance(at, 150, 0, memory=memory))(weights) for memory in (1e9, 0.0)]
+    assert values[0].training_loss == values[1].training_loss
+    assert np.array_equal(values[0].gradient.W, values[1].gradient.W)
+
+
+def test_labels_occur_as_often_as_their_law_says_and_correlate_the_tokens():
+    at = problem("attention_on_mixture", alpha=40.0, labels=[0.5, 0.1, 0.1, 0.3])
+    instance = Instance(at, 100, seed=0)
+    shares = {labels: len(own) / instance.n for labels, own in instance.groups}
+    for labels, probability in at.label_choices:
+        assert shares[labels] == pytest.approx(probability, abs=0.03)
+
+
+@pytest.mark.slow
+def test_labelled_noise_occurs_with_its_probability():
+    at = problem(str(EXAMPLES / "flipped_labels.py"), alpha=50.0, flip=0.2)
+    instance = Instance(at, 100, seed=0)
+    # The loss at X = 10 tells u sign(Y) apart from -u sign(Y); at teacher fields of known sign that is u.
+    teachers = np.concatenate([b[:, 0] for _, b in instance.blocks()]) @ instance.coordinates.pi[:, 0]
+    values, _ = at.solver.channel.losses_at(
+        10 * np.sign(teachers)[:, None], instance.known, at.constants(instance.groups[0][0])
+    )
+    assert np.mean(values > 1) == pytest.approx(0.2, abs=0.02)
+
+
+# The risk
+
+
+@pytest.mark.parametrize("name", ["dot_product_attention", "attention_on_mixture", "elastic_net_regression"])
+def test_the_gradient_is_the_slope_of_the_risk(name):
+    check_gradient(problem(name, alpha=1.5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trained_temperature", "autoencoder", "two_tasks", "fine_tuning"])
+def test_losses_that_hold_q_or_trained_numbers_have_the_slope_of_the_risk(name):
+    check_gradient(problem(str(EXAMPLES / f"{name}.py"), alpha=1.5))
+
+
+def check_gradient(at, d=80):
+    risk, weights = Risk(Instance(at, d, seed=2)), random_weights(at, d)
+    generator = np.random.default_rng(4)
+    along = Weights(generator.standard_normal(weights.W.shape), generator.standard_normal(weights.phi.shape))
+    step = 1e-6
+    ends = [
+        risk(Weights(weights.W + way * along.W, weights.phi + way * along.phi)).training_loss for way in (step, -step)
+    ]
+    gradient = risk(weights).gradient
+    expected = np.sum(gradient.W * along.W) / d + np.sum(gradient.phi * along.phi)
+    assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(expected, rel=2e-6, abs=1e-9)
+
+
+def test_overlaps_are_those_of_the_definition():
+    at = problem("attention_on_mixture", alpha=1.0)
+    instance = Instance(at, 50, seed=0)
+    W = random_weights(at, 50).W
+    found = overlaps_of(instance, Weights(W, np.zeros(0)))
+    known = instance.coordinates
+    for c in range(at.contexts):
+        assert found.q[c, 0, 0] == pytest.approx(np.sum(known.gamma[:, c] * W[:, 0] ** 2) / 50)
+        assert found.m[c, 0] == pytest.approx(np.sum(known.tau[:, c] * W[:, 0]) / 50)
+        assert found.theta[c, 0, 0] == pytest.approx(np.sum(known.gamma[:, c] * W[:, 0] * known.pi[:, 0]) / 50)
+
+
+# Minimisers
+
+
+def ridge_solution(instance):
+    """Normal equations of ridge regression, from the data alone."""
+    at = instance.problem
+    tokens = np.concatenate([block for _, block in instance.blocks()])[:, 0] / np.sqrt(instance.d)
+    c = at.constants(instance.groups[0][0])
+    # dloss/dx at x = 0 is -(Y + u).
+    target = -at.solver.channel.losses_at(np.zeros((instance.n, 1)), instance.known, c)[1][:, 0]
+    ridge = at.strengths[0] * np.eye(instance.d)
+    return np.linalg.solve(tokens.T @ tokens + ridge, tokens.T @ target)
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "gamp"])
+def test_every_method_finds_the_ridge_estimator(method):
+    at = problem("ridge_regression", alpha=3.0, lambda_=0.5)
+    plan = checked(Plan(at, 120, "uninformed", method, tolerance=1e-9 if method == "gamp" else 1e-7))
+    exact = ridge_solution(Instance(at, 120, seed=1))
+    found = run(plan, 1)
+    assert found.status == "converged"
+    assert found.overlaps.q[0, 0, 0] == pytest.approx(exact @ exact / 120, rel=1e-6)
+    assert found.gradient < 1e-6
+
+
+def test_fista_meets_the_conditions_of_the_lasso():
+    at = problem("lasso_regression", alpha=1.2)
+    risk = Risk(Instance(at, 100, seed=0))
+    found = METHODS["fista"](risk, random_weights(at, 100), Descent(tolerance=1e-9))
+    assert found.status == "converged"
+    W, slope = found.weights.W[:, 0], risk.data(found.weights)[1].W[:, 0]
+    l1 = float(at.strengths[0])
+    zero = W == 0
+    assert 10 < zero.sum() < 95
+    assert np.all(np.abs(slope[zero]) <= l1 * (1 + 1e-7))
+    assert slope[~zero] == pytest.approx(-l1 * np.sign(W[~zero]), abs=1e-7)
+
+
+def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
+    at = problem("lasso_regression")
+    assert checked(Plan(at, 100, "semantic", "auto")).method == "fista"
+    with pytest.raises(InputError, match=r"corners.*fista and gamp"):
+        checked(Plan(at, 100, "semantic", "lbfgs"))
+
+
+def test_a_plan_says_what_is_wrong_with_it():
+    at = problem("ridge_regression")
+    for changes, sentence in (
+        ({"start": "sideways"}, "no start 'sideways'.*random"),
+        ({"method": "prayer"}, "no method 'prayer'; known are auto, lbfgs"),
+        ({"d": 1}, "whole number from 2"),
+        ({"tolerance": 0.0}, "tolerance"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
+    with pytest.raises(InputError, match="unknown option among speed; known are tolerance"):
+        simulate(at, speed=3)
+
+
+# Many seeds
+
+
+def test_a_seed_gives_the_same_bits_whatever_runs_beside_or_before_it():
+    at = problem("ridge_regression", alpha=2.0)
+    together = simulate(at, d=90, seeds=4, threads=2)
+    alone = simulate(at, d=90, seeds=[2], threads=1)
+    one, other = together.runs[2], alone.runs[0]
+    assert one.seed == other.seed == 2
+    assert one.training_loss == other.training_loss
+    assert np.array_equal(one.overlaps.theta, other.overlaps.theta)
+
+
+def test_the_failure_of_one_job_keeps_the_rest():
+    good = checked(Plan(problem("ridge_regression"), 50, "semantic", "auto"))
+    bad = replace(good, problem=None)
+    found = dict(workers.results([(good, 0), (bad, 1), (good, 2)], 1))
+    assert isinstance(found[0], Run) and isinstance(found[2], Run)
+    assert isinstance(found[1], workers.Failure) and "AttributeError" in found[1].text
+
+
+def test_a_process_that_dies_costs_its_seed_only(monkeypatch):
+    monkeypatch.setattr(workers, "__name__", "nowhere_at_all")  # the worker fails to import what it should serve
+    plan = checked(Plan(problem("ridge_regression"), 50, "semantic", "auto"))
+    found = dict(workers.results([(plan, 0)], 1))
+    assert isinstance(found[0], workers.Failure) and "ended with status 1" in found[0].text
+
+
+def made(seeds, losses, plan=None):
+    """Simulations of which nothing was computed."""
+    at = problem("dot_product_attention", alpha=2.0)
+    plan = plan or checked(Plan(at, 100, "semantic", "lbfgs"))
+    ones = np.ones((2, 1, 1))
+    overlaps = Overlaps(0.1 * ones, np.nan * ones, np.zeros((2, 1)), 0.15 * ones)
+    runs = tuple(
+        Run(seed, overlaps, loss, 0.0, 0.002, 1e-8, 30, "converged") for seed, loss in zip(seeds, losses, strict=True)
+    )
+    return Simulation(plan, runs)
+
+
+def test_means_and_standard_errors_are_those_of_the_seeds():
+    simulation = made(range(4), [1.0, 2.0, 3.0, 4.0])
+    estimate = simulation.estimate("training_loss")
+    assert estimate.mean == 2.5
+    assert estimate.standard_error == pytest.approx(np.sqrt(5 / 3) / 2)
+    assert simulation.branches == {"semantic": 4}
+    assert np.isnan(Estimate.of([3.0]).standard_error)
+
+
+def test_what_was_saved_is_read_again_and_belongs_to_its_plan(tmp_path):
+    simulation = made([0, 2], [1.0, 2.0])
+    simulation.save(tmp_path / "kept.nc")
+    back = load_runs(tmp_path / "kept.nc", simulation.plan)
+    assert [run.seed for run in back] == [0, 2]
+    assert [run.training_loss for run in back] == [1.0, 2.0]
+    assert np.array_equal(back[1].overlaps.theta, simulation.runs[1].overlaps.theta)
+    other = replace(simulation.plan, d=200)
+    with pytest.raises(InputError, match="another simulation: its plan is"):
+        load_runs(tmp_path / "kept.nc", other)
+
+
+def test_seeds_known_from_before_are_not_run_again():
+    plan = checked(Plan(problem("ridge_regression", alpha=2.0), 60, "semantic", "lbfgs"))
+    known = run(plan, 0)
+    ran = []
+    found = simulate(plan.problem, d=60, seeds=2, method="lbfgs", known=[known], on_run=lambda r: ran.append(r.seed))
+    assert ran == [1] and [r.seed for r in found.runs] == [0, 1]
+
+
+# Mirror images
+
+
+def test_signs_are_resolved_without_a_bias_of_what_vanishes():
+    at = problem("dot_product_attention")
+    ones = np.ones((2, 1, 1))
+    for sign in (1, -1):
+        for noise in (0.01, -0.01):
+            state = Overlaps(0.1 * ones, ones, np.array([[noise], [-noise]]), sign * 0.15 * ones)
+            shown = oriented(at, state)
+            assert np.all(shown.theta > 0)
+            assert shown.m[0, 0] == sign * noise
+    positional = Overlaps(0.05 * ones, ones, np.array([[-0.26], [0.26]]), 0.001 * ones)
+    assert oriented(at, positional).m[:, 0].tolist() == [0.26, -0.26]
+
+
+def test_columns_that_may_change_places_are_found_and_matched_to_a_reference():
+    at = problem("committee_machine")
+    assert column_orders(at) == [(0, 1), (1, 0)]
+    assert column_orders(problem("value_attention")) == [(0, 1)]
+    state = Overlaps(np.eye(2)[None], np.eye(2)[None], np.zeros((1, 2)), np.array([[[0.1, 0.8], [0.7, 0.2]]]))
+    assert np.diag(oriented(at, state).theta[0]).tolist() == [0.7, 0.8]
+    swapped = permute(state, (1, 0))
+    assert oriented(at, swapped, reference=state).theta.tolist() == state.theta.tolist()
+    assert len(list(images(at, state))) == 2 * (1 + len(at.exchanges))
+
+
+# Extrapolation and transition
+
+
+def test_a_correction_in_d_is_fitted_with_its_own_power():
+    dims = (250, 500, 1000, 2000)
+    for power in (1.0, 0.5):
+        estimates = [Estimate(2.0 + 3.0 * d**-power, 1e-4) for d in dims]
+        fit = extrapolate(dims, estimates)
+        assert isinstance(fit, Extrapolation)
+        assert fit.power == power
+        assert fit.value == pytest.approx(2.0, abs=1e-9) and fit.slope == pytest.approx(3.0, abs=1e-6)
+    with pytest.raises(InputError, match="two dimensions"):
+        extrapolate((100, 100), estimates[:2])
+
+
+def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(40):
+        shift = 0.1 * generator.standard_normal(50)  # common to all alpha of a seed
+        rows = [PairedDifference(a, tuple(range(50)), (a - 1.2) + shift) for a in (1.0, 1.2, 1.4)]
+        found.append(root_of(rows))
+    values, errors = np.array(found).T
+    assert np.std(values) == pytest.approx(0.1 / np.sqrt(50), rel=0.3)
+    assert np.mean(errors) == pytest.approx(0.1 / np.sqrt(50), rel=0.1)
+    with pytest.raises(InputError, match="does not vanish"):
+        root_of([PairedDifference(a, (0, 1), np.array([5.0, 5.1]) + 1e-3 * a) for a in (1.0, 2.0)])
+
+
+# Theory beside simulation
+
+
+def test_ridge_regression_agrees_with_theory():
+    at = problem("ridge_regression", alpha=2.0, lambda_=0.5)
+    solution = sf.solve(at, "semantic", accuracy=1e-6)
+    found = simulate(at, d=400, seeds=16)
+    check_agreement(solution, found, 4.0)
+
+
+def test_attention_agrees_with_theory_on_its_stable_branch(attention):
+    solution = attention(2.0, "semantic", 1e-4)
+    check_agreement(solution, simulate(solution.problem, d=500, seeds=8), 4.0)
+
+
+def check_agreement(solution, simulation, most):
+    kept = on_branch(solution, simulation)
+    assert len(kept.runs) >= len(simulation.runs) - 1
+    for name, item in measurements(solution, kept).items():
+        assert abs(item.deviation) < most, (name, item)
+
+
+CATALOGUE = {
+    "elastic_net_regression": {"alpha": 1.5},
+    "hinge": {"alpha": 2.0},
+    "huber_regression": {"alpha": 2.0},
+    "lasso_regression": {"alpha": 1.5},
+    "logistic_regression": {"alpha": 2.0},
+    "mixture_classification": {"alpha": 2.0},
+    "squared_hinge": {"alpha": 2.0},
+    "linear_attention": {"alpha": 2.0},
+    "tempered_attention": {"alpha": 2.0},
+    "attention_on_mixture": {"alpha": 2.0},
+    "causal_attention": {"alpha": 2.0},
+    "untied_attention": {"alpha": 2.0},
+    "value_attention": {"alpha": 2.0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_catalogue_models_agree_with_theory(name):
+    at = problem(name, **CATALOGUE[name])
+    start = next(iter(at.solver.model.STARTS))
+    solution = sf.solve(at, start, accuracy=1e-3)
+    check_agreement(solution, simulate(at, d=800, seeds=16, start=start), 4.5)
+
+
+# Message passing
+
+
+def passed(at, d, seed, start="semantic", **options):
+    plan = checked(Plan(at, d, start, "gamp"))
+    instance = Instance(at, d, seed)
+    weights, V = begin(plan, instance)
+    return instance, gamp(instance, weights, V, **options)
+
+
+def test_messages_follow_state_evolution(attention):
+    at, start, d = attention(2.0, "semantic", 1e-4).problem, "semantic", 1000
+    theory = np.array([o.pack() for o in state_evolution(at, start_overlaps(at, start), ProxSpace(48, 24), 8)])
+    paths = [
+        [o.pack() for o in passed(at, d, seed, start, iterations=8, tolerance=1e-12)[1].overlaps] for seed in range(4)
+    ]
+    q, V, theta = 0, at.contexts, 3 * at.contexts
+    mean = np.mean(paths, axis=0)
+    for place in (q, V, theta):
+        assert mean[:, place] == pytest.approx(theory[:, place], rel=0.05)
+    # Early iterates move by far more than that.
+    assert theory[1, q] > 1.3 * theory[0, q]
+
+
+def test_a_fixed_point_of_the_messages_is_a_point_of_zero_gradient(attention):
+    at = attention(2.0, "semantic", 1e-4).problem
+    instance, found = passed(at, 500, 0, iterations=600, tolerance=1e-9)
+    assert found.status == "converged"
+    value = Risk(instance)(found.weights)
+    assert gradient_norm(value.gradient) < 1e-7
+    descent = METHODS["lbfgs"](Risk(instance), found.weights, Descent())
+    assert descent.value.training_loss == pytest.approx(value.training_loss, rel=1e-9)
+
+
+def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
+    at = problem("ridge_regression", alpha=2.0, lambda_=0.5)
+    replicon = sf.solve(at, "semantic").stability.replicon
+    measured = [contraction(*passed(at, 800, seed, tolerance=1e-10)) for seed in range(4)]
+    assert np.mean(measured) == pytest.approx(replicon, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lasso_regression", "attention_on_mixture", "mixture_classification", "hinge"])
+def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name):
+    at = problem(name, alpha=2.0)
+    start = next(iter(at.solver.model.STARTS))
+    one, other = (run(checked(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6)))
+    assert one.status == other.status == "converged"
+    assert one.training_loss == pytest.approx(other.training_loss, rel=1e-8)
+    assert one.overlaps.theta == pytest.approx(other.overlaps.theta, rel=1e-4, abs=1e-7)
+
+
+def test_weights_on_what_was_before_lie_below_one():
+    at = problem("ridge_regression")
+    with pytest.raises(InputError, match=r"inertia = 1.5 is out of range; allowed is \[0, 1\)"):
+        passed(at, 50, 0, inertia=1.5)
