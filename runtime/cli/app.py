@@ -647,7 +647,9 @@ def simulate(
         bool, typer.Option("--theory", help="Solve the saddle point from the same start and print it beside.")
     ] = False,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
-    most: Annotated[int, typer.Option("--most", min=1, help="Iterations at the most.")] = 20000,
+    most: Annotated[
+        int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Step of gd, times the inverse of the largest curvature, or rate of adam."),

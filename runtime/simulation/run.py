@@ -21,6 +21,7 @@ from .risk import Risk, Weights, overlaps_of
 
 RANDOM = "random"
 GAMP = "gamp"
+_MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
 
 
@@ -31,7 +32,8 @@ class Plan:
     Attributes:
         start: a named start of the model, or `random`: W standard normal.
         method: lbfgs, gd, adam, fista or gamp.
-        tolerance: of the gradient norm (of the relative step, for gamp); most: iterations.
+        tolerance: of the gradient norm (of the relative step, for gamp).
+        most: iterations, by default 20000, or 1000 of gamp.
         rate: step size of gd or adam in their units; inertia, damping: of gamp.
         exact: whether the teacher's and the means' Gram matrix is that of the law exactly (`instance.coordinates`).
         memory: bytes of data a seed may hold.
@@ -42,7 +44,7 @@ class Plan:
     start: str
     method: str
     tolerance: float = 1e-6
-    most: int = 20000
+    most: int | None = None
     rate: float | None = None
     inertia: float = INERTIA
     damping: float = DAMPING
@@ -113,7 +115,7 @@ def run(plan: Plan, seed: int) -> Run:
             replace(instance, problem=at),
             start,
             V,
-            iterations=plan.most,
+            iterations=plan.most or _MOST[GAMP],
             tolerance=plan.tolerance,
             inertia=plan.inertia,
             damping=plan.damping,
@@ -125,7 +127,9 @@ def run(plan: Plan, seed: int) -> Run:
         value = Risk(instance)(weights)
         gradient = gradient_norm(value.gradient)
     else:
-        found = METHODS[plan.method](Risk(instance), start, Descent(plan.tolerance, plan.most, plan.rate))
+        found = METHODS[plan.method](
+            Risk(instance), start, Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
+        )
         weights, value, status, iterations = found.weights, found.value, found.status, found.iterations
         V_end, gradient = None, found.gradient
     overlaps = overlaps_of(instance, weights, V_end)
@@ -182,7 +186,7 @@ def checked(plan: Plan) -> Plan:
         raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
     if not plan.tolerance > 0:
         raise InputError(f"tolerance = {plan.tolerance!r} is out of range; allowed is (0, inf)")
-    if plan.most < 1:
+    if plan.most is not None and plan.most < 1:
         raise InputError(f"most = {plan.most!r}: a whole number from 1 is expected")
     return replace(plan, method=method)
 

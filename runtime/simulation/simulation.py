@@ -25,7 +25,7 @@ from .workers import Failure, results
 if TYPE_CHECKING:
     import xarray
 
-BLOCKS = ("q", "V", "m", "theta")
+_CLEAR = 4.0
 SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late", "contraction")
 
 
@@ -95,18 +95,21 @@ class Simulation:
         return dict(Counter(self.branch(run) for run in self.converged).most_common())
 
     def branch(self, run: Run) -> str:
-        """semantic, positional, mixed or uninformed: theta or m beyond four times its noise of order 1/sqrt(d)."""
-        scale = np.sqrt(np.abs(np.diagonal(run.overlaps.q, axis1=1, axis2=2)).max())
-        noise = 4 * scale / np.sqrt(self.plan.d)
-        law = self.problem.law
-        pack = Overlaps(
+        """semantic, positional, mixed or uninformed: by which of theta and m exceed four deviations of their noise."""
+        law, contexts = self.problem.law, self.problem.contexts
+        q = np.abs(np.diagonal(run.overlaps.q, axis1=1, axis2=2))
+        tau = np.einsum("a,aii->i", law.weights, law.gram)[:contexts]
+        # Of weights that know nothing of tau or pi: E m^2 = E w^2 E tau^2 / d, E theta^2 = q rho* / d.
+        m = np.sqrt(np.max(q / law.rho[:, None]) * np.max(tau) / self.plan.d)
+        theta = np.sqrt(np.max(q) * np.abs(law.rho_star).max() / self.plan.d)
+        noise = Overlaps(
             q=np.zeros_like(run.overlaps.q),
             V=np.zeros_like(run.overlaps.q),
-            m=np.full_like(run.overlaps.m, noise * np.sqrt(np.max(np.einsum("a,aii->i", law.weights, law.gram)))),
-            theta=np.full_like(run.overlaps.theta, noise * np.sqrt(np.abs(law.rho_star).max())),
+            m=np.full_like(run.overlaps.m, _CLEAR * m),
+            theta=np.full_like(run.overlaps.theta, _CLEAR * theta),
             phi=np.zeros_like(run.overlaps.phi),
-        ).pack()
-        return branch_of(run.overlaps, pack)
+        )
+        return branch_of(run.overlaps, noise.pack())
 
     def only(self, branch: str) -> Simulation:
         """The converged runs that ended in one kind of state."""
@@ -276,4 +279,4 @@ def _seeds(seeds: int | Iterable[int]) -> list[int]:
     return wanted
 
 
-__all__ = ["BLOCKS", "SCALARS", "Estimate", "Simulation", "simulate", "workers_for"]
+__all__ = ["SCALARS", "Estimate", "Simulation", "simulate", "workers_for"]
