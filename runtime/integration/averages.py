@@ -80,6 +80,13 @@ class Rule(Protocol):
         """Averages of the field's Jacobian, for the replicon."""
         ...
 
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps) -> np.ndarray:
+        """Derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
+
+        They hold where the proximal map does not jump and the loss holds neither q nor trained numbers.
+        """
+        ...
+
     def finer(self) -> Rule:
         """The next rule of the same family, to judge this one by."""
         ...
