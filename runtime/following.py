@@ -443,6 +443,7 @@ def located_event(
         "integrators": [branch.rule.describe()],
         "residuals": [residual],
         "bistable_shares": [bistable],
+        "slopes": sorted(branch.slopes_by),
     }
     agreed = None
     if verify:

@@ -1,7 +1,8 @@
 """dG/du of the saddle-point map from printed derivatives: through the channel averages, the conjugates and the prior.
 
-Exact for the rule it is taken with (on a grid in X up to the rule's own error), where the proximal map does not jump;
-elsewhere, and for losses that hold q or trained numbers, there is none, and differences are taken instead.
+Exact for the rule it is taken with (on a grid in X up to the rule's own error). Where the proximal map jumps only the
+grid in X knows what moves with the jumps; there by other rules, and for losses that hold q or trained numbers, there is
+no formula, and differences are taken instead.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from .fixed_point import StateMap
-from .integration.averages import Averages
+from .integration import ProxSpace
+from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
 from .integration.tangents import Units
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
 
-# Of the measure: a second minimum on a smaller share moves the slopes by less than the rules' own errors.
-BISTABLE = 1e-8
+# Of the measure: a second minimum on a smaller share moves the slopes by about ten times as much, relative to them.
+BISTABLE = 1e-7
 _STEP = 3e-3  # of the conjugates, along their change, where a regulariser without a closed form is differentiated
 _STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
@@ -41,11 +43,11 @@ class MapSlopes:
     regulariser: str
 
 
-def why_not(problem: Problem, averages: Averages) -> str | None:
+def why_not(problem: Problem, rule: Rule, averages: Averages) -> str | None:
     """Why the printed derivatives do not hold, in words, or None."""
     if problem.solver.tangent.OWN:
         return "the loss holds overlaps or trained numbers itself"
-    if averages.bistable > BISTABLE:
+    if averages.bistable > BISTABLE and not (isinstance(rule, ProxSpace) and rule.blur > 0):
         return f"the proximal map jumps on a share {averages.bistable:.2g} of the measure"
     return None
 
@@ -60,13 +62,13 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     problem, rule = state_map.problem, state_map.rule
     overlaps = Overlaps.unpack(u, problem.sizes)
     averages = state_map.averages(overlaps)
-    reason = why_not(problem, averages)
+    reason = why_not(problem, rule, averages)
     if reason:
         raise NoFormula(reason)
     moments = averages.moments.mean(axis=0)
     units, n = Units.of(overlaps.sizes), len(u)
     # Directions: every overlap, then alpha.
-    d_moments = np.concatenate([np.moveaxis(rule.moment_tangents(problem, overlaps), -1, 0), np.zeros((1, *moments.shape))])
+    d_moments = np.concatenate([np.moveaxis(rule.moment_tangents(problem, overlaps, averages.bistable > BISTABLE), -1, 0), np.zeros((1, *moments.shape))])
     d_blocks = [np.concatenate([block, np.zeros((1, *block.shape[1:]))]) for block in (units.q, units.V, units.m, units.theta)]
     d_alpha = np.zeros((n + 1, 1))
     d_alpha[-1] = 1.0

@@ -35,6 +35,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "loss": channel.loss,
         "loss_hessian": channel.loss_hessian,
         "moment_rows": channel.moment_rows,
+        "moment_slopes": channel.moment_slopes,
         "moment_moves": Kernel(
             channel.moment_slopes.statements, tuple(r for r in channel.moment_slopes.results if "_dw_" in r[0])
         ),
@@ -79,6 +80,8 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
         "scores": _scores(structure) if channel.critical else [],
         "moves": _moves(channel) if channel.critical else [],
+        "variance_columns": _variance_columns(structure),
+        "turns": _turns(channel) if channel.critical else [],
         "mirrors": _mirrors(structure),
         "probes": _probes(D),
         "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
@@ -178,6 +181,24 @@ def _scores(structure: Structure) -> list[str]:
             moved = f"{e[0]} * {a}" if place[0] == place[1] else f"({e[0]} * {b} + {e[1]} * {a})"
             found.append(f"density * det_{l}_{place[0]}_{place[1]} - weight * {moved}")
     return found
+
+
+def _variance_columns(structure: Structure) -> list[tuple[int, int, int, int]]:
+    """(column of `law_columns`, token, a, b) of every entry of V."""
+    places = ((column, name.split("_")) for name, column in law_columns(structure).items())
+    return [(column, *(int(n) for n in place)) for column, (block, *place) in places if block == "V"]
+
+
+def _turns(channel: Channel) -> list[tuple[int, str, int]]:
+    """(row, its derivative in an entry of g, number of that field)."""
+    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
+    s = channel.model.structure.student_rank
+    places = ((name, name.split("_")) for name, _ in channel.moment_slopes.results)
+    return [
+        (int(l) * row + int(index), name, int(l) * s + int(a))
+        for name, (_, l, index, field, a) in places
+        if field == "g"
+    ]
 
 
 def _moves(channel: Channel) -> list[tuple[int, str, list[tuple[int, str]]]]:

@@ -135,7 +135,7 @@ class Sampled:
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
 
 
-    def moment_tangents(self, problem: Problem, overlaps: Overlaps) -> np.ndarray:
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
         channel = problem.solver.channel
         units = Units.of(overlaps.sizes)
@@ -384,15 +384,17 @@ class ProxSpace:
             squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
 
-    def moment_tangents(self, problem: Problem, overlaps: Overlaps) -> np.ndarray:
-        """Of the signed sum: jumps of the proximal map are not seen."""
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """With the correction where the proximal map jumps; the step there must be smoothed."""
         channel = problem.solver.channel
         units = Units.of(overlaps.sizes)
         parts = []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
-            arguments, _, reduction = self._prepared(problem, fields, labels)
+            arguments, blur, reduction = self._prepared(problem, fields, labels)
             *_, tangents = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
+            if jumps:
+                tangents = tangents + channel.prox_space_jump_slopes(CHUNKS, *arguments, blur)
             out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
         return contexts_of(problem, parts, channel.ROW)
