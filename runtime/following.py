@@ -67,6 +67,7 @@ class Followed:
         events: spinodals and instabilities, in that order, too.
         ending: why it was not followed further, in words.
         interrupted: by the user; what was finished is here.
+        slopes_by: how dG/du was found: printed derivatives, or differences and why.
     """
 
     parameter: str
@@ -76,6 +77,7 @@ class Followed:
     events: tuple[Threshold, ...]
     ending: str
     interrupted: bool = False
+    slopes_by: tuple[str, ...] = ()
 
     @property
     def values(self) -> np.ndarray:
@@ -172,6 +174,7 @@ def follow(
         tuple(found),
         walk.ending,
         interrupted,
+        tuple(sorted(walk.branch.slopes_by)),
     )
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from .fixed_point import StateMap
 from .integration import ProxSpace
-from .integration.averages import Averages, Rule
-from .integration.fields import DomainError
 from .integration.tangents import Units
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
@@ -43,17 +41,16 @@ class MapSlopes:
     regulariser: str
 
 
-def why_not(problem: Problem, rule: Rule, averages: Averages) -> str | None:
-    """Why the printed derivatives do not hold, in words, or None."""
-    if problem.solver.tangent.OWN:
-        return "the loss holds overlaps or trained numbers itself"
-    if averages.bistable > BISTABLE and not (isinstance(rule, ProxSpace) and rule.blur > 0):
-        return f"the proximal map jumps on a share {averages.bistable:.2g} of the measure"
-    return None
+def why_not(problem: Problem) -> str | None:
+    """Why there are no formulas for a problem, in words, or None."""
+    own = problem.solver.tangent.OWN
+    return "the loss holds overlaps or trained numbers itself" if own else None
 
 
 def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
-    """dG/du and dG/dalpha by the formulas, of the map without what a symmetry or an orbit keeps.
+    """dG/du and dG/dalpha by the formulas, whatever a symmetry or an orbit keeps.
+
+    The rule visits the nodes of a symmetric state once an orbit, and yet all directions are told.
 
     Raises:
         NoFormula: they do not hold here.
@@ -61,15 +58,21 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     """
     problem, rule = state_map.problem, state_map.rule
     overlaps = Overlaps.unpack(u, problem.sizes)
-    averages = state_map.averages(overlaps)
-    reason = why_not(problem, rule, averages)
+    reason = why_not(problem)
     if reason:
         raise NoFormula(reason)
+    averages = state_map.averages(overlaps)
+    jumps = averages.bistable > BISTABLE
+    if jumps and not (isinstance(rule, ProxSpace) and rule.blur > 0):
+        raise NoFormula(f"the proximal map jumps on a share {averages.bistable:.2g} of the measure")
     moments = averages.moments.mean(axis=0)
     units, n = Units.of(overlaps.sizes), len(u)
     # Directions: every overlap, then alpha.
-    d_moments = np.concatenate([np.moveaxis(rule.moment_tangents(problem, overlaps, averages.bistable > BISTABLE), -1, 0), np.zeros((1, *moments.shape))])
-    d_blocks = [np.concatenate([block, np.zeros((1, *block.shape[1:]))]) for block in (units.q, units.V, units.m, units.theta)]
+    own = np.moveaxis(rule.moment_tangents(problem, overlaps, jumps), -1, 0)
+    d_moments, *d_blocks = (
+        np.concatenate([block, np.zeros((1, *block.shape[1:]))])
+        for block in (own, units.q, units.V, units.m, units.theta)
+    )
     d_alpha = np.zeros((n + 1, 1))
     d_alpha[-1] = 1.0
     blocks = overlaps.q, overlaps.V, overlaps.m, overlaps.theta
@@ -127,4 +130,4 @@ def _prior_differences(
     return q, V, m, theta
 
 
-__all__ = ["BISTABLE", "DomainError", "MapSlopes", "NoFormula", "map_slopes", "why_not"]
+__all__ = ["BISTABLE", "MapSlopes", "NoFormula", "map_slopes", "why_not"]

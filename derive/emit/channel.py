@@ -46,7 +46,8 @@ class Channel:
         objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
         starts: extra start points of the proximal solver, as signs of the token's fields.
         moments: layout; moment_rows: kernel whose results are r_<token>_<index>; token 0 carries those of phi.
-        moment_slopes: kernel of the non-zero derivatives of those results in g and dw, r_<token>_<index>_<field>_<column>.
+        moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
+            r_<token>_<index>_<field>_<column>.
         own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
             entries that `moments` lists, the second derivatives in phi follow.
         columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields; the

@@ -68,7 +68,8 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         "conjugate_loads": loads,
         "conjugate_lines": NUMBA.body(kernel),
         "conjugate_rows": [
-            _rows(f"d_{target.name}", stages.targets[target.name].shape) for target in (p.q_hat, p.V_hat, p.m_hat, p.theta_hat)
+            _rows(f"d_{target.name}", stages.targets[target.name].shape)
+            for target in (p.q_hat, p.V_hat, p.m_hat, p.theta_hat)
         ],
     }
     return context | (_ridge_context(model, saddle) if model.penalty is None else {})
@@ -119,7 +120,6 @@ def _row_lines(channel: Channel) -> dict[str, list[str]]:
 def _ridge_context(model: ModelAt, saddle: Any) -> dict[str, Any]:
     """Composites and overlaps of a ridge over all atoms at once."""
     p = saddle.symbols
-    s, t = int(p.s), int(p.t)
     vectors = {p.m.name, p.m_hat.name}
     entries = composite_entries(saddle)
     kernels = {target: freeze({"value": e}) for target, e in entries.items()}
@@ -134,7 +134,7 @@ def _ridge_context(model: ModelAt, saddle: Any) -> dict[str, Any]:
         array, place = target.rstrip("]").split("[")
         lines.append(f"{array}[..., :, {place}] += {line.removeprefix('value = ')}")
 
-    resolvent, BB, Btau, Bpi, entries_of = ridge_moments(saddle)
+    _, _, Btau, Bpi, entries_of = ridge_moments(saddle)
     outputs = {}
     for target, matrix in overlap_entries(saddle, entries_of).items():
         for i, j in product(*map(range, matrix.shape)):

@@ -134,7 +134,6 @@ class Sampled:
             squares.append(np.stack([reduction.square(square) for _, square in parts]))
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
 
-
     def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
         channel = problem.solver.channel

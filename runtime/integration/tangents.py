@@ -80,7 +80,8 @@ def law_changes_in_nodes(
 ) -> np.ndarray:
     """Changes of m, of omega's coefficients A and F in the normal coordinates of Y and of its own, and of V.
 
-    (L, s, 1 + t + 2 s, n), as `node_tangents` asks: omega = m + A z_Y + F z_omega, A = b T with T T^T = rho*, F F^T = C.
+    (L, s, 1 + t + 2 s, n), as `node_tangents` asks: omega = m + A z_Y + F z_omega, A = b T with T T^T = rho*,
+    F F^T = C.
     """
     d_m, d_b, d_C, d_V = _conditional_changes(problem, overlaps, labels, units)
     d_A = d_b @ fields.teacher_factor
