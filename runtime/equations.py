@@ -139,12 +139,13 @@ class BranchMap:
     def formulas(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> MapSlopes | None:
         """Slopes of G at a packed state from printed derivatives, in place of differences; None where they do not hold
         or do not pay: grids over a single field are visited faster than the loop is compiled."""
+        if not isinstance(rule, ProxSpace):
+            self.slopes_by.add("differences (the rule is no grid in X)")
+            return None
         return self._formulas(u.tobytes(), tuple(float(v) for v in values), rule)
 
-    def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: Rule) -> MapSlopes | None:
-        if not isinstance(rule, ProxSpace):
-            reason = "the rule is no grid in X"
-        elif self.problem.solver.channel.FIELDS == 1:
+    def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: ProxSpace) -> MapSlopes | None:
+        if self.problem.solver.channel.FIELDS == 1:
             reason = "of a single field they are faster"
         else:
             try:

@@ -88,20 +88,19 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
         )
     else:
         changes = _prior_differences(state_map, hats, d_hats)
-    image = np.concatenate([_packed(*changes, problem.student_rank), np.zeros((n + 1, problem.sizes[3]))], axis=1)
+    image = np.concatenate([_packed(changes), np.zeros((n + 1, problem.sizes[3]))], axis=1)
     return MapSlopes(image[:-1].T, image[-1], "printed" if problem.has_ridge else "differences")
 
 
-def _packed(q: np.ndarray, V: np.ndarray, m: np.ndarray, theta: np.ndarray, s: int) -> np.ndarray:
-    """Changes of blocks to changes of the packed overlaps, (n, N)."""
-    rows, columns = np.triu_indices(s)
+def _packed(changes: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Changes of q, V, m and theta to changes of the packed overlaps, (n, N)."""
+    q, V, m, theta = changes
+    rows, columns = np.triu_indices(q.shape[-1])
     blocks = q[..., rows, columns], V[..., rows, columns], m, theta
     return np.concatenate([block.reshape(len(block), -1) for block in blocks], axis=1)
 
 
-def _prior_differences(
-    state_map: StateMap, hats: Conjugates, d_hats: tuple[np.ndarray, ...]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     """The same for any convex regulariser: its averages are smooth in the conjugates, with corners, too, and cost no
     average over the channel; differences of fourth order.
 
@@ -126,8 +125,7 @@ def _prior_differences(
                 total += weight / step * getattr(moved, name)
         for rows, total in zip(found, totals, strict=True):
             rows.append(total)
-    q, V, m, theta = (np.stack(rows) for rows in found)
-    return q, V, m, theta
+    return tuple(np.stack(rows) for rows in found)
 
 
 __all__ = ["BISTABLE", "MapSlopes", "NoFormula", "map_slopes", "why_not"]

@@ -185,8 +185,12 @@ def _scores(structure: Structure) -> list[str]:
 
 def _variance_columns(structure: Structure) -> list[tuple[int, int, int, int]]:
     """(column of `law_columns`, token, a, b) of every entry of V."""
-    places = ((column, name.split("_")) for name, column in law_columns(structure).items())
-    return [(column, *(int(n) for n in place)) for column, (block, *place) in places if block == "V"]
+    found = []
+    for name, column in law_columns(structure).items():
+        block, l, *place = name.split("_")
+        if block == "V":
+            found.append((column, int(l), int(place[0]), int(place[1])))
+    return found
 
 
 def _turns(channel: Channel) -> list[tuple[int, str, int]]:

@@ -136,10 +136,10 @@ def _ridge_context(model: ModelAt, saddle: Any) -> dict[str, Any]:
 
     _, _, Btau, Bpi, entries_of = ridge_moments(saddle)
     outputs = {}
-    for target, matrix in overlap_entries(saddle, entries_of).items():
-        for i, j in product(*map(range, matrix.shape)):
-            place = f"{i}" if target.name in vectors else f"{i}, {j}"
-            outputs[f"d_{target.name}[:, n, {place}]"] = differential(matrix[i, j], {"gamma_n"})
+    for overlap, matrix in overlap_entries(saddle, entries_of).items():
+        for a, b in product(*map(range, matrix.shape)):
+            place = f"{a}" if overlap.name in vectors else f"{a}, {b}"
+            outputs[f"d_{overlap.name}[:, n, {place}]"] = differential(matrix[a, b], {"gamma_n"})
     kernel = freeze(outputs, prefix="x")
     loads: list[str] = []
     own: list[str] = []
