@@ -21,6 +21,7 @@ from .overlaps import Overlaps
 from .problem import Problem
 from .solution import Solution, covers, free_entropy_at, is_replicated, slope_settings
 from .symmetry import Exchange, Symmetry
+from .tangents import MapSlopes, NoFormula, map_slopes
 
 # Of slopes on a line of X, the first that covers the law of the fields (in a plane: see `slope_settings`).
 _LINES = tuple(ProxSpace(*sizes) for sizes in ((216, 108), (432, 160), (1000, 240), (2400, 360)))
@@ -75,6 +76,8 @@ class BranchMap:
         self.basis = symmetry.directions(self.sizes, count)  # (k, n), entries 0 and +-1
         self.norms = np.sum(self.basis**2, axis=1)
         self._at = lru_cache(maxsize=32)(self._problem_at)
+        self._formulas = lru_cache(maxsize=8)(self._formulas_at)
+        self.slopes_by: set[str] = set()  # how dG/du was found so far
 
     @classmethod
     def of(cls, solution: Solution, parameters: Sequence[str], span: Sequence[float]) -> BranchMap:
@@ -147,6 +150,27 @@ class BranchMap:
         averages = averages or state_map.averages(overlaps)
         return np.array([free_entropy_at(state_map, overlaps, one) for one in replicates_of(averages)])
 
+    def formulas(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> MapSlopes | None:
+        """Slopes of G at a packed state from printed derivatives, in place of differences; None where they do not hold
+        or do not pay: grids over a single field are visited faster than the loop is compiled."""
+        if not isinstance(rule, ProxSpace):
+            self.slopes_by.add("differences (the rule is no grid in X)")
+            return None
+        return self._formulas(u.tobytes(), tuple(float(v) for v in values), rule)
+
+    def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: ProxSpace) -> MapSlopes | None:
+        if self.problem.solver.channel.FIELDS == 1:
+            reason = "of a single field they are faster"
+        else:
+            try:
+                found = map_slopes(StateMap(self._at(values), rule), np.frombuffer(state))
+                self.slopes_by.add("printed derivatives")
+                return found
+            except NoFormula as error:
+                reason = str(error)
+        self.slopes_by.add(f"differences ({reason})")
+        return None
+
     def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Derivatives of the gaps' numerators G(u) - u in the same units: (k, k + parameters)."""
         scales = self.units(x)
@@ -160,17 +184,39 @@ class BranchMap:
             image = self.map_at(z[k:], rule)(u, self.sizes)
             return (self.basis @ (image - u)) / self.norms / scales
 
-        return differences(gap, np.concatenate([x, values]), np.concatenate([steps, width]))
+        z, u = np.concatenate([x, values]), self.state(x)
+        printed = self.formulas(u, values, rule)
+        if printed is None:
+            return differences(gap, z, np.concatenate([steps, width]))
+        moved = np.column_stack([printed.state @ self.basis.T, printed.alpha])
+        still = np.column_stack([self.basis.T, np.zeros(len(u))])
+        moved = self.map_at(values, rule).kept_slopes(u, moved, still, self.sizes) - still
+        own = (self.basis @ moved) / self.norms[:, None] / scales[:, None]
+        others = [n for n, name in enumerate(self.parameters) if name != "alpha"]
+        out = np.empty((k, len(z)))
+        out[:, :k], out[:, k:] = own[:, :k], own[:, k:]
+        if others:
+
+            def gap_of(part: np.ndarray) -> np.ndarray:
+                there = values.copy()
+                there[others] = part
+                return gap(np.concatenate([x, there]))
+
+            out[:, k + np.array(others)] = differences(gap_of, values[others], width[others])
+        return out
 
     def across(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """dG/du across the invariant states, (r, r) in an orthonormal basis in units of the block scales.
 
-        G is odd there: one side says as much as two.
+        G is odd there: of differences, one side says as much as two.
         """
         sector = complement(self.basis)
         problem, overlaps, u = self.problem_at(values), self.overlaps(x), self.state(x)
         rule, steps = self._slope_settings(x, values)
         state_map, scales = StateMap(problem, rule), overlaps.block_scales
+        printed = self.formulas(u, values, rule) if len(sector) else None
+        if printed is not None:
+            return sector @ (printed.state * scales / scales[:, None]) @ sector.T
         columns = []
         for direction in sector:
             size = float(np.min(np.broadcast_to(steps, u.shape)[direction != 0]))
@@ -313,11 +359,15 @@ class SingularEquations(BranchEquations):
         return _CURVATURE_SAMPLED if is_replicated(change(self.branch.rule)) else _CURVATURE
 
     def _along(self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change) -> np.ndarray:
-        """(dG/du - 1) times a direction of the sector (r,), by a central difference, a replicate a row."""
+        """(dG/du - 1) times a direction of the sector (r,), by formulas or a central difference, a replicate a row."""
         u = self.branch.state(self.parts(z)[0])
+        values, rule = self.parts(z)[1], change(self.branch.rule)
+        printed = self.branch.formulas(u, values, rule)
+        if printed is not None:
+            moved = printed.state @ (scales * (direction @ self.sector)) / scales
+            return (moved @ self.sector.T - direction)[None]
         step = self._step(change)
         shift = step * scales * (direction @ self.sector)
-        values, rule = self.parts(z)[1], change(self.branch.rule)
         ends = [self.branch.images(u + way * shift, values, rule) for way in (1.0, -1.0)]
         return (ends[0] - ends[1]) / (2 * step * scales) @ self.sector.T - direction
 

@@ -157,6 +157,14 @@ class StateMap:
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
 
+    def kept_slopes(self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """What `kept` makes of changes (n, k) of the image, where u changes by (n, k), at a solution."""
+        d_image = np.stack([self.symmetry.project(column, sizes) for column in d_image.T], axis=1)
+        if len(self.turns):
+            scales, orbit = Overlaps.unpack(u, sizes).block_scales[:, None], self.orbit(u, sizes)
+            d_image = d_image - scales * (orbit @ (orbit.T @ ((d_image - d_u) / scales)))
+        return d_image
+
     def correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: Sizes) -> np.ndarray:
         """(I - J)^{-1} gap across the orbit, for one gap (n,) or several (k, n).
 

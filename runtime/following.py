@@ -66,6 +66,7 @@ class Followed:
         events: spinodals and instabilities, in that order, too.
         ending: why it was not followed further, in words.
         interrupted: by the user; what was finished is here.
+        slopes_by: how dG/du was found: printed derivatives, or differences and why.
     """
 
     parameter: str
@@ -75,6 +76,7 @@ class Followed:
     events: tuple[Threshold, ...]
     ending: str
     interrupted: bool = False
+    slopes_by: tuple[str, ...] = ()
 
     @property
     def values(self) -> np.ndarray:
@@ -171,6 +173,7 @@ def follow(
         tuple(found),
         walk.ending,
         interrupted,
+        tuple(sorted(walk.branch.slopes_by)),
     )
 
 
@@ -446,6 +449,7 @@ def located_event(
         "integrators": [branch.rule.describe()],
         "residuals": [residual],
         "bistable_shares": [bistable],
+        "slopes": sorted(branch.slopes_by),
     }
     agreed = None
     if verify:

@@ -24,6 +24,7 @@ from .progress import bar, say
 from .search import searched
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
 from .symmetry import NO_SYMMETRY, Symmetry, of_state
+from .tangents import map_slopes, why_not
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
@@ -147,12 +148,18 @@ class Solution:
         if not spectrum:
             return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
-        state_map = StateMap(self.problem, self.rule)
-        matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes), u, sizes)
+        state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
+        if isinstance(self.rule, ProxSpace) and rules[0] == self.rule and why_not(self.problem) is None:
+            # The loop that the replicon asks for brings the slopes along.
+            matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
+        else:
+            matrix = jacobian_by_rule(self.problem, self.rule, u, sizes)
+        matrix = state_map.across(matrix, u, sizes)
         if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
             matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
-        return assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
+        found = assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
+        return replace(found, slopes_by=slopes_by)
 
     @cached_property
     def landscape(self) -> Landscape:

@@ -19,7 +19,7 @@ import platformdirs
 from .errors import InputError
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
-PARTS = ("model", "channel", "bounds", "prior", "metric", "reference")
+PARTS = ("model", "channel", "bounds", "prior", "tangent", "metric", "reference")
 
 
 def cache_folder() -> Path:
@@ -50,6 +50,10 @@ class Solver:
     @cached_property
     def prior(self) -> ModuleType:
         return self._load("prior")
+
+    @cached_property
+    def tangent(self) -> ModuleType:
+        return self._load("tangent")
 
     @cached_property
     def metric(self) -> ModuleType:

@@ -34,6 +34,7 @@ class Stability:
         jump_weight: -Tr V^_jump / |Tr V^_derivative|, the part of V^ that comes from jumps of the proximal map.
         jumps: the jump set; None where the bistable share is below NEGLIGIBLE_JUMPS.
         self_overlap: of the finite map (theory.md 8c); None where there are neither jumps nor a replicon near 1.
+        slopes_by: how dG/du was found: differences, or printed derivatives.
     """
 
     eigenvalues: np.ndarray
@@ -45,6 +46,7 @@ class Stability:
     modes: tuple[str, ...] = ()
     jumps: Jumps | None = None
     self_overlap: SelfOverlap | None = None
+    slopes_by: str = "differences"
 
     @property
     def longitudinally_stable(self) -> bool:
@@ -106,6 +108,7 @@ class Stability:
                 "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
             },
             "modes": list(self.modes),
+            "slopes": self.slopes_by,
             "damping": self.damping,
             "replicon": self.replicon,
             "replicon_error": self.replicon_error,

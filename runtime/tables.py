@@ -100,6 +100,7 @@ def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Datas
     dataset = _dataset(followed, stability)
     axis = dimension_of(followed.parameter)
     dataset["arclength"] = (axis, followed.arclength)
+    dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
     dataset.attrs["events"] = json.dumps(
         [
             {

@@ -7,6 +7,7 @@ prox-space rule (theory.md section 11), split into columns that depend on X alon
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -45,10 +46,13 @@ class Channel:
         objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
         starts: extra start points of the proximal solver, as signs of the token's fields.
         moments: layout; moment_rows: kernel whose results are r_<token>_<index>; token 0 carries those of phi.
+        moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
+            r_<token>_<index>_<field>_<column>.
         own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
             entries that `moments` lists, the second derivatives in phi follow.
         own_gradient: kernel of the loss's derivatives in `ModelAt.own`, in that order, for the risk at finite d.
-        columns, critical, determinant: prox-space rule, None above PROX_SPACE_LIMIT fields.
+        columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields; the
+            last holds the derivatives of det(I + V H) in the entries of V, det_<token>_<row>_<column>.
     """
 
     model: ModelAt
@@ -62,6 +66,7 @@ class Channel:
     loss_hessian: Kernel
     moments: tuple[Moment, ...]
     moment_rows: Kernel
+    moment_slopes: Kernel
     own_slopes: Kernel | None
     own_gradient: Kernel | None
     noise_probabilities: Kernel | None
@@ -70,6 +75,7 @@ class Channel:
     column_names: tuple[str, ...]
     critical: Kernel | None
     determinant: Kernel | None
+    determinant_slopes: Kernel | None
 
 
 def saddle_for(model: ModelAt) -> SaddlePoint:
@@ -127,16 +133,22 @@ def build_channel(model: ModelAt) -> Channel:
 
     saddle = saddle_for(model)
     moments, rows, slopes = _moment_rows(model, saddle, loss)
+    moment_slopes = _moment_slopes(model, rows)
     probabilities, values = joint_discrete_noise(model)
 
-    columns = critical = determinant = None
+    columns = critical = determinant = determinant_slopes = None
     column_names: tuple[str, ...] = ()
     if len(X) <= PROX_SPACE_LIMIT:
         constants = set(constants_of(model))
         whole = freeze({"loss": stages.value, **own_gradient, **own_hessian}, stages.definitions)
         columns, critical = hoist(whole, {*[x.name for x in X], *constants}, "c")
         column_names = tuple(name for name, _ in columns.results)
-        determinant = freeze({"determinant": _determinant(model)}, prefix="e")
+        polynomial = _determinant(model)
+        determinant = freeze({"determinant": polynomial}, prefix="e")
+        variances = {v for token in range(structure.tokens) for v in precision(model, token, "v")}
+        determinant_slopes = freeze(
+            {f"det_{v.name.removeprefix('v_')}": sp.diff(polynomial, v) for v in sorted(variances, key=str)}, prefix="a"
+        )
     return Channel(
         model=model,
         constants=constants_of(model),
@@ -148,7 +160,8 @@ def build_channel(model: ModelAt) -> Channel:
         loss_gradient=freeze({"loss": stages.value, **own_gradient}, stages.definitions),
         loss_hessian=freeze(own_hessian, stages.definitions),
         moments=moments,
-        moment_rows=rows,
+        moment_rows=freeze(rows, prefix="z"),
+        moment_slopes=moment_slopes,
         own_slopes=slopes,
         own_gradient=_own_gradient(model, loss),
         noise_probabilities=probabilities,
@@ -157,6 +170,7 @@ def build_channel(model: ModelAt) -> Channel:
         column_names=column_names,
         critical=critical,
         determinant=determinant,
+        determinant_slopes=determinant_slopes,
     )
 
 
@@ -176,7 +190,7 @@ def _determinant(model: ModelAt) -> sp.Expr:
 
 def _moment_rows(
     model: ModelAt, saddle: SaddlePoint, loss: sp.Expr
-) -> tuple[tuple[Moment, ...], Kernel, Kernel | None]:
+) -> tuple[tuple[Moment, ...], dict[str, sp.Expr], Kernel | None]:
     """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy and in the
     loss's derivatives in its own q and phi; and those derivatives."""
     p: Symbols = saddle.symbols
@@ -217,7 +231,19 @@ def _moment_rows(
             for n, symbol in enumerate(phi):
                 results[f"r_{token}_{offset + n}"] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
     slopes = freeze({name: expression for expression, name in own.items()}, prefix="o") if own else None
-    return tuple(moments), freeze(results, prefix="z"), slopes
+    return tuple(moments), results, slopes
+
+
+def _moment_slopes(model: ModelAt, rows: Mapping[str, sp.Expr]) -> Kernel:
+    """Derivatives of the moment rows in the g and dw of their token, without those that vanish."""
+    slopes: dict[str, sp.Expr] = {}
+    for name, row in rows.items():
+        token = int(name.split("_")[1])
+        for field in ("g", "dw"):
+            for column, symbol in enumerate(fields(model, field)[token, :]):
+                if (slope := sp.diff(row, symbol)) != 0:
+                    slopes[f"{name}_{field}_{column}"] = slope
+    return freeze(slopes, prefix="y")
 
 
 def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:

@@ -36,13 +36,19 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "loss_gradient": channel.loss_gradient,
         "loss_hessian": channel.loss_hessian,
         "moment_rows": channel.moment_rows,
+        "moment_slopes": channel.moment_slopes,
+        "moment_moves": Kernel(
+            channel.moment_slopes.statements, tuple(r for r in channel.moment_slopes.results if "_dw_" in r[0])
+        ),
         "own_slopes": channel.own_slopes,
         "own_gradient": channel.own_gradient,
         "noise_probabilities": channel.noise_probabilities,
         "columns": channel.columns,
         "critical": channel.critical,
         "determinant": channel.determinant,
+        "determinant_slopes": channel.determinant_slopes,
         "exponent": _exponent(model) if channel.critical else None,
+        "exponent_slopes": _exponent_slopes(model) if channel.critical else None,
     }
     context = {
         "D": D,
@@ -76,6 +82,10 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "d_names": [f"d_{i}" for i in range(D)],
         "h_names": [f"h_{i}_{j}" for i, j in upper],
         "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
+        "scores": _scores(structure) if channel.critical else [],
+        "moves": _moves(channel) if channel.critical else [],
+        "variance_columns": _variance_columns(structure),
+        "turns": _turns(channel) if channel.critical else [],
         "mirrors": _mirrors(structure),
         "probes": _probes(D),
         "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
@@ -115,14 +125,106 @@ def blocks_of(structure: Structure, name: str) -> list[str]:
     return [f"{name}_{l}_{a}_{b}" for l in range(structure.tokens) for a in range(s) for b in range(a, s)]
 
 
-def _exponent(model: ModelAt) -> Kernel:
+def _exponent_of(model: ModelAt) -> sp.Expr:
     """1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
     total = sp.Integer(0)
     s = model.structure.student_rank
     for token in range(model.structure.tokens):
         step = sp.Matrix(s, 1, lambda a, _, token=token: sp.Symbol(f"w_{token}_{a}") - sp.Symbol(f"mu_{token}_{a}"))
         total += (step.T * precision(model, token, "r") * step)[0, 0] / 2
-    return freeze({"exponent": total}, prefix="o")
+    return total
+
+
+def _exponent(model: ModelAt) -> Kernel:
+    return freeze({"exponent": _exponent_of(model)}, prefix="o")
+
+
+def _exponent_slopes(model: ModelAt) -> Kernel:
+    """Derivatives of the exponent in w, minus those in mu."""
+    s = model.structure.student_rank
+    total = _exponent_of(model)
+    places = [(token, a) for token in range(model.structure.tokens) for a in range(s)]
+    return freeze({f"e_{l}_{a}": sp.diff(total, sp.Symbol(f"w_{l}_{a}")) for l, a in places}, prefix="b")
+
+
+def law_columns(structure: Structure) -> dict[str, int]:
+    """Positions of the numbers that the law of the fields depends on, as the slopes of the averages list them.
+
+    Per token: m_a, then b_ab of E[omega | Y] = m + b (Y - m*), then the upper triangles of C = Cov(omega | Y) and V.
+    """
+    s, t = structure.student_rank, structure.teacher_rank
+    upper = [(a, b) for a in range(s) for b in range(a, s)]
+    names: list[str] = []
+    for l in range(structure.tokens):
+        names += [f"m_{l}_{a}" for a in range(s)]
+        names += [f"b_{l}_{a}_{b}" for a in range(s) for b in range(t)]
+        names += [f"{block}_{l}_{a}_{b}" for block in "CV" for a, b in upper]
+    return {name: n for n, name in enumerate(names)}
+
+
+def _scores(structure: Structure) -> list[str]:
+    """Derivatives of weight = density determinant in what `law_columns` lists, X and Y held fixed.
+
+    omega = X + V grad loss moves with V, and E[omega | Y] with m and b; of log N(omega; ., C) the derivative in C is
+    (e e^T - C^(-1)) / 2 with e = C^(-1) (omega - E[omega | Y]).
+    """
+    s = structure.student_rank
+    found = []
+    for name in law_columns(structure):
+        block, l, *place = name.split("_")
+        e = [f"e_{l}_{a}" for a in place]
+        if block == "m":
+            found.append(f"weight * {e[0]}")
+        elif block == "b":
+            found.append(f"weight * {e[0]} * dy_{l}_{place[1]}")
+        elif block == "C":
+            share = "0.5 * weight" if place[0] == place[1] else "weight"
+            found.append(f"{share} * ({e[0]} * {e[1]} - r_{l}_{place[0]}_{place[1]})")
+        else:
+            a, b = (f"d_{int(l) * s + int(index)}" for index in place)
+            moved = f"{e[0]} * {a}" if place[0] == place[1] else f"({e[0]} * {b} + {e[1]} * {a})"
+            found.append(f"density * det_{l}_{place[0]}_{place[1]} - weight * {moved}")
+    return found
+
+
+def _variance_columns(structure: Structure) -> list[tuple[int, int, int, int]]:
+    """(column of `law_columns`, token, a, b) of every entry of V."""
+    found = []
+    for name, column in law_columns(structure).items():
+        block, l, *place = name.split("_")
+        if block == "V":
+            found.append((column, int(l), int(place[0]), int(place[1])))
+    return found
+
+
+def _turns(channel: Channel) -> list[tuple[int, str, int]]:
+    """(row, its derivative in an entry of g, number of that field)."""
+    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
+    s = channel.model.structure.student_rank
+    places = ((name, name.split("_")) for name, _ in channel.moment_slopes.results)
+    return [
+        (int(l) * row + int(index), name, int(l) * s + int(a))
+        for name, (_, l, index, field, a) in places
+        if field == "g"
+    ]
+
+
+def _moves(channel: Channel) -> list[tuple[int, str, list[tuple[int, str]]]]:
+    """What moves the moment rows with omega at fixed X: (row, its derivative in an entry of omega - m,
+    (column of `law_columns`, derivative of that entry))."""
+    structure = channel.model.structure
+    s, columns = structure.student_rank, law_columns(structure)
+    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
+    found = []
+    for name, _ in channel.moment_slopes.results:
+        _, l, index, field, a = name.split("_")
+        if field == "dw":
+            by = [(columns[f"m_{l}_{a}"], "-1.0")]
+            for b in range(s):
+                low, high = sorted((int(a), b))
+                by.append((columns[f"V_{l}_{low}_{high}"], f"d_{int(l) * s + b}"))
+            found.append((int(l) * row + int(index), name, by))
+    return found
 
 
 def _mirrors(structure: Structure) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ coordinate are reduced to second moments of (tau, pi).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -49,6 +50,52 @@ def _loads(names: Iterable[str], arrays: set[str], vectors: set[str]) -> list[st
     return lines
 
 
+@dataclass(frozen=True)
+class Stages:
+    """From channel averages and overlaps to the conjugates of one context, entry by entry.
+
+    Attributes:
+        averages: (name of an entry, column of the moment row).
+        inverses: (name, matrix whose inverse it is), innermost first; later matrices use the names of earlier ones.
+        targets: conjugates, symmetrised where they must be.
+    """
+
+    averages: tuple[tuple[str, int], ...]
+    inverses: tuple[tuple[str, sp.Matrix], ...]
+    targets: dict[str, sp.Matrix]
+
+
+def conjugate_stages(saddle: SaddlePoint) -> Stages:
+    """Name averages and inverses of the equations for the conjugates."""
+    p = saddle.symbols
+    named_averages: dict[sp.MatrixExpr, sp.MatrixSymbol] = {}
+    columns: list[tuple[str, int]] = []
+    for position, average in enumerate(channel_averages(saddle)):
+        shape = [int(n) for n in average.shape]
+        named_averages[average] = sp.MatrixSymbol(f"average{position}", *shape)
+        for i, j in product(*map(range, shape)):
+            columns.append((f"average{position}_{i}_{j}", len(columns)))
+    equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
+    inverses: list[tuple[str, sp.Matrix]] = []
+    while True:
+        found = sorted({i for e in equations.values() for i in e.atoms(sp.Inverse)}, key=str)
+        found = [i for i in found if not i.arg.has(sp.Inverse)]
+        if not found:
+            break
+        for inverse in found:
+            name, size = f"inverse{len(inverses)}", int(inverse.shape[0])
+            inverses.append((name, _entries(inverse.arg).applyfunc(_named)))
+            symbol = sp.MatrixSymbol(name, size, size)
+            equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
+    targets = {}
+    for target, value in equations.items():
+        matrix = _entries(value)
+        if target == p.V_hat.name:
+            matrix = (matrix + matrix.T) / 2
+        targets[target] = matrix.applyfunc(_named)
+    return Stages(tuple(columns), tuple(inverses), targets)
+
+
 def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     """Lines and kernels of a prior template, of the variant that the regulariser asks for."""
     structure = model.structure
@@ -58,46 +105,23 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     vectors = {p.m.name, p.m_hat.name}
     arrays = {a.name for a in (*p.overlaps, *p.conjugates, p.rho_star)}
 
-    # Channel to conjugates: name averages and inverses, innermost first.
-    averages = channel_averages(saddle)
-    offset, named_averages, average_loads = 0, {}, []
-    for position, average in enumerate(averages):
-        rows, columns = (int(n) for n in average.shape)
-        symbol = sp.MatrixSymbol(f"average{position}", rows, columns)
-        named_averages[average] = symbol
-        for i, j in product(range(rows), range(columns)):
-            average_loads.append((f"average{position}_{i}_{j}", f"moments[n, {offset + i * columns + j}]"))
-        offset += rows * columns
-    inverses: list[tuple[str, int, list[str]]] = []
-    equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
+    stages = conjugate_stages(saddle)
     names: set[str] = set()
-    while True:
-        found = sorted({i for e in equations.values() for i in e.atoms(sp.Inverse)}, key=str)
-        found = [i for i in found if not i.arg.has(sp.Inverse)]
-        if not found:
-            break
-        for inverse in found:
-            name = f"inverse{len(inverses)}"
-            size = int(inverse.shape[0])
-            kernel = freeze(
-                {f"{name}_of[{i}, {j}]": _named(_entries(inverse.arg)[i, j]) for i in range(size) for j in range(size)},
-                prefix=f"{name}_t",
-            )
-            names |= kernel.names
-            inverses.append((name, size, dialect.body(kernel)))
-            symbol = sp.MatrixSymbol(name, size, size)
-            equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
+    inverses: list[tuple[str, int, list[str]]] = []
+    for name, matrix in stages.inverses:
+        kernel = freeze(
+            {f"{name}_of[{i}, {j}]": matrix[i, j] for i, j in product(*map(range, matrix.shape))}, prefix=f"{name}_t"
+        )
+        names |= kernel.names
+        inverses.append((name, int(matrix.shape[0]), dialect.body(kernel)))
     outputs: dict[str, sp.Expr] = {}
-    for target, value in equations.items():
-        matrix = _entries(value)
-        if target == p.V_hat.name:
-            matrix = (matrix + matrix.T) / 2
+    for target, matrix in stages.targets.items():
         for i, j in product(*map(range, matrix.shape)):
             index = f"n, {i}" if target in vectors else f"n, {i}, {j}"
-            outputs[f"{target}[{index}]"] = _named(matrix[i, j])
+            outputs[f"{target}[{index}]"] = matrix[i, j]
     conjugate_kernel = freeze(outputs)
     names |= conjugate_kernel.names
-    loads = _loads(names, arrays, vectors) + [f"{n} = {e}" for n, e in average_loads if n in names]
+    loads = _loads(names, arrays, vectors) + [f"{n} = moments[n, {k}]" for n, k in stages.averages if n in names]
 
     return {
         "s": s,
@@ -115,13 +139,12 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     }
 
 
-def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
-    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B."""
+def composite_entries(saddle: SaddlePoint) -> dict[str, sp.Expr]:
+    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B (entries of `field`): linear in the
+    conjugates."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
     gamma_n = sp.Symbol("gamma_n", real=True)
-    composite_lines: list[str] = []
-    composite_names: set[str] = set()
     entries: dict[str, sp.Expr] = {}
     for composite, summand in p.composites.items():
         matrix = _entries(summand)
@@ -134,7 +157,14 @@ def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], d
         else:
             for i, j in product(range(s), range(s)):
                 entries[f"{composite.name}[{i}, {j}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
-    for target, e in entries.items():
+    return entries
+
+
+def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
+    """`composite_entries` added up, as lines."""
+    composite_lines: list[str] = []
+    composite_names: set[str] = set()
+    for target, e in composite_entries(saddle).items():
         kernel = freeze({"value": e})
         composite_names |= kernel.names
         (line,) = dialect.body(kernel)
@@ -156,12 +186,17 @@ def _trace_lines(
     return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
 
 
-def _overlap_lines(
-    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix], dialect: Dialect
-) -> list[str]:
-    """Averages over a coordinate added to the overlaps of context n; `entries_of` names what a summand becomes."""
+def overlap_entries(
+    saddle: SaddlePoint, entries_of: Callable[[sp.MatrixExpr], sp.Matrix]
+) -> dict[sp.MatrixSymbol, sp.Matrix]:
+    """What a coordinate adds to the overlaps of context n; `entries_of` names what a summand becomes.
+
+    Raises:
+        TypeError: an equation is no sum of averages over a coordinate.
+    """
     p: Symbols = saddle.symbols
-    outputs: dict[str, sp.Expr] = {}
+    gamma_n = sp.Symbol("gamma_n", real=True)
+    found: dict[sp.MatrixSymbol, sp.Matrix] = {}
     for equation in saddle.equations:
         if equation.target not in p.overlaps:
             continue
@@ -171,11 +206,19 @@ def _overlap_lines(
             if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
                 raise TypeError(f"{equation.target}: no rule for {term}")
             matrix += scalar * entries_of(average.summand)
+        found[equation.target] = matrix.applyfunc(lambda e: _named(e.subs(p.gamma, gamma_n)))
+    return found
+
+
+def _overlap_lines(
+    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix], dialect: Dialect
+) -> list[str]:
+    """`overlap_entries` added to the overlaps of context n, as lines."""
+    outputs: dict[str, sp.Expr] = {}
+    for target, matrix in overlap_entries(saddle, entries_of).items():
         for i, j in product(*map(range, matrix.shape)):
-            index = f"n, {i}" if equation.target.name in vectors else f"n, {i}, {j}"
-            outputs[f"{equation.target.name}[{index}]"] = _named(
-                matrix[i, j].subs(p.gamma, sp.Symbol("gamma_n", real=True))
-            )
+            index = f"n, {i}" if target.name in vectors else f"n, {i}, {j}"
+            outputs[f"{target.name}[{index}]"] = matrix[i, j]
     lines = []
     for line in dialect.body(freeze(outputs)):
         target, expression = line.split(" = ", 1)
@@ -237,13 +280,28 @@ def _penalty_context(
     }
 
 
+def ridge_moments(
+    saddle: SaddlePoint,
+) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, Callable[[sp.MatrixExpr], sp.Matrix]]:
+    """Names of R, E[B B^T], E[B tau] and E[B pi^T], and what a summand over a coordinate becomes in them."""
+    p: Symbols = saddle.symbols
+    s, t = int(p.s), int(p.t)
+    resolvent = sp.MatrixSymbol("R", s, s)
+    product_BB, product_tau = sp.MatrixSymbol("BB", s, s), sp.MatrixSymbol("Btau", s, 1)
+    product_pi = sp.MatrixSymbol("Bpi", s, t)
+
+    def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
+        known = summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
+        return _second_moments(known, p, product_BB, product_tau, product_pi)
+
+    return resolvent, product_BB, product_tau, product_pi, entries_of
+
+
 def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect) -> dict[str, Any]:
     """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
     p: Symbols = saddle.symbols
     s, t = model.structure.student_rank, model.structure.teacher_rank
-    resolvent = sp.MatrixSymbol("R", s, s)
-    product_BB, product_tau = sp.MatrixSymbol("BB", s, s), sp.MatrixSymbol("Btau", s, 1)
-    product_pi = sp.MatrixSymbol("Bpi", s, t)
+    resolvent, product_BB, product_tau, product_pi, entries_of = ridge_moments(saddle)
     second_moment_lines: list[str] = []
     for a, b in product(range(s), range(s)):
         second_moment_lines.append(f"R_{a}_{b} = R[{a}, {b}]")
@@ -252,10 +310,6 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect
     second_moment_lines.append("for i in range(contexts + TEACHER):")
     for a, b in product(range(s), range(s)):
         second_moment_lines.append(f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]")
-
-    def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
-        known = summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
-        return _second_moments(known, p, product_BB, product_tau, product_pi)
 
     overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
     overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]

@@ -1,4 +1,4 @@
-"""From a model at a structure to the text of its generated solver: six files, deterministic to the byte."""
+"""From a model at a structure to the text of its generated solver: seven files, deterministic to the byte."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .numba_printer import body, helpers
 from .prior_source import prior_context
 from .probes import check_bounded, check_convex
 from .reference_source import reference_context
+from .tangent_source import tangent_context
 
 _HERE = Path(__file__).parent
 
@@ -59,6 +60,7 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
         ),
         "bounds.py": environment.get_template("bounds.py.jinja").render(**common, **bounds_context(channel)),
         "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
+        "tangent.py": environment.get_template("tangent.py.jinja").render(**common, **tangent_context(at, channel)),
         "metric.py": environment.get_template("metric.py.jinja").render(**common, **metric),
         "reference.py": environment.get_template("reference.py.jinja").render(
             **common, **reference_context(at, channel, metric["kernels"]["metric"], _unpacker(at))

@@ -80,6 +80,16 @@ class Rule(Protocol):
         """Averages of the field's Jacobian, for the replicon."""
         ...
 
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """Derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
+
+        They hold where the loss holds neither q nor trained numbers.
+
+        Args:
+            jumps: whether to count what jumps of the proximal map add; rules in X alone can.
+        """
+        ...
+
     def finer(self) -> Rule:
         """The next rule of the same family, to judge this one by."""
         ...

@@ -11,6 +11,7 @@ import numpy as np
 from ..problem import Problem
 from ..symmetry import EXACT, Exchange
 from .fields import Fields
+from .tangents import Units
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,21 @@ class Reduction:
         rows = out[: tokens * row].reshape(tokens, row)
         total = rows + sum(e.of_moments(rows, moments) for e in self.exchanges)
         return np.concatenate([total.ravel() / self._size, out[tokens * row :]])
+
+    def tangents(
+        self,
+        out: np.ndarray,
+        row: int,
+        moments: Sequence[tuple[str, tuple[int, ...], int]],
+        units: Units,
+        clusters: int,
+    ) -> np.ndarray:
+        """Derivatives (L row, n) of the token rows in the packed overlaps, averaged over the group."""
+        total = out.copy()
+        for e in self.exchanges:
+            moved = (out @ units.exchanged(e, clusters).T).T.reshape(len(units), -1, row)
+            total += np.stack([e.of_moments(rows, moments).ravel() for rows in moved], axis=1)
+        return total / self._size
 
     def slope(self, values: np.ndarray) -> np.ndarray:
         """E[G_ll], (L, s, s), averaged over the group."""

@@ -15,6 +15,7 @@ from .exchange import Reduction
 from .fields import Fields, fields_of
 from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
 from .points import CHUNKS, noise_choices, points_at
+from .tangents import Units, law_changes, law_changes_in_nodes, node_tangents
 
 _TOTALS = 6
 NEAR_CUSP = 0.15  # of det(I + V H)
@@ -44,9 +45,9 @@ def teacher_axes(
     return [panels(breaks[i], points) if i in breaks else smooth for i in range(count)]
 
 
-def _contexts(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
-    """Token rows of every label assignment to (C, row), weighted with the probability of the labels."""
-    moments = np.zeros((problem.contexts, row))
+def contexts_of(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
+    """Token rows (L row, ...) of every label assignment to (C, row, ...), weighted with their probability."""
+    moments = np.zeros((problem.contexts, row, *rows[0].shape[1:]))
     for (labels, probability), values in zip(problem.label_choices, rows, strict=True):
         for token, context in enumerate(problem.context_of(labels)):
             moments[context] += probability * values[token * row : (token + 1) * row]
@@ -95,7 +96,7 @@ class Sampled:
         totals = np.zeros((replicates, _TOTALS))
         moments = np.zeros((replicates, problem.contexts, row))
         for r in range(replicates):
-            moments[r] = _contexts(problem, [sums[r] for sums in results], row)
+            moments[r] = contexts_of(problem, [sums[r] for sums in results], row)
             for (_, probability), sums in zip(problem.label_choices, results, strict=True):
                 totals[r] += probability * sums[r][cut:]
         return Averages(
@@ -132,6 +133,22 @@ class Sampled:
             slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
             squares.append(np.stack([reduction.square(square) for _, square in parts]))
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
+
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
+        channel = problem.solver.channel
+        units = Units.of(overlaps.sizes)
+        parts = []
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
+            reduction = self._reduction(problem, fields, labels)
+            search = problem.search if self.starts is None else self.starts
+            sets = self._sets(problem, fields, reduction)
+            out = sum(node_tangents(problem, fields, nodes, weights, search) for nodes, weights in sets) / len(sets)
+            out = np.tensordot(out, changes, 3)
+            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
+        return contexts_of(problem, parts, channel.ROW)
 
 
 def _slope_averages(
@@ -345,7 +362,7 @@ class ProxSpace:
             rows.append(out)
             totals += probability * out[cut:]
         return Averages(
-            moments=_contexts(problem, rows, channel.ROW)[None],
+            moments=contexts_of(problem, rows, channel.ROW)[None],
             moreau=totals[:1],
             loss=totals[1:2],
             bistable=float(totals[2]),
@@ -361,10 +378,25 @@ class ProxSpace:
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             arguments, _, reduction = self._prepared(problem, fields, labels)
-            slope, square = channel.prox_space_stability(CHUNKS, *arguments[:-1])
+            slope, square, _ = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
             slopes.append(reduction.slope(slope.sum(axis=0)))
             squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
+
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """With the correction where the proximal map jumps; the step there must be smoothed."""
+        channel = problem.solver.channel
+        units = Units.of(overlaps.sizes)
+        parts = []
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            arguments, blur, reduction = self._prepared(problem, fields, labels)
+            *_, tangents = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
+            if jumps:
+                tangents = tangents + channel.prox_space_jump_slopes(CHUNKS, *arguments, blur)
+            out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
+            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
+        return contexts_of(problem, parts, channel.ROW)
 
 
 def student_axes(problem: Problem, edges: list[float], points: int) -> list[tuple[np.ndarray, np.ndarray]]:

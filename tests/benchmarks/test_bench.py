@@ -24,6 +24,7 @@ from saddleforge.integration import GaussHermite, ProxSpace
 from saddleforge.integration.fields import Fields, fields_of
 from saddleforge.integration.nodes import gauss_hermite, tensor
 from saddleforge.overlaps import Overlaps
+from saddleforge.tangents import map_slopes
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 
@@ -157,6 +158,32 @@ def test_newton_from_a_near_point(benchmark, problem, semantic):
         lambda: newton(state_map, start, 1e-10, lambda at: jacobian(state_map, at, semantic.sizes)), rounds=1
     )
     assert point.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("branch", ["semantic", "positional"])
+def test_slopes_by_formulas_and_by_differences(benchmark, request, branch):
+    """All of dG/du, invariant directions and others, as a followed branch asks for it, beside the same by differences.
+
+    Where the proximal map jumps (both branches at alpha = 1.25: 0.4 and 1.2 % bistable), as almost everywhere.
+    """
+    problem = sf.problem("dot_product_attention", alpha=1.25)
+    values = {"semantic": (0.0816247, 18.32112, 0.0, 0.1179264), "positional": (0.0471005, 14.90345, 0.252411, 0.0)}
+    q, V, m, theta = values[branch]
+    state = Overlaps(np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta))
+    u, scales = state.pack(), state.block_scales
+    state_map = StateMap(problem, ProxSpace(64, 32))
+    found = benchmark.pedantic(lambda: map_slopes(state_map, u).state, rounds=5 if _timed(request) else 1)
+    # One side: half the cost of central ones.
+    by_differences = jacobian(state_map, u, state.sizes, 1e-4, one_sided=True)
+    assert np.max(np.abs((found - by_differences) * scales / scales[:, None])) < 5e-3
+    if _timed(request):
+        mine = benchmark.stats.stats.median
+        one_sided = _seconds(lambda: jacobian(state_map, u, state.sizes, 1e-4, one_sided=True))
+        benchmark.extra_info |= {
+            "seconds_one_map": _seconds(lambda: state_map(u, state.sizes)),
+            "ratio_one_sided_differences": one_sided / mine,
+            "ratio_central_differences": _seconds(lambda: jacobian(state_map, u, state.sizes, 1e-4)) / mine,
+        }
 
 
 def _python(code: str, cache: Path | None = None) -> str:

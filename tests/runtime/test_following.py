@@ -15,7 +15,7 @@ from saddleforge.critical import as_solution, critical_line
 from saddleforge.deflation import deflated, same_orbit
 from saddleforge.equations import BranchMap, CrossingEquations, differences
 from saddleforge.following import follow, instability, spinodal
-from saddleforge.integration import Rule
+from saddleforge.integration import ProxSpace, Rule
 from saddleforge.plots import plot_dataset
 from saddleforge.tables import load_dataset
 
@@ -36,23 +36,28 @@ def test_a_followed_branch_passes_through_the_solutions_that_solve_finds(attenti
     assert np.all(gap <= 3 * (found.solutions[0].errors + known.errors))
 
 
-def test_slopes_of_the_branch_equations_are_those_of_the_map(attention: Solved) -> None:
-    """They do not depend on the steps of the differences, and little on the rule."""
+def test_slopes_of_the_branch_equations_are_those_of_the_map(
+    attention: Solved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Printed derivatives on a grid that integrates them to 1e-6; the coarse one, for tangents, is close."""
     solution = attention(2.0, "semantic", 1e-4)
-    branch = BranchMap.of(solution, ("alpha",), [1.0])
-    x, at = branch.coordinates(solution.overlaps.pack()), np.array([2.0])
-    units = np.append(branch.units(x), 1.0)
+    branch = BranchMap.of(solution, ("alpha", "omega"), [1.0, 1.0])
+    x, at = branch.coordinates(solution.overlaps.pack()), np.array([2.0, 0.3])
+    units = np.concatenate([branch.units(x), [1.0, 1.0]])
     by_coarse = branch.slopes(x, at) * units
+    assert branch.slopes_by == {"printed derivatives"}
 
     def wide(rule: Rule) -> np.ndarray:
         def gap(z: np.ndarray) -> np.ndarray:
-            return branch.gaps(z[:-1], z[-1:], rule)[0] * branch.units(z[:-1])
+            return branch.gaps(z[:-2], z[-2:], rule)[0] * branch.units(z[:-2])
 
-        columns = differences(gap, np.append(x, at), 3e-4 * units)
-        return columns / units[:-1, None] * units
+        columns = differences(gap, np.concatenate([x, at]), 3e-4 * units)
+        return columns / units[:-2, None] * units
 
-    np.testing.assert_allclose(wide(branch.slope_rule(x, at)), by_coarse, atol=1e-5)
     np.testing.assert_allclose(wide(solution.rule), by_coarse, atol=2e-2)
+    fine = ProxSpace(88, 44)
+    monkeypatch.setattr(branch, "_slope_settings", lambda *_: (fine, 1e-6))
+    np.testing.assert_allclose(wide(fine), branch.slopes(x, at) * units, atol=1e-5)
 
 
 def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
