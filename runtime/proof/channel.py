@@ -194,6 +194,8 @@ class Channel:
         pivot = next((i for i, weight in enumerate(law.weights) if lift(weight) != 0), None)
         for low, high in pairwise([None, *steps, None]):
             inside = lift(_between(low, high))
+            if not (low is None or low.value < inside.value) or not (high is None or inside.value < high.value):
+                raise NotProvedError("balls do not tell the steps of the loss apart")
             y, *gaussian = (inside / w if i == pivot else lift(0) for i, w in enumerate(law.weights))
             for share, choice in self._choices(y, c):
                 yield Line(law.m, law.q, law.cut(low, high), y, self._noise(gaussian, choice), share)
@@ -248,18 +250,17 @@ class BallLaw(Law):
             return lambda dw: (lift(1), dw, on_y * dw)
         on_omega, on_f = self.slopes
         spread = (self.f_variance - slope * self.covariance).sqrt()
+        starts = [((end - self.f_mean) / spread, way) for end, way in ((low, 1), (high, -1)) if end is not None]
+        steepness, along_w, along_z = slope / spread, on_omega + on_f * slope, on_f * spread
 
         def given(dw: Dual) -> tuple[Dual, Dual, Dual]:
-            share, density = lift(0), lift(0)
-            for end, way in ((low, 1), (high, -1)):
-                if end is None:
-                    share += int(way > 0)
-                    continue
-                z = (end - self.f_mean - slope * dw) / spread
-                share += way * normal_beyond(z)
-                density += way * normal_density(z)
-            df = slope * dw * share + spread * density
-            return share, dw * share, on_omega * dw * share + on_f * df
+            share, density = lift(int(low is None)), lift(0)
+            for start, way in starts:
+                z = start - steepness * dw
+                share += normal_beyond(z) if way > 0 else -normal_beyond(z)
+                density += normal_density(z) if way > 0 else -normal_density(z)
+            part = dw * share
+            return share, part, along_w * part + along_z * density
 
         return given
 
@@ -287,11 +288,12 @@ def _on_line(
 
     slope_before: Dual | None = None
     for left, right in pairwise(edges):
-        if not right.value > left.value:
-            raise NotProvedError("balls do not tell the kinks of the loss apart")
         centre, half = (left + right) / 2, (right - left) / 2
+        middle = centre.value.mid()
+        if not left.value < middle < right.value:
+            raise NotProvedError("balls do not tell the kinks of the loss apart")
         with recorded() as decisions:
-            shape.at(lift(centre.value.mid()))
+            shape.at(lift(middle))
 
         def inside(x: Dual, decisions: Decisions = decisions) -> tuple[Dual, Dual, Dual]:
             with repeated(decisions):

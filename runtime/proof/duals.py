@@ -46,17 +46,18 @@ class Dual:
         return Dual(function(self.value), tuple(map(function, self.slopes)))
 
     def __add__(self, other: Any) -> Dual:
-        other = lift(other)
+        if type(other) is not Dual:
+            return Dual(self.value + _component(other), self.slopes)
         if not other.slopes:
             return Dual(self.value + other.value, self.slopes)
         if not self.slopes:
             return Dual(self.value + other.value, other.slopes)
-        return Dual(self.value + other.value, tuple(a + b for a, b in zip(self.slopes, other.slopes, strict=True)))
+        return Dual(self.value + other.value, tuple([a + b for a, b in zip(self.slopes, other.slopes, strict=True)]))
 
     __radd__ = __add__
 
     def __neg__(self) -> Dual:
-        return Dual(-self.value, tuple(-a for a in self.slopes))
+        return Dual(-self.value, tuple([-a for a in self.slopes]))
 
     def __pos__(self) -> Dual:
         return self
@@ -68,13 +69,12 @@ class Dual:
         return -self + other
 
     def __mul__(self, other: Any) -> Dual:
-        other = lift(other)
-        a, b = self.value, other.value
-        if not other.slopes:
-            return Dual(a * b, tuple(s * b for s in self.slopes))
+        a, b = self.value, other.value if type(other) is Dual else _component(other)
+        if type(other) is not Dual or not other.slopes:
+            return Dual(a * b, tuple([s * b for s in self.slopes]))
         if not self.slopes:
-            return Dual(a * b, tuple(a * s for s in other.slopes))
-        return Dual(a * b, tuple(s * b + a * r for s, r in zip(self.slopes, other.slopes, strict=True)))
+            return Dual(a * b, tuple([a * s for s in other.slopes]))
+        return Dual(a * b, tuple([s * b + a * r for s, r in zip(self.slopes, other.slopes, strict=True)]))
 
     __rmul__ = __mul__
 
@@ -105,7 +105,7 @@ class Dual:
         if not self.slopes:
             return Dual(value)
         slope = derivative()
-        return Dual(value, tuple(slope * s for s in self.slopes))
+        return Dual(value, tuple([slope * s for s in self.slopes]))
 
     def exp(self) -> Dual:
         value = apply("exp", self.value)
@@ -174,9 +174,14 @@ class Dual:
 
 def lift(number: Any) -> Dual:
     """A number as a constant."""
-    if isinstance(number, Dual):
+    return number if isinstance(number, Dual) else Dual(arb(number) if type(number) is int else _component(number))
+
+
+def _component(number: Any) -> Any:
+    """A whole number as it is, which all components take, other numbers as balls."""
+    if type(number) is int:
         return number
-    return Dual(ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number)
+    return ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number
 
 
 def raised(value: Any, power: int) -> Any:

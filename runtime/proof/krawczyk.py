@@ -28,7 +28,7 @@ from .arithmetic import on_balls
 from .channel import Channel, Goal
 from .duals import Dual, ball, decimal, lift
 
-_BOXES = (1e-4, 1e-5, 1e-6, 1e-8, 1e-11, 1e-14, 1e-18, 1e-23)  # relative to the blocks
+_LARGEST_BOX, _SMALLEST_BOX = 1e-6, 1e-25  # half widths, relative to the blocks
 _NEWTON, _SMALL = 8, 1e-8
 _COARSE = 9  # digits of the integrals in the derivatives
 _GAINED = 7  # digits a step with them gains, at least
@@ -174,24 +174,33 @@ def prove(
     bits = int(digits * math.log2(10)) + _GUARD
     try:
         with precision(bits):
-            return _proved(system, [ball(number) for number in z], bits, asked + _ROOM, judged, accuracy)
+            start = _newton(system, [ball(number) for number in z])
+            return certified(system, start, bits, asked + _ROOM, judged, accuracy)
     except DomainError as error:
         raise NotProvedError(str(error)) from error
 
 
-def _proved(
-    system: BallSystem, z: list[arb], bits: int, digits: int, judged: Callable[[np.ndarray], float], accuracy: float
+def certified(
+    system: BallSystem, start: list[arb], bits: int, digits: int, judged: Callable[[np.ndarray], float], accuracy: float
 ) -> Proof:
+    """The proof in a box around the start, at the precision in force.
+
+    Raises:
+        NotProvedError: the box holds no solution, or cannot be told to.
+        DomainError: the box leaves the domain of the overlaps.
+    """
     scales = [ball(float(scale)) for scale in system.scales]
-    now = _newton(system, z)
-    box, Y, e = _contracting(system, now)
+    now = start
+    box, Y, e = _contracting(system, start)
     for step in range(digits // _GAINED + 2):
         goal = Goal.digits(min(digits, _COARSE + (step + 1) * _GAINED))
+        if not all(abs(a - b) < box * scale for a, b, scale in zip(now, start, scales, strict=True)):
+            raise NotProvedError("Newton's method left the box on which the equations are proved invertible")
         residual = system.residual(system.state(_array([Dual(entry) for entry in now]), goal))
         moved = Y @ _array([entry.value for entry in residual])
         sizes = [arb(entry.abs_upper()) for entry in moved]
         largest = reduce(arb.max, sizes)
-        if step == 0 and not largest < (1 - e) * ball(box):
+        if step == 0 and not largest < (1 - e) * box:
             raise NotProvedError(
                 f"Newton's step from what was found, {float(largest):.2g} of the blocks, may lead out of the box of "
                 f"half width {box:.2g} on which the equations are proved invertible"
@@ -234,18 +243,19 @@ def _contracting(system: BallSystem, z: Sequence[arb]) -> tuple[float, np.ndarra
     Raises:
         NotProvedError: none is; the reason is that of the smallest.
     """
-    reason = "the equations are not proved invertible on any box around the solution"
-    for box in _BOXES:
+    reason, box = "the equations are not proved invertible on any box around the solution", _LARGEST_BOX
+    while box > _SMALLEST_BOX:
         try:
             _, derivatives = system.linearised(z, box)
             inverse = np.linalg.inv(_middles(derivatives))
         except (NotProvedError, DomainError, np.linalg.LinAlgError) as error:
-            reason = str(error)
+            reason, box = str(error), box / 1000
             continue
         Y = _array([[ball(float(entry)) for entry in row] for row in inverse])
         e = _contraction(Y, derivatives)
         if e < _CONTRACTING:
             return box, Y, e
+        box *= max(1e-6, min(0.5, 0.1 / float(e)))  # e grows with the box
     raise NotProvedError(reason)
 
 

@@ -17,7 +17,7 @@ from flint import acb, arb, ctx
 
 from ..errors import NotProvedError
 
-_ELLIPSES = (6.0, 3.5, 2.2)
+_ELLIPSES = (4.0, 2.4)
 _ACROSS, _UP = 6, 2  # balls that cover the upper half of an ellipse
 _MOST_INTERVALS = 400
 
@@ -43,24 +43,27 @@ def integral(f: Integrand, tolerance: float) -> list[arb]:
         if done > _MOST_INTERVALS or right - left < 1e-12:
             raise NotProvedError(f"an integral is not enclosed by {_MOST_INTERVALS} intervals")
         centre, half = arb((left + right) / 2), arb((right - left) / 2)
-        best: tuple[int, float, list[arb]] | None = None
-        for rho in _ELLIPSES:
-            bounds = _largest(f, centre, half, rho)
-            largest = max(float(half * bound) for bound in bounds)
-            if not largest < 1e300:
-                continue
-            needed = (math.log(5 * largest + tolerance) - math.log(tolerance)) / (2 * math.log(rho))
-            count = max(2, math.ceil(needed))
-            if best is None or count < best[0]:
-                best = count, rho, bounds
-        if best is None or best[0] > most:
+        part = _on_interval(f, centre, half, tolerance, most)
+        if part is None:
             middle = (left + right) / 2
             waiting += [(left, middle), (middle, right)]
             continue
-        part = _gauss(f, centre, half, *best)
         total = part if total is None else [a + b for a, b in zip(total, part, strict=True)]
     assert total is not None
     return total
+
+
+def _on_interval(f: Integrand, centre: arb, half: arb, tolerance: float, most: int) -> list[arb] | None:
+    """With the first ellipse for which few enough nodes will do; None where there is none."""
+    for rho in _ELLIPSES:
+        bounds = _largest(f, centre, half, rho)
+        largest = max(float(half * bound) for bound in bounds)
+        if not largest < 1e300:
+            continue
+        needed = (math.log(5 * largest + tolerance) - math.log(tolerance)) / (2 * math.log(rho))
+        if needed <= most:
+            return _gauss(f, centre, half, max(2, math.ceil(needed)), rho, bounds)
+    return None
 
 
 def _largest(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
