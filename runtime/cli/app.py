@@ -337,7 +337,7 @@ def solve(
             raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
         directions(problem, *wanted)
     if all_branches and (verify or proof or wanted is not None):
-        raise InputError("--sensitivities, --verify and --proof go with one start, not with --all-branches")
+        raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
         outcome = _solve_all(problem, {**chosen, "deflate": deflate})

@@ -5,9 +5,11 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
+import sympy as sp
 from flint import acb, arb
 
 import saddleforge as sf
+from saddleforge.derive.models.mixture_classification import along_means, mixture
 from saddleforge.errors import NotProvedError
 from saddleforge.overlaps import Overlaps
 from saddleforge.proof.channel import Goal
@@ -151,6 +153,24 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
                 )
 
 
+def test_derivatives_over_a_box_hold_those_within_it_however_coarse(monkeypatch):
+    """Tails of derivatives are bounded, too: the first goal is one digit."""
+    near = [3.7, 2.0, 0.1, 1.6, 0.3]
+    equations = system("hinge", near, "rounding", "test_error + training_loss + replicon = 0.2", alpha=2.0)
+    with precision(120):
+        z = [ball(x) for x in near]
+        _, fine = equations.linearised(z, 0.0)
+        _, over = equations.linearised(z, 1e-3)
+        monkeypatch.setattr("saddleforge.proof.krawczyk._COARSE", 1)
+        _, coarse = equations.linearised(z, 0.0)
+        for corner in ((1, 1, -1, 1, -1), (-1, 1, 1, 1, 1)):
+            moved = [x + way * ball(9e-4 * scale) for x, way, scale in zip(z, corner, equations.scales, strict=True)]
+            _, there = equations.linearised([x.mid() for x in moved], 0.0)
+            assert all(a.overlaps(b) for a, b in zip(over.flat, there.flat, strict=True))
+        assert all(a.contains(b.mid()) for a, b in zip(coarse.flat, fine.flat, strict=True))
+        assert max(float(z.rad()) for z in coarse.flat) > 1e-3 > 1e-5 > max(float(z.rad()) for z in fine.flat)
+
+
 @pytest.mark.parametrize("digits", [0.5, 3, 20])
 def test_balls_hold_the_averages_however_coarse(digits):
     """Half a digit: tails from two deviations on, and intervals with few nodes; both errors are bounds."""
@@ -261,6 +281,48 @@ def test_what_only_rules_confirm_is_not_called_proved(monkeypatch):
     found = sf.solve_precisely(problem, sf.solve(sf.problem("ridge_regression", alpha=2.0)), accuracy=1e-6, proof=True)
     assert (found.status, found.error_kind, found.success) == ("not_proved", "verified", False)
     assert found.evidence["not_proved"] == "no box was small enough"
+
+
+@pytest.mark.slow
+def test_noise_and_flips_of_labels_are_summed_over():
+    def loss(X: Any, Y: Any, u: Any, v: Any) -> Any:
+        return sf.softplus(-u * sp.sign(Y[0, 0] + v - sp.Rational(1, 5)) * X[0, 0])
+
+    flips = {"u": sf.DiscreteNoise((1, -1), ("9/10", "1/10")), "v": sf.GaussianNoise("0.5")}
+    problem = sf.problem(sf.model(name="noisy_flips", noise=flips)(loss))
+    u = np.array([2.0, 3.0, 0.1, 0.9])
+    with mp.workdps(30):
+        right = Channel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
+    with precision(BITS), mp.workdps(40):
+        z = np.array([lift(ball(repr(x))) for x in u.tolist()])
+        totals = BallSystem(problem, np.ones(4)).state(z, Goal.digits(20)).totals
+        for found, known in zip(totals.moments[0], right.moments[0], strict=True):
+            assert abs(exact(found.value.mid()) - known) <= exact(found.value.rad()) < 1e-18
+
+
+@pytest.mark.slow
+def test_two_clusters_of_a_mixture():
+    """Cross-entropy of two classes as softplus; the replicon is the largest eigenvalue of a matrix of balls."""
+
+    def loss(X: Any, k: Any) -> Any:
+        score = sp.sqrt(2) * X[0, 0]
+        return sf.by_label(k[0], sf.softplus(-score), sf.softplus(score))
+
+    model = sf.model(
+        name="two_clusters",
+        clusters=sf.structural(2, low=2),
+        law=mixture,
+        regulariser=sf.Ridge(0.1),
+        starts={"positional": sf.Start(encodings=along_means)},
+        metric=lambda h, k: sf.by_label(k[0], sp.Heaviside(-h[0, 0]), sp.Heaviside(h[0, 0])),
+    )(loss)
+    found = sf.solve_precisely(sf.problem(model, alpha=2.0), "positional", accuracy=1e-20, proof=True)
+    assert found.error_kind == "proved"
+    with mp.workdps(33):
+        m, q = found.overlaps.m, found.overlaps.q
+        assert abs(m[0, 0] + m[1, 0]) < 1e-20
+        assert abs(found.observables["test_error"][0] - mp.ncdf(-abs(m[0, 0]) / mp.sqrt(q[0, 0, 0]))) < 1e-19
+    assert float(found.observables["replicon"][0]) == pytest.approx(found.near.stability.replicon, rel=1e-4)
 
 
 @pytest.mark.slow
