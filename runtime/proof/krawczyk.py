@@ -249,13 +249,14 @@ def _contracting(system: BallSystem, z: Sequence[arb]) -> tuple[float, np.ndarra
             _, derivatives = system.linearised(z, box)
             inverse = np.linalg.inv(_middles(derivatives))
         except (NotProvedError, DomainError, np.linalg.LinAlgError) as error:
-            reason, box = str(error), box / 1000
+            reason, box = str(error), float(f"{box / 1000:.0e}")
             continue
         Y = _array([[ball(float(entry)) for entry in row] for row in inverse])
         e = _contraction(Y, derivatives)
         if e < _CONTRACTING:
             return box, Y, e
-        box *= max(1e-6, min(0.5, 0.1 / float(e)))  # e grows with the box
+        # e grows with the box, whose size is printed to one digit.
+        box = float(f"{box * max(1e-6, min(0.5, 0.1 / float(e))):.0e}")
     raise NotProvedError(reason)
 
 

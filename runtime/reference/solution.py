@@ -95,6 +95,8 @@ class PreciseSolution:
         for name, (value, error) in self.observables.items():
             with mp.workdps(evidence["digits"]):
                 lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimals(value, error)))
+        for name, reason in evidence.get("observables_not_proved", {}).items():
+            lines.append(f"  {name.replace('_', ' ')} is not proved: {reason}")
         lines.append(f"errors are {self.error_kind}: {told(evidence)}")
         return "\n".join(lines)
 
