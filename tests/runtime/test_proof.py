@@ -329,7 +329,6 @@ def test_two_clusters_of_a_mixture():
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("squared_hinge", [1.755, 2.209, 0.0, 1.125]),
         ("hinge", [3.67, 2.013, 0.0, 1.6]),
         ("tukey_regression", [0.98605, 1.10354, 0.0, 0.88965]),
     ],
