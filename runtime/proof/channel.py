@@ -322,7 +322,7 @@ def _on_line(
             curvature = bounded(shape.in_full(Dual(Ray.beyond(end, way)))[2])
         least = 1 + V.value * curvature.value[0]
         if not least > 0:
-            raise NotProvedError(_competing(f"beyond {_shown(end)}"))
+            raise NotProvedError(_competing(f"beyond X = {_shown(end)}"))
         distance = way * (end + V.value * slope.value - line.mean.value)
         x = Dual(arb_poly([end, way]))
         envelopes = at(x, (*taylor(value, slope, curvature, way), curvature))
@@ -369,13 +369,14 @@ def _check_convex(stretch: Callable[[arb], Dual], centre: Dual, half: Dual) -> N
             continue
         middle = ((left + right) / 2).mid()
         if not stretch(middle).value > 0 or parts > _MOST_PARTS:
-            raise NotProvedError(_competing(f"at {_shown(centre.value + half.value * middle)}"))
+            raise NotProvedError(_competing(f"at X = {_shown(centre.value + half.value * middle)}"))
         waiting += [(left, middle), (middle, right)]
 
 
 def _competing(where: str) -> str:
     return (
-        f"the Moreau objective is not proved convex {where} (X): minima may compete, and the proximal map jump, where "
+        f"the Moreau objective is not proved convex {where} (or X - f, f = Y + noise): minima may compete, and the "
+        "proximal map jump, where "
         "1 + V d2loss/dX2 is not positive"
     )
 
