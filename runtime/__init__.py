@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
     from .derive.regulariser import Ridge, penalty
     from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
-    from .errors import InputError, NotConvergedError, SaddleforgeError
+    from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError
     from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
     from .reference.solution import PreciseSolution, solve_precisely
@@ -79,6 +79,7 @@ _WHERE = {
     "Simulation": "simulation.simulation",
     "InputError": "errors",
     "NotConvergedError": "errors",
+    "NotProvedError": "errors",
     "SaddleforgeError": "errors",
     # Writing a model: SymPy, but no NumPy and no Numba.
     "model": "derive.model",
@@ -119,6 +120,7 @@ __all__ = [
     "Model",
     "ModelError",
     "NotConvergedError",
+    "NotProvedError",
     "Optimum",
     "Parameter",
     "PreciseSolution",

@@ -11,3 +11,15 @@ class InputError(SaddleforgeError, ValueError):
 
 class NotConvergedError(SaddleforgeError, RuntimeError):
     """A computation ran but did not reach what was asked. Exit status 3 on the command line."""
+
+
+class NotProvedError(NotConvergedError):
+    """A proof that was asked for could not be given; the message says which step of it balls do not settle.
+
+    What was to be proved may still hold.
+
+    Attributes:
+        estimate: the solution in double precision, where there is one and nothing better.
+    """
+
+    estimate: object = None

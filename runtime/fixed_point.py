@@ -33,6 +33,7 @@ class Status(StrEnum):
     LEFT_DOMAIN = "left_domain"
     NOT_FINITE = "not_finite"
     ACCURACY_NOT_REACHED = "accuracy_not_reached"
+    NOT_PROVED = "not_proved"
 
     @property
     def advice(self) -> str:
@@ -43,6 +44,7 @@ class Status(StrEnum):
             "left_domain": "the iteration left the domain of the overlaps; the branch may not exist here",
             "not_finite": "the iteration produced numbers that are not finite; check the parameters",
             "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
+            "not_proved": "balls could not settle the proof; the half widths are those of two rules that agree",
         }[self.value]
 
     @property

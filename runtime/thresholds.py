@@ -217,6 +217,7 @@ def where(
     seed: int = 0,
     branch: Branch | None = None,
     verify: bool | None = None,
+    proof: bool = False,
 ) -> Threshold:
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
@@ -224,19 +225,21 @@ def where(
         condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
         on: the branch.
         verify: as for `crossing`.
+        proof: prove it in ball arithmetic, for models within reach of high precision (needs python-flint). Where that
+            fails the status is `not_proved`, what is returned is verified by two rules, and the evidence says why.
 
     Raises:
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
-    if 0 < accuracy < DOUBLES:
+    if 0 < accuracy < DOUBLES or proof:
         from .reference import thresholds as precise
 
-        precise.check(problem, condition, accuracy)
+        precise.check(problem, condition, accuracy, proof)
         rough = where(
             problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
         )
-        return precise.refine(rough, condition, accuracy)
+        return precise.refine(rough, condition, accuracy, proof=proof)
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     return _locate(

@@ -30,12 +30,14 @@ class Integral:
         weights: coefficients of (Y, Gaussian noise) in the combination.
         kinks: places in X at which the integrand is not smooth, at given Y and noise, some perhaps not real.
         steps: places in the combination at which it is not.
+        difference: whether the integrand holds X and the combination f through X - f alone.
     """
 
     drive: str
     weights: tuple[sp.Expr, ...]
     kinks: tuple[sp.Expr, ...]
     steps: tuple[sp.Expr, ...]
+    difference: bool
 
 
 COMBINATION = sp.Symbol("combination", real=True)
@@ -69,7 +71,9 @@ def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> Integral | None:
         if found is None:
             return None
     drive = "none" if pivot is None else "smooth" if smooth else "steps"
-    return Integral(drive, weights, tuple(dict.fromkeys(kinks)), tuple(dict.fromkeys(steps)))
+    moved = sum((weight * v for weight, v in zip(weights, inner, strict=True)), start=x)
+    difference = drive == "smooth" and not any(sp.expand(e.xreplace({x: moved})).has(*inner) for e in expressions)
+    return Integral(drive, weights, tuple(dict.fromkeys(kinks)), tuple(dict.fromkeys(steps)), difference)
 
 
 def _combination(

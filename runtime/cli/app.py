@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._version import __version__
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, NotProvedError
 from . import options
 from .options import (
     AccuracyOption,
@@ -16,6 +16,7 @@ from .options import (
     JsonOption,
     ModelArgument,
     PointsOption,
+    ProofOption,
     QuietOption,
     SeedOption,
     SetOption,
@@ -306,6 +307,7 @@ def solve(
     verify: Annotated[
         bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
     ] = False,
+    proof: ProofOption = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -331,17 +333,20 @@ def solve(
         from ..sensitivity import directions
         from ..thresholds import DOUBLES
 
-        if accuracy < DOUBLES:
-            raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above")
+        if accuracy < DOUBLES or proof:
+            raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
         directions(problem, *wanted)
-    if all_branches and (verify or wanted is not None):
-        raise InputError("--sensitivities and --verify go with one start, not with --all-branches")
+    if all_branches and (verify or proof or wanted is not None):
+        raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
         outcome = _solve_all(problem, {**chosen, "deflate": deflate})
     else:
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
-        outcome = _solved(_solve_one(problem, begin, chosen, verify), wanted, json)
+        try:
+            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json)
+        except NotProvedError as error:
+            outcome = _not_proved(error, json)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
         write_whole(output, dumps(data) + "\n")
@@ -368,17 +373,36 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
+def _not_proved(error: NotProvedError, json: bool) -> Outcome:
+    """The estimate in double precision, and why there is no proof.
+
+    Raises:
+        NotProvedError: there is no estimate either.
+    """
+    from ..solution import Solution
+
+    if not isinstance(error.estimate, Solution):
+        raise error
+    solution, reason = error.estimate, str(error)
+    return Outcome(
+        "" if json else solution.table(),
+        lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
+        Exit.NOT_CONVERGED,
+        f"not proved: {reason}; what is shown is the estimate in double precision",
+    )
+
+
 def _solve_one(
-    problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool
+    problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool, proof: bool
 ) -> Solution | PreciseSolution:
-    """In double precision, or beyond it (and verified whether asked for or not) where the accuracy asks for that.
+    """In double precision, or beyond it (and verified whether asked for or not) where accuracy or a proof ask for that.
 
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
     """
     from ..thresholds import DOUBLES
 
-    if not 0 < chosen["accuracy"] < DOUBLES:
+    if not (0 < chosen["accuracy"] < DOUBLES or proof):
         from ..solution import solve
 
         solution = solve(problem, begin, **chosen)
@@ -388,15 +412,17 @@ def _solve_one(
             solution = verified(solution, seed=chosen["seed"] + 1)
         return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
-        raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above")
+        raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
     from ..reference.solution import solve_precisely
 
-    return solve_precisely(problem, begin, accuracy=chosen["accuracy"])
+    return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
 
 
 def _advice(solution: Solution | PreciseSolution) -> str:
     """Why a solution is none, and what to try next."""
-    return f"{solution.status.value.replace('_', ' ')} from start {solution.start}: {solution.status.advice}"
+    evidence = getattr(solution, "evidence", {})
+    reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
+    return f"{solution.status.value.replace('_', ' ')} from start {solution.start}{reason}: {solution.status.advice}"
 
 
 def _solve_all(problem: Problem, chosen: dict[str, Any]) -> Outcome:
@@ -814,6 +840,7 @@ def threshold(
             help="Confirm it by a rule of another family (default: where the accuracy is below 1e-6).",
         ),
     ] = None,
+    proof: ProofOption = False,
     along: Annotated[
         str | None,
         typer.Option("--along", metavar="NAME=FROM:TO", help="Follow it in a second parameter: a critical line."),
@@ -836,6 +863,8 @@ def threshold(
         raise InputError(f"--accuracy {accuracy:g} is out of range; allowed is (0, inf)")
     names = _threshold_branches(kind, between, on, where)
     second = options.journey(along, "--along") if along is not None else None
+    if proof and (kind != "where" or second is not None):
+        raise InputError("--proof goes with --kind where and a single threshold")
     if second is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
     options.check_netcdf(output, "a critical line")
@@ -852,7 +881,7 @@ def threshold(
         if kind == "crossing":
             found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
-            found = thresholds.where(problem, where or "", name, on=names[0], **how)
+            found = thresholds.where(problem, where or "", name, on=names[0], proof=proof, **how)
         elif kind == "at":
             found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
         else:
@@ -880,7 +909,9 @@ def threshold(
     from .tables import threshold_table
 
     message = ""
-    if not found.success:
+    if found.status == "not_proved":
+        message = f"not proved: {found.evidence['not_proved']}; the half width shown is {found.error_kind}"
+    elif not found.success:
         message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
     return Outcome(
         "" if json else threshold_table(found),

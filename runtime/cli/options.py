@@ -49,6 +49,12 @@ PointsOption = Annotated[
         help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol) and level (sparse-grid).",
     ),
 ]
+ProofOption = Annotated[
+    bool,
+    typer.Option(
+        "--proof", help="Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")

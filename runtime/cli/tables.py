@@ -208,7 +208,13 @@ def threshold_table(threshold: Threshold) -> str:
     parts.append(("second_rule", "the second rule"))
     known = [(threshold.evidence.get(f"half_width_{name}"), words) for name, words in parts]
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
-    lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}"]
+    if threshold.evidence.get("proof"):
+        from ..reference.solution import told
+
+        shown = told(threshold.evidence)
+        lines = [repr(threshold), f"  {shown}"]
+    else:
+        lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}"]
     second = threshold.evidence.get("second_rule")
     if second:
         from ..text import with_error

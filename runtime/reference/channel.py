@@ -164,7 +164,7 @@ class Law:
     @cached_property
     def f_variance(self) -> Any:
         own = [w * w * variance for w, variance in zip(self.weights[1:], self.noise, strict=True)]
-        return self.weights[0] ** 2 * self.rho + mp.fsum(own)
+        return self.weights[0] ** 2 * self.rho + sum(own)
 
     @cached_property
     def covariance(self) -> Any:
@@ -177,7 +177,7 @@ class Law:
         return self.m + slope * (f - self.f_mean), self.q - slope * self.covariance
 
     @cached_property
-    def _slopes(self) -> tuple[Any, Any]:
+    def slopes(self) -> tuple[Any, Any]:
         """Of E[Y | omega, f] in omega and f."""
         determinant = self.q * self.f_variance - self.covariance**2
         cross = self.weights[0] * self.rho
@@ -186,7 +186,7 @@ class Law:
 
     def teacher(self, dw: Any, df: Any) -> Any:
         """E[Y - E Y] given omega and f, as distances from their means."""
-        on_omega, on_f = self._slopes
+        on_omega, on_f = self.slopes
         return on_omega * dw + on_f * df
 
     def between(self, dw: Any, low: Any, high: Any) -> tuple[Any, Any]:

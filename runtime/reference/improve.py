@@ -106,7 +106,7 @@ def _improved(
     system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
 ) -> Improved:
     asked = int(np.ceil(-np.log10(accuracy)))
-    kinked, lost = _gaps(system.problem)
+    kinked, lost = gaps(system.problem)
     with bar(label, _ATTEMPTS + 1) as task:
         with mp.workdps(_JACOBIAN_DIGITS + lost):
             rough = Rule(False, _level(_ROUGH_DIGITS))
@@ -144,7 +144,7 @@ def _level(digits: int) -> int:
     return level
 
 
-def _gaps(problem: Problem) -> tuple[bool, int]:
+def gaps(problem: Problem) -> tuple[bool, int]:
     """Whether the loss has kinks in X, and digits that cancel on panels between kinks that lie close together."""
     with mp.workdps(1000):
         module, c = problem.solver.reference, Numbers.of(problem).constants(0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,10 @@ def exact(value: Any) -> Any:
     return value if isinstance(value, mp.mpf) else mpf(repr(float(value)))
 
 
-def exact_array(values: Any) -> np.ndarray:
-    """Nested numbers as an array of mpf; what generated code returns (whole numbers and mpf) passes unchanged."""
+def exact_array(values: Any, number: Callable[[Any], Any] = exact) -> np.ndarray:
+    """Nested numbers as an array of mpf, or of what `number` makes of each; mpf pass unchanged."""
     array = np.array(values, dtype=object)
-    return np.frompyfunc(exact, 1, 1)(array) if array.size else array
+    return np.frompyfunc(number, 1, 1)(array) if array.size else array
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,19 @@ class Numbers:
     noise: tuple[Any, ...]
 
     @classmethod
-    def of(cls, problem: Problem, parameter: str = "alpha", value: Any = None) -> Numbers:
+    def of(
+        cls,
+        problem: Problem,
+        parameter: str = "alpha",
+        value: Any = None,
+        *,
+        number: Callable[[Any], Any] = exact,
+        reference: ModuleType | None = None,
+    ) -> Numbers:
         """At the precision in force; `value` replaces that of a scalar parameter (alpha included).
+
+        Args:
+            number, reference: for another arithmetic, what makes a number of it, and the printed functions on such.
 
         Raises:
             InputError: probabilities of a given law or spectrum do not add up to one as decimals.
@@ -45,18 +58,18 @@ class Numbers:
         parameter = {"lambda": "lambda_"}.get(parameter, parameter)
         given = {parameter: value} if value is not None else {}
         parts = {
-            spec["name"]: exact_array(np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])))
+            spec["name"]: exact_array(np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])), number)
             for spec in problem.solver.model.PARAMETERS
         }
-        flat = tuple(number for part in parts.values() for number in part)
-        reference = problem.solver.reference
+        flat = tuple(entry for part in parts.values() for entry in part)
+        reference = reference or problem.solver.reference
         return cls(
             problem=problem,
-            alpha=exact(given.get("alpha", problem.alpha)),
+            alpha=number(given.get("alpha", problem.alpha)),
             flat=flat,
-            strengths=tuple(number for name in problem.solver.model.STRENGTHS for number in parts[name]),
-            law=_law(problem, flat),
-            noise=tuple(map(exact, reference.noise_variances(flat))),
+            strengths=tuple(entry for name in problem.solver.model.STRENGTHS for entry in parts[name]),
+            law=_law(problem, flat, number, reference),
+            noise=tuple(map(number, reference.noise_variances(flat))),
         )
 
     def constants(self, label: int) -> tuple[Any, ...]:
@@ -64,17 +77,22 @@ class Numbers:
         return (self.law.rho[label], mpf(label), *self.flat)
 
 
-def _law(problem: Problem, flat: tuple[Any, ...]) -> TokenLaw:
+def _law(problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], reference: ModuleType) -> TokenLaw:
     if problem.given_law is not None:
-        given = vars(problem.given_law)
+        given = dict(vars(problem.given_law))
     else:
-        given = problem.solver.reference.law(flat)
+        given = reference.law(flat)
         given["gamma"] = given.pop("covariance")
-    law = TokenLaw(**{name: exact_array(array) for name, array in given.items()})
+    law = TokenLaw(**{name: exact_array(array, number) for name, array in given.items()})
     if problem.spectrum is not None:
-        law = law.with_spectrum(exact_array(problem.spectrum))
+        law = law.with_spectrum(exact_array(problem.spectrum, number))
+    if number is exact:
+        _check_weights(law)
+    return law
+
+
+def _check_weights(law: TokenLaw) -> None:
     for name, weights in (("label probabilities", law.labels), ("spectral weights", law.weights)):
         missing = abs(weights.sum() - 1)
         if missing > mpf(10) ** (10 - mp.dps):
             raise InputError(f"{name} add up to 1 only within {mp.nstr(missing, 2)} as decimals: give ones that do")
-    return law

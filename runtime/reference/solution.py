@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from mpmath import mp
 
 from ..contract import parameters_json
-from ..errors import NotConvergedError
+from ..errors import InputError, NotConvergedError, NotProvedError
 from ..fixed_point import Status
 from ..overlaps import Overlaps
 from ..problem import Problem
@@ -21,9 +22,26 @@ from .system import System
 ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
 
+def check_available() -> None:
+    """Raise InputError where there is no ball arithmetic."""
+    if find_spec("flint") is None:
+        raise InputError("a proof needs ball arithmetic: pip install 'saddleforge[proof]' (python-flint)")
+
+
+def told(evidence: dict[str, Any]) -> str:
+    """How half widths were obtained, in words."""
+    proof = evidence.get("proof")
+    if proof is None:
+        return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree"
+    return (
+        f"the printed equations have exactly one solution within {proof['box']:.0e} of the blocks, and it lies within "
+        f"these half widths ({proof['method']}, {proof['bits']} bits)"
+    )
+
+
 @dataclass(frozen=True, repr=False)
 class PreciseSolution:
-    """Overlaps as arrays of mpf, with half widths that two rules agree within.
+    """Overlaps as arrays of mpf, with half widths that two rules agree within, or that are proved.
 
     Attributes:
         overlaps, errors: q, V (C, 1, 1), m (C, 1), theta (C, 1, 1), and their half widths.
@@ -77,7 +95,9 @@ class PreciseSolution:
         for name, (value, error) in self.observables.items():
             with mp.workdps(evidence["digits"]):
                 lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimals(value, error)))
-        lines.append(f"errors are {self.error_kind}: {' and '.join(rule['rule'] for rule in evidence['rules'])} agree")
+        for name, reason in evidence.get("observables_not_proved", {}).items():
+            lines.append(f"  {name.replace('_', ' ')} is not proved: {reason}")
+        lines.append(f"errors are {self.error_kind}: {told(evidence)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,7 +134,11 @@ class PreciseSolution:
 
 
 def solve_precisely(
-    problem: Problem, start: str | Overlaps | Solution = "semantic", *, accuracy: float = 1e-30
+    problem: Problem,
+    start: str | Overlaps | Solution = "semantic",
+    *,
+    accuracy: float = 1e-30,
+    proof: bool = False,
 ) -> PreciseSolution:
     """Solve the saddle point of a model of one token, s = t = 1, with a ridge, to any accuracy.
 
@@ -123,16 +147,43 @@ def solve_precisely(
     Args:
         start: as for `saddleforge.solve`; a solution may be of a problem nearby, as of a hinge less sharply rounded.
         accuracy: half width asked of every overlap, relative to the size of its block; no less than 1e-200.
+        proof: prove it in ball arithmetic (needs python-flint). Where that fails the status is `not_proved`, what is
+            returned is verified by two rules, and the evidence holds the reason.
 
     Raises:
         InputError: the model is out of reach (the sentence says why), or minima of the Moreau objective compete.
         NotConvergedError: no solution was found in double precision, or the iteration left it.
+        NotProvedError: neither a proof nor two rules could confirm it; `estimate` is the one in double precision.
     """
     check_accuracy(accuracy)
     check_supported(problem)
+    if proof:
+        check_available()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
     if near.losses is None:
         raise NotConvergedError(f"no solution in double precision to start from: {near.status.advice}")
+    if proof:
+        from ..proof.results import proved_solution
+
+        try:
+            return proved_solution(problem, near, accuracy)
+        except NotProvedError as error:
+            return _unproved(problem, near, accuracy, error)
+    return _verified(problem, near, accuracy)
+
+
+def _unproved(problem: Problem, near: Solution, accuracy: float, error: NotProvedError) -> PreciseSolution:
+    """What two rules say where balls failed; the error with its estimate in doubles where these fail too."""
+    try:
+        found = _verified(problem, near, accuracy)
+    except (InputError, NotConvergedError) as reason:
+        error.estimate = near
+        raise error from reason
+    return replace(found, status=Status.NOT_PROVED, evidence={**found.evidence, "not_proved": str(error)})
+
+
+def _verified(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+    """By two rules at rising precision."""
     scales = near.overlaps.block_scales
     system = System(problem, scales)
     found = improve(

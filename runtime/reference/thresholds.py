@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from mpmath import mp, mpf
 
 from ..conditions import parse_condition
-from ..errors import InputError
+from ..errors import InputError, NotConvergedError, NotProvedError
 from ..problem import Problem
 from ..thresholds import Threshold
 from .channel import check_supported
 from .improve import check_accuracy, decimals, improve
+from .solution import check_available
 from .system import OBSERVABLES, State, System
 
 ROUGH = 1e-4  # half width of the threshold in double precision to start from
@@ -37,12 +39,14 @@ class PreciseThreshold(Threshold):
         return " +- ".join(self.decimals)
 
 
-def check(problem: Problem, condition: str, accuracy: float) -> None:
+def check(problem: Problem, condition: str, accuracy: float, proof: bool = False) -> None:
     """Refuse what is out of reach before anything is computed.
 
     Raises:
-        InputError: accuracy, model, or a name in the condition.
+        InputError: accuracy, model, a name in the condition, or no ball arithmetic for a proof.
     """
+    if proof:
+        check_available()
     check_accuracy(accuracy)
     check_supported(problem)
     names = parse_condition(condition).names
@@ -53,24 +57,35 @@ def check(problem: Problem, condition: str, accuracy: float) -> None:
         raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
 
 
-def refine(rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None) -> PreciseThreshold:
+def refine(
+    rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None, *, proof: bool = False
+) -> Threshold:
     """A threshold in double precision to any accuracy.
 
     Args:
         condition: the one that it is of.
         accuracy: half width asked for.
         problem: in place of that of the rough threshold, one nearby, as with a hinge more sharply rounded.
+        proof: as for `where`; a threshold that nothing confirms stays as it is, with the status `not_proved`.
 
     Raises:
         InputError: the model is out of reach, or minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
     problem = problem or rough.problem
-    check(problem, condition, accuracy)
-    start = rough.solutions[0].overlaps
-    scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
-    system = System(problem, scales, rough.parameter, _difference(condition))
-    z = np.append(start.pack(), rough.value)
+    check(problem, condition, accuracy, proof)
+    if proof:
+        from ..proof.results import proved_threshold
+
+        try:
+            return proved_threshold(rough, condition, accuracy, problem)
+        except NotProvedError as failed:
+            best = rough
+            with suppress(InputError, NotConvergedError):
+                best = refine(rough, condition, accuracy, problem)
+            return replace(best, status="not_proved", evidence={**best.evidence, "not_proved": str(failed)})
+    z, scales = unknowns(rough)
+    system = System(problem, scales, rough.parameter, difference(condition))
     found = improve(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
     with mp.workdps(found.digits):
         value, error = found.root.z[-1], found.errors[-1]
@@ -96,11 +111,19 @@ def refine(rough: Threshold, condition: str, accuracy: float, problem: Problem |
     )
 
 
-def _difference(condition: str) -> Callable[[State], Any]:
+def unknowns(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
+    """Overlaps and parameter at a threshold in double precision, and their scales."""
+    start = rough.solutions[0].overlaps
+    scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
+    return np.append(start.pack(), rough.value), scales
+
+
+def difference(condition: str, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
+    """Left side minus right side of a condition; `number` reads its decimals."""
     read = parse_condition(condition)
 
-    def difference(state: State) -> Any:
-        left, right = read.compared({name: state.observable(name) for name in read.names}, mpf)
+    def at(state: State) -> Any:
+        left, right = read.compared({name: state.observable(name) for name in read.names}, number)
         return left - right
 
-    return difference
+    return at

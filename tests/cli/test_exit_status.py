@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from saddleforge import __version__
+from saddleforge.errors import NotProvedError
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
 
@@ -54,6 +55,30 @@ def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, monkeypatch, tmp_path
     assert "Traceback" in log.read_text() and __version__ in log.read_text()
 
 
+def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
+    ask = ["ridge_regression", "--accuracy", "1e-20", "--proof", "--quiet"]
+    done = call("solve", *ask)
+    assert done.status == 0
+    assert "errors are proved: the printed equations have exactly one solution" in done.stdout
+    done = call(
+        "threshold", *ask, "--on", "semantic", "--where", "test_error = 0.44", "--over", "alpha=1.5:3", "--json"
+    )
+    found = json.loads(done.stdout)
+    assert (done.status, found["error_kind"], found["status"]) == (0, "proved", "converged")
+    assert float(found["error"]) < 1e-20 < found["evidence"]["proof"]["box"]
+
+    def fails(*_arguments):
+        raise NotProvedError("no box was small enough")
+
+    monkeypatch.setattr("saddleforge.proof.results.prove", fails)
+    monkeypatch.setattr("saddleforge.reference.solution._verified", fails)
+    done = call("solve", *ask, "--json")
+    found = json.loads(done.stdout)
+    assert (done.status, found["status"], found["error_kind"]) == (3, "not_proved", "estimated")
+    assert found["overlaps"]["q"] and found["not_proved"] == "no box was small enough"
+    assert "not proved: no box was small enough; what is shown is the estimate" in done.sentence
+
+
 WRONG = {
     "no arguments": (["solve"], ["MODEL"]),
     "unknown command": (["slove"], ["slove"]),
@@ -65,6 +90,11 @@ WRONG = {
     ),
     "out of range": (["solve", "ridge_regression", "--set", "lambda=-1"], ["lambda", "-1", "(0, inf)"]),
     "alpha out of range": (["solve", "ridge_regression", "--set", "alpha=0"], ["alpha", "(0, inf)"]),
+    "proof of a crossing": (
+        ["threshold", "dot_product_attention", "--between", "semantic,positional", "--proof"],
+        ["--proof", "--kind where"],
+    ),
+    "proof out of reach": (["solve", "lasso_regression", "--proof"], ["ridge penalties", "lasso_regression"]),
     "no number": (["solve", "ridge_regression", "--set", "alpha=two"], ["alpha=two", "number"]),
     "no value": (["solve", "ridge_regression", "--set", "alpha"], ["NAME=VALUE"]),
     "given twice": (["solve", "ridge_regression", "--set", "alpha=1", "--set", "alpha=2"], ["alpha", "twice"]),

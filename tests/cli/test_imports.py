@@ -39,6 +39,18 @@ def test_high_precision_leaves_sympy_alone_and_doubles_leave_mpmath_alone():
     assert "mpmath" not in fresh(f"{code}; sf.solve(problem)")
     loaded = fresh(f"{code}; assert sf.solve_precisely(problem, accuracy=1e-14).success")
     assert "mpmath" in loaded
+    assert not loaded & {"sympy", "flint"}
+
+
+def test_high_precision_does_without_balls():
+    assert "flint" not in fresh("import saddleforge.reference.solution, saddleforge.reference.thresholds")
+
+
+@pytest.mark.slow
+def test_balls_are_loaded_for_a_proof_and_leave_sympy_alone():
+    code = "import saddleforge as sf; problem = sf.problem('ridge_regression', alpha=2.0)"
+    loaded = fresh(f"{code}; assert sf.solve_precisely(problem, accuracy=1e-14, proof=True).success")
+    assert "flint" in loaded
     assert "sympy" not in loaded
 
 

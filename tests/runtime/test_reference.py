@@ -140,6 +140,23 @@ def test_labels_are_integrated_in_one_dimension(model, weights):
     assert (integral.drive, integral.weights, integral.steps) == ("steps", weights, (0,))
 
 
+@pytest.mark.parametrize(
+    ("loss", "alone"),
+    [
+        (lambda X, Y, u: sp.Abs(X[0, 0] - Y[0, 0] - u) ** 3, True),
+        (lambda X, Y, u: (X[0, 0] - Y[0, 0] - u) ** 2 * (1 + X[0, 0] ** 2), False),
+        (lambda X, Y, u: (X[0, 0] + Y[0, 0] + u) ** 2, False),
+    ],
+)
+def test_losses_of_a_difference_alone_are_told(loss, alone):
+    """What they leave is one-dimensional: X - Y - u given omega - Y - u."""
+    model = sf.model(name="difference", noise={"u": sf.GaussianNoise(0.5)})(loss)
+    at = model.at(model.default_structure())
+    integral = reduced(at, [at.loss])
+    assert integral is not None
+    assert (integral.drive, integral.difference) == ("smooth", alone)
+
+
 def test_two_combinations_of_teacher_and_noise_are_too_many():
     model = sf.model(name="two", noise={"u": sf.GaussianNoise(0.5)})(lambda X, Y, u: (X[0] - Y[0] - u) ** 2 + u * X[0])
     at = model.at(model.default_structure())

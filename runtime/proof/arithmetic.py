@@ -1,0 +1,82 @@
+"""The printed functions of `reference.py` on balls: the same source, with numbers of duals.py in place of mpmath's."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from ..errors import NotProvedError
+from ..problem import Problem
+from .duals import Dual, lift
+
+_IMPORT = "from mpmath import mp, mpf\n"
+
+
+class Matrix(np.ndarray):
+    """An array of numbers whose product is the matrix product, as mpmath's."""
+
+    def __mul__(self, other: Any) -> Any:
+        return self @ other
+
+
+class Arithmetic:
+    """What printed code takes from mpmath."""
+
+    @property
+    def pi(self) -> Dual:
+        return Dual(arb.pi())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(Dual, name):
+            raise NotProvedError(f"the printed equations hold {name}, which there are no balls for")
+        return lambda number: getattr(lift(number), name)()
+
+    @staticmethod
+    def fsum(terms: Any) -> Dual:
+        return sum(terms, start=lift(0))
+
+    @staticmethod
+    def matrix(rows: Any, columns: int | None = None) -> Matrix:
+        if columns is None:
+            return np.array(rows, dtype=object).view(Matrix)
+        return np.full((rows, columns), lift(0), dtype=object).view(Matrix)
+
+    @staticmethod
+    def diag(entries: list[Any]) -> Matrix:
+        return np.diag(np.array([lift(entry) for entry in entries], dtype=object)).view(Matrix)
+
+    @staticmethod
+    def cholesky(matrix: Matrix) -> None:
+        """ValueError where a matrix of one entry is not proved positive."""
+        assert matrix.shape == (1, 1)
+        if not matrix[0, 0].value > 0:
+            raise ValueError("a matrix is not proved positive")
+
+    @staticmethod
+    def inverse(matrix: Matrix) -> Matrix:
+        return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
+
+
+def on_balls(problem: Problem) -> ModuleType:
+    """The generated reference module of a problem's solver, on balls at the precision in force."""
+    return _loaded(problem.solver.folder / "reference.py")
+
+
+@lru_cache(maxsize=64)
+def _source(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(_IMPORT) == 1
+    return compile(text.replace(_IMPORT, ""), str(path), "exec")
+
+
+def _loaded(path: Path) -> ModuleType:
+    """Run anew each time: its constants are balls of the precision in force."""
+    module = ModuleType(f"{path.parent.parent.name} on balls")
+    vars(module).update(mp=Arithmetic(), mpf=lift)
+    exec(_source(path), vars(module))
+    return module

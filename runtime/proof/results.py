@@ -1,0 +1,130 @@
+"""Solutions and thresholds with proved half widths, in the classes of `reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from ..errors import NotProvedError
+from ..fixed_point import Status
+from ..overlaps import Overlaps
+from ..problem import Problem
+from ..progress import bar
+from ..reference.channel import check_supported
+from ..reference.improve import check_accuracy, gaps
+from ..reference.solution import PreciseSolution
+from ..reference.system import State
+from ..reference.thresholds import PreciseThreshold, check, difference, unknowns
+from ..solution import Solution
+from ..thresholds import Threshold
+from .duals import ball, lift
+from .krawczyk import BallSystem, Proof, prove
+from .tails import exact
+
+_ROOM = 12  # digits carried beyond those asked for
+_PRINTED = 1.1  # so that the decimals, which are rounded, hold the truth as well
+_STATUS = {True: Status.CONVERGED, False: Status.ACCURACY_NOT_REACHED}
+
+
+def proved_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+    """The solution near one in double precision, with its existence, its uniqueness and its half widths proved.
+
+    Raises:
+        InputError: the model is out of reach.
+        NotProvedError: balls could not settle it.
+    """
+    check_accuracy(accuracy)
+    check_supported(problem)
+    scales = near.overlaps.block_scales
+    metric = ["test_error"] if "metric" in problem.solver.reference.DRIVES else []
+    wanted = ["training_loss", "free_entropy", "replicon", *metric]
+    with bar(f"{accuracy:g}: proving", 1 + len(wanted)) as task:
+        proof, digits = _prove(
+            BallSystem(problem, scales),
+            near.overlaps.pack(),
+            accuracy,
+            lambda radius: max(float(width) / scale for width, scale in zip(radius, scales, strict=True)),
+        )
+        task.advance()
+        observables, missing = {}, {}
+        for name in wanted:
+            try:
+                observables[name] = _with_half_width(proof.evaluated(_named(name)))
+            except NotProvedError as error:
+                missing[name] = str(error)
+            task.advance()
+    pairs = np.array([_with_half_width(found) for found in proof.balls], dtype=object)
+    overlaps, errors = (Overlaps.unpack(part, near.overlaps.sizes) for part in pairs.T)
+    return PreciseSolution(
+        problem=problem,
+        overlaps=overlaps,
+        errors=errors,
+        observables=observables,
+        status=_STATUS[proof.reached],
+        near=near,
+        evidence={**_evidence(proof, digits), "observables_not_proved": missing},
+        error_kind="proved",
+    )
+
+
+def proved_threshold(
+    rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None
+) -> PreciseThreshold:
+    """The threshold near one in double precision: overlaps and parameter at which equations and condition hold.
+
+    Args:
+        problem: in place of that of the rough threshold, one nearby.
+
+    Raises:
+        InputError: the model is out of reach.
+        NotProvedError: balls could not settle it.
+    """
+    problem = problem or rough.problem
+    check(problem, condition, accuracy)
+    z, scales = unknowns(rough)
+    system = BallSystem(problem, scales, rough.parameter, difference(condition, lambda text: lift(ball(text))))
+    with bar(f"{rough.kind}: proving", 1):
+        proof, digits = _prove(system, z, accuracy, lambda radius: float(radius[-1]))
+    value, error = _with_half_width(proof.balls[-1])
+    return PreciseThreshold(
+        kind=rough.kind,
+        parameter=rough.parameter,
+        value=float(value),
+        error=float(error),
+        error_kind="proved",
+        status=_STATUS[proof.reached].value,
+        branches=rough.branches,
+        problem=problem,
+        solutions=rough.solutions,
+        evidence={
+            **_evidence(proof, digits),
+            "double_precision": {"value": rough.value, "error": rough.error},
+        },
+        exact=value,
+        half_width=error,
+    )
+
+
+def _prove(
+    system: BallSystem, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], float]
+) -> tuple[Proof, int]:
+    """The proof, and the digits carried."""
+    asked = int(np.ceil(-np.log10(accuracy))) + 1
+    digits = asked + _ROOM + gaps(system.problem)[1]
+    return prove(system, list(map(float, z)), digits, asked, judged, accuracy / _PRINTED), digits
+
+
+def _named(name: str) -> Callable[[State], Any]:
+    return lambda state: state.observable(name)
+
+
+def _with_half_width(found: arb) -> tuple[Any, Any]:
+    """Middle and half width as mpf, wide enough for their decimals to hold the ball."""
+    return exact(found.mid()), exact(arb(found.rad() * ball(_PRINTED)).abs_upper())
+
+
+def _evidence(proof: Proof, digits: int) -> dict[str, Any]:
+    return {"digits": digits, "rules": [], "residuals": [proof.residual], "proof": proof.evidence}
