@@ -187,6 +187,7 @@ class FiniteSizeRun(Run):
                     method="gamp",
                     most=GAMP_STEPS,
                     inertia=GAMP_INERTIA,
+                    tolerance=1e-14,  # all steps are shown
                 )
             )
             rule = rule_named("prox-space", 96, 0)
