@@ -167,7 +167,7 @@ FINITE = (
     ("phase_retrieval", {"alpha": 4.0}),
 )
 DIMS = (400, 800, 1600)
-SEEDS = 16
+SEEDS = 8
 
 
 def finite_size(cases: Iterable[tuple] = FINITE) -> None:
