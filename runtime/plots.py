@@ -29,7 +29,7 @@ from .tables import BLOCKS, dimension_of
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
-_OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
+OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 _SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
 STYLE: Any = {
     "font.size": 10,
@@ -77,7 +77,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         figure = Figure(figsize=(9.2, 6.4), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         upper.set_title(_title(dataset), loc="left")
-        for name in _OVERLAP_STYLES:
+        for name in OVERLAP_STYLES:
             _draw_block(upper, dataset, name)
         upper.axhline(0, color=GREY, linewidth=0.6)
         upper.set_ylabel("overlap")
@@ -538,7 +538,7 @@ def _distinct_entries(dataset: xarray.Dataset, name: str) -> list[tuple[np.ndarr
 
 
 def _draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
-    colour, marker, symbol = _OVERLAP_STYLES[name]
+    colour, marker, symbol = OVERLAP_STYLES[name]
     entries = _distinct_entries(dataset, name)
     shape = dataset[name].shape[1:]
     for number, (values, error, indices) in enumerate(entries):

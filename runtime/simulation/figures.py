@@ -13,14 +13,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ..plots import BLUE, BRANCH_COLOURS, GREEN, GREY, RED, STYLE, parameter_label, save_figure
+from ..plots import (
+    BLUE,
+    BRANCH_COLOURS,
+    GREEN,
+    GREY,
+    ORANGE,
+    OVERLAP_STYLES,
+    PINK,
+    RED,
+    SKY,
+    STYLE,
+    parameter_label,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     import xarray
 
     from .comparison import Comparison, Scaling
-
-OVERLAPS = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 
 
 def points(axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None) -> None:
@@ -48,7 +59,7 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
         for (upper, lower), comparison in zip(panels.T, comparisons, strict=True):
             curve, found = comparison.curve, comparison.measurements()
             upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
-            for name, (colour, marker, label) in OVERLAPS.items():
+            for name, (colour, marker, label) in OVERLAP_STYLES.items():
                 entries = [item for one in found if (item := _first(one, name)) is not None]
                 if len(entries) < len(found):
                     continue
@@ -62,7 +73,7 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
                     marker,
                     label,
                 )
-            for name, colour, marker in (("training_loss", "#E69F00", "o"), ("test_error", "#CC79A7", "s")):
+            for name, colour, marker in (("training_loss", ORANGE, "o"), ("test_error", PINK, "s")):
                 if not all(name in one for one in found):
                     continue
                 _draw(lower, comparison, [lambda s, n=name: float(getattr(s, n))], colour)
@@ -105,7 +116,7 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
         figure = Figure(figsize=(8.6, 6.0), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True)
         seeds = dataset["seed"].values
-        for name, (_, marker, label) in OVERLAPS.items():
+        for name, (_, marker, label) in OVERLAP_STYLES.items():
             values = np.abs(dataset[name].values.reshape(len(seeds), -1)[:, 0])
             for branch in dict.fromkeys(branches):
                 own = branches == branch
@@ -142,7 +153,7 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
 def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> None:
     """Simulation over theory against 1/d, a colour an observable."""
     inverse = np.linspace(0, 1 / min(dims), 100)
-    colours = (BLUE, RED, GREEN, "#E69F00", "#CC79A7", "#56B4E9")
+    colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
     for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
         colour = colours[number % len(colours)]
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
@@ -184,10 +195,10 @@ def plot_finite_size(content: Mapping[str, Any], path: str | Path | None = None)
 def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
     for branch, theory in content["theory"].items():
         style = "-" if branch == "semantic" else "--"
-        for name, (colour, _, _) in OVERLAPS.items():
+        for name, (colour, _, _) in OVERLAP_STYLES.items():
             axes.plot(theory["alpha"], theory[name], color=colour, linestyle=style)
     for branch, found in content["points"].items():
-        for name, (colour, marker, _) in OVERLAPS.items():
+        for name, (colour, marker, _) in OVERLAP_STYLES.items():
             face = "white" if branch == "semantic" else colour
             axes.errorbar(
                 found["alpha"], found[name], yerr=found[f"{name}_error"], fmt=marker, color=colour,
@@ -196,7 +207,9 @@ def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
     axes.set_title(f"overlaps, d = {content['d']}, {content['seeds']} seeds", loc="left")
     axes.set_xlabel(parameter_label("alpha"))
     axes.set_ylabel("overlap")
-    handles = [Line2D([], [], color=colour, marker=marker, label=label) for colour, marker, label in OVERLAPS.values()]
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=label) for colour, marker, label in OVERLAP_STYLES.values()
+    ]
     handles += [
         Line2D([], [], color=GREY, marker="o", markerfacecolor="white", label="semantic (line: theory)"),
         Line2D([], [], color=GREY, marker="o", linestyle="--", label="positional (dashed: theory)"),
@@ -230,7 +243,7 @@ def _draw_plane(axes: Axes, content: Mapping[str, Any]) -> None:
     rows = content["plane"]
     omegas = sorted({row["omega"] for row in rows})
     for number, omega in enumerate(omegas):
-        colour = (BLUE, GREEN, "#E69F00", RED, "#CC79A7")[number % 5]
+        colour = (BLUE, GREEN, ORANGE, RED, PINK)[number % 5]
         here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
         both = [row for row in here if row["theory"] is not None]
         axes.plot([r["alpha"] for r in both], [1e3 * r["theory"] for r in both], color=colour)
@@ -271,7 +284,7 @@ def _draw_random(axes: Axes, content: Mapping[str, Any]) -> None:
 def _draw_gamp(axes: Axes, content: Mapping[str, Any]) -> None:
     """Overlaps of GAMP against iteration, mean and spread over seeds, on state evolution."""
     found = content["gamp"]
-    for name, (colour, marker, label) in OVERLAPS.items():
+    for name, (colour, marker, label) in OVERLAP_STYLES.items():
         theory = np.abs(found["theory"][name])
         axes.plot(np.arange(len(theory)), theory, color=colour)
         mean, error = np.array(found["simulation"][name]), np.array(found["simulation"][f"{name}_error"])

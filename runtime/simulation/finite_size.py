@@ -18,12 +18,13 @@ from .. import report
 from ..contract import dumps
 from ..files import write_whole
 from ..integration import rule_named
+from ..plots import OVERLAP_STYLES
 from ..problem import Problem
 from ..reproduce import BRANCHES, BUDGET, FINITE_SIZE, SHOWN_OMEGA, Plan, Run, digest_of
 from ..solution import solve, start_overlaps
 from ..text import with_error
 from .comparison import LOSSES, Extrapolation, Measured, scaling
-from .figures import OVERLAPS, plot_finite_size
+from .figures import plot_finite_size
 from .gamp import state_evolution
 from .simulation import Estimate, Simulation, simulate
 from .transition import PairedDifference, paired, root_of
@@ -257,7 +258,7 @@ class FiniteSizeRun(Run):
         """The theory curve of a branch, first token, absolute values."""
         dataset = self.dataset(name)
         found: dict[str, Any] = {"alpha": dataset["alpha"].values}
-        for key in OVERLAPS:
+        for key in OVERLAP_STYLES:
             flat = np.abs(dataset[key].values.reshape(len(found["alpha"]), -1)[:, 0])
             found[key], found[f"{key}_error"] = flat, dataset[f"{key}_error"].values.reshape(len(flat), -1)[:, 0]
         for key in LOSSES:
@@ -271,7 +272,7 @@ class FiniteSizeRun(Run):
         for name, rows in results["points"].items():
             here = [row for row in rows if row["on_branch"] > 1]
             points[name] = {"alpha": [row["alpha"] for row in here]}
-            for key in (*OVERLAPS, *LOSSES):
+            for key in (*OVERLAP_STYLES, *LOSSES):
                 points[name][key] = [row[key] for row in here]
                 points[name][f"{key}_error"] = [row[f"{key}_error"] for row in here]
         found = results["scaling"]["semantic"]
@@ -326,7 +327,7 @@ def row_of(simulation: Simulation) -> dict[str, Any]:
         "on_branch": len(kept.runs),
         "branches": simulation.branches,
     }
-    for name in OVERLAPS:
+    for name in OVERLAP_STYLES:
         estimate = Estimate.of([abs(float(np.ravel(getattr(run.overlaps, name))[0])) for run in kept.runs])
         row[name], row[f"{name}_error"] = float(estimate.mean), float(estimate.standard_error)
     for name in LOSSES:
@@ -356,9 +357,9 @@ def comparison_rows(
         curve = theory[name]
         for row in found:
             at = np.flatnonzero(np.abs(np.asarray(curve["alpha"]) - row["alpha"]) < 1e-9)
-            for key in (*OVERLAPS, *LOSSES):
+            for key in (*OVERLAP_STYLES, *LOSSES):
                 value = float(curve[key][at[0]]) if len(at) else np.nan
-                if key in OVERLAPS and len(at) and value < 1e-6:
+                if key in OVERLAP_STYLES and len(at) and value < 1e-6:
                     continue
                 width = float(curve[f"{key}_error"][at[0]]) if len(at) else np.nan
                 error = float(np.hypot(row[f"{key}_error"], width / 2))
