@@ -18,7 +18,7 @@ from saddleforge.solver import read_model_file
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SLOW = {"committee", "cross_attention", "linear_attention", "trained_temperature"}
+SLOW = {"autoencoder", "committee", "cross_attention", "linear_attention", "trained_temperature", "two_tasks"}
 
 
 def example(name: str) -> Path:

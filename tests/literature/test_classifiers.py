@@ -99,6 +99,7 @@ def three_classes() -> Solution:
     return sf.solve(problem, "positional", accuracy=1e-4)
 
 
+@pytest.mark.slow
 def test_three_equal_classes_are_alike(three_classes):
     """The fields' means form a regular simplex again, and every class has the same q and V."""
     assert three_classes.status == "converged"

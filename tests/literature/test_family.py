@@ -39,6 +39,7 @@ def tied() -> Solution:
 # Attention
 
 
+@pytest.mark.slow
 def test_unit_temperatures_give_dot_product_attention(tied):
     tempered = solved("tempered_attention", alpha=1.5, beta=1, beta_teacher=1)
     assert tempered.overlaps.pack() == pytest.approx(tied.overlaps.pack(), rel=1e-9, abs=1e-12)
@@ -88,6 +89,7 @@ def test_the_first_token_of_causal_attention_is_certain():
     assert_agrees(solution, Sobol(12))
 
 
+@pytest.mark.slow
 def test_linear_attention_by_a_second_rule():
     assert_agrees(solved("linear_attention", alpha=2.0, accuracy=3e-3), Sobol(13))
 
@@ -174,6 +176,7 @@ def test_two_columns_specialise_to_two_columns_of_the_teacher():
 # One token
 
 
+@pytest.mark.slow
 def test_a_wide_huber_loss_is_the_square_loss():
     wide, square = (solved(n, alpha=1.5, accuracy=1e-7, **p) for n, p in [
         ("huber_regression", {"width": 40.0}), ("ridge_regression", {}),
@@ -181,6 +184,7 @@ def test_a_wide_huber_loss_is_the_square_loss():
     assert wide.overlaps.pack() == pytest.approx(square.overlaps.pack(), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_wide_tukey_loss_is_the_square_loss():
     wide, square = (solved(n, alpha=1.5, accuracy=1e-7, **p) for n, p in [
         ("tukey_regression", {"width": 3000.0}), ("ridge_regression", {}),

@@ -280,6 +280,7 @@ def test_a_loss_without_a_lower_bound_is_refused(loss):
         sf.problem(sf.model(name="falling")(loss))
 
 
+@pytest.mark.slow
 def test_a_loss_that_the_ridge_holds_may_be_declared():
     """Hebb's rule: loss -X Y, so that w = alpha * (mean of x y) / lambda and q = alpha (1 + alpha) / lambda^2."""
     hebb = sf.model(name="hebb", unbounded=True, regulariser=sf.Ridge(0.5))(lambda X, Y: -X[0] * Y[0])

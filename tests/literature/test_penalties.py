@@ -95,6 +95,7 @@ def test_lasso_solves_the_equations_of_the_soft_threshold(alpha):
     assert abs(solution.losses.identity_gap) < 1e-9
 
 
+@pytest.mark.slow
 def test_elastic_net_solves_the_equations_of_the_soft_threshold():
     solution = solved("elastic_net_regression", alpha=0.8, l1=0.2, l2=0.3)
     assert np.abs(soft_threshold_equations(solution, 0.2, 0.3, 0.2)).max() < 1e-8

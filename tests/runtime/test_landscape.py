@@ -144,6 +144,7 @@ def test_a_point_that_is_no_minimum_is_not_proved():
     assert not np.any(problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *missing)[:, 0] <= 0)
 
 
+@pytest.mark.slow
 def test_both_values_of_labelled_noise_are_looked_at(tmp_path):
     """With u = 0 the loss is convex, with u = 1 it has two wells where |omega| is below that of the folds; the jump
     between them, at omega = 0, is found beside a kink that the model declares."""

@@ -237,7 +237,9 @@ def test_kernels_agree_with_high_precision(which, kernel):
         assert np.abs(found - exact).max() <= 1e-13 * max(1.0, np.abs(exact).max())
 
 
-@pytest.mark.parametrize("which", SHIPPED)
+@pytest.mark.parametrize(
+    "which", [pytest.param(which, marks=[pytest.mark.slow] if "L = 3" in which else []) for which in SHIPPED]
+)
 def test_averages_at_one_node_are_the_moment_kernel(which):
     """`sample` at a single node of weight 1 returns g, g dY^T, g domega^T, g g^T at its proximal point, and M."""
     rng = np.random.default_rng(3)

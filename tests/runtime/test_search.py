@@ -104,6 +104,7 @@ def test_hardly_a_miss_on_a_hundred_thousand_points(name, factor):
     assert misses(problem, overlaps, 17, problem.search) <= 1e-4
 
 
+@pytest.mark.slow
 def test_the_quick_search_misses_where_targets_are_hard_and_is_left_there():
     solution = sf.solve(sf.problem("hard_attention", alpha=2.0), "semantic", accuracy=0.05)
     assert solution.problem.search == THOROUGH
