@@ -204,6 +204,7 @@ def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
                 found["alpha"], found[name], yerr=found[f"{name}_error"], fmt=marker, color=colour,
                 markerfacecolor=face, markersize=5, capsize=2, linewidth=1.0, zorder=4,
             )  # fmt: skip
+    axes.set_ylim(top=0.36)  # room for the legend
     axes.set_title(f"overlaps, d = {content['d']}, {content['seeds']} seeds", loc="left")
     axes.set_xlabel(parameter_label("alpha"))
     axes.set_ylabel("overlap")

@@ -15,6 +15,7 @@ import numpy as np
 import pandas
 
 from .. import report
+from ..branches import curve
 from ..contract import dumps
 from ..files import write_whole
 from ..integration import rule_named
@@ -32,7 +33,7 @@ from .transition import PairedDifference, paired, root_of
 D, SEEDS = 1000, 16
 ALPHAS = (0.3, 0.5, 0.8, 1.0, 1.3, 1.5, 1.8, 2.0, 2.3, 2.5)  # on the grid of the theory curves
 TRANSITION_ALPHAS, TRANSITION_SEEDS = (1.1, 1.2, 1.3, 1.4), 200
-DIMS, SCALING_SEEDS, SCALING_ALPHA = (250, 500, 1000, 2000, 4000), 8, 2.0
+DIMS, SCALING_SEEDS, SCALING_ALPHA = (250, 500, 1000, 2000, 4000), 12, 2.0
 PLANE_OMEGAS, PLANE_ALPHAS, PLANE_D, PLANE_SEEDS = (0.1, 0.2, 0.3, 0.4), (0.5, 1.0, 1.5, 2.0), 600, 16
 RANDOM_METHODS, RANDOM_ALPHAS, RANDOM_D, RANDOM_SEEDS = ("adam", "gd"), (0.5, 1.0, 1.5, 2.0), 600, 32
 GAMP_START, GAMP_ALPHA, GAMP_D, GAMP_SEEDS, GAMP_STEPS, GAMP_INERTIA = "semantic", 2.0, 2000, 16, 30, 0.6
@@ -133,17 +134,20 @@ class FiniteSizeRun(Run):
     def _plane(self, omega: float) -> None:
         def work() -> dict[str, Any]:
             rows = []
+            base = self.base.with_(omega=omega)
+            grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
+            curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
+            losses = [{s.problem.alpha: s.training_loss for s in found.solutions} for found in curves]
             for alpha in PLANE_ALPHAS:
-                at = self.base.with_(omega=omega, alpha=alpha)
-                theory = [solve(at, name, accuracy=1e-3) for name in BRANCHES]
-                there = all(s.losses is not None and s.branch == n for s, n in zip(theory, BRANCHES, strict=True))
+                at = base.with_(alpha=alpha)
+                there = all(alpha in found for found in losses)
                 difference = paired(*self._pair(at, PLANE_D, PLANE_SEEDS), BRANCHES)
                 enough = len(difference.values) > 1
                 rows.append(
                     {
                         "omega": omega,
                         "alpha": alpha,
-                        "theory": theory[0].training_loss - theory[1].training_loss if there else None,
+                        "theory": losses[0][alpha] - losses[1][alpha] if there else None,
                         "simulation": difference.mean if enough else None,
                         "error": difference.standard_error if enough else None,
                         "pairs": len(difference.values),
@@ -354,14 +358,14 @@ def comparison_rows(
     """
     rows = []
     for name, found in points.items():
-        curve = theory[name]
+        branch = theory[name]
         for row in found:
-            at = np.flatnonzero(np.abs(np.asarray(curve["alpha"]) - row["alpha"]) < 1e-9)
+            at = np.flatnonzero(np.abs(np.asarray(branch["alpha"]) - row["alpha"]) < 1e-9)
             for key in (*OVERLAP_STYLES, *LOSSES):
-                value = float(curve[key][at[0]]) if len(at) else np.nan
+                value = float(branch[key][at[0]]) if len(at) else np.nan
                 if key in OVERLAP_STYLES and len(at) and value < 1e-6:
                     continue
-                width = float(curve[f"{key}_error"][at[0]]) if len(at) else np.nan
+                width = float(branch[f"{key}_error"][at[0]]) if len(at) else np.nan
                 error = float(np.hypot(row[f"{key}_error"], width / 2))
                 rows.append(
                     {
@@ -375,7 +379,7 @@ def comparison_rows(
                         "simulation": row[key],
                         "standard_error": row[f"{key}_error"],
                         "deviation": (row[key] - value) / error if len(at) else np.nan,
-                        "verdict": str(curve["verdict"][at[0]]) if len(at) else "no such solution in theory",
+                        "verdict": str(branch["verdict"][at[0]]) if len(at) else "no such solution in theory",
                     }
                 )
     return rows

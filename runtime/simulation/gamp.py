@@ -154,16 +154,15 @@ def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, see
         field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
         return rows_at(problem, known.pi, field, G)[0]
 
-    base_g = fixed.g.copy()
-    base = image(W, base_g)
+    still, g = fixed.g.copy(), fixed.g.copy()
     delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
-    g, factors = base_g.copy(), []
+    factors = []
     for _ in range(iterations):
         delta -= held @ (held.T @ delta)
         scale = size / np.linalg.norm(delta)
-        delta *= scale
-        g = base_g + scale * (g - base_g)
-        delta = image(W + delta, g) - base
+        g = still + scale * (g - still)
+        # The unperturbed messages are iterated along: they may still be on their way to the fixed point.
+        delta = image(W + scale * delta, g) - image(W, still)
         moved = delta - held @ (held.T @ delta)
         factors.append((np.linalg.norm(moved) / size) ** 2)
     return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))

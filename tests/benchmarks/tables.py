@@ -167,7 +167,7 @@ FINITE = (
     ("phase_retrieval", {"alpha": 4.0}),
 )
 DIMS = (400, 800, 1600)
-SEEDS = 8
+SEEDS = 12
 
 
 def finite_size(cases: Iterable[tuple] = FINITE) -> None:
@@ -191,8 +191,7 @@ def finite_size(cases: Iterable[tuple] = FINITE) -> None:
             if min(runs) < 4 or not limits:
                 print(f"| {name} | {start} | {runs} | - | - | - | {lost:.2g} | {verdict} |", flush=True)
                 continue
-            last = found.measurements()[-1]
-            share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
+            share = max(limit.standard_error / abs(limit.mean) for limit in limits.values())
             worst = max(limits, key=lambda key: abs(limits[key].deviation))
             item = limits[worst]
             print(
