@@ -191,7 +191,8 @@ def finite_size(cases: Iterable[tuple] = FINITE) -> None:
             if min(runs) < 4 or not limits:
                 print(f"| {name} | {start} | {runs} | - | - | - | {lost:.2g} | {verdict} |", flush=True)
                 continue
-            share = max(limit.standard_error / abs(limit.mean) for limit in limits.values())
+            last = found.measurements()[-1]
+            share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
             worst = max(limits, key=lambda key: abs(limits[key].deviation))
             item = limits[worst]
             print(
