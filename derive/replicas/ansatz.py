@@ -176,6 +176,7 @@ def example(name: str, size: int = 2) -> dict[str, Any]:
         "V": source.positive(size), "V_hat": source.positive(size), "q_hat": source.positive(size) / 200,
         "m": source.matrix(size, 1), "m_hat": source.matrix(size, 1), "theta_hat": source.matrix(size, size),
         "m_star": source.matrix(size, 1), "gamma": abs(source.number()), "tau": source.number(),
+        "phi": source.matrix(size, 1),
     }  # fmt: skip
 
 
@@ -242,7 +243,7 @@ def _trained_holds(after: Expressions, at: Values) -> bool:
 def _rows_hold(before: Expressions, after: Expressions, p: Symbols, name: str) -> bool:
     """The replicated integral of step 3 at the ansatz against the given form."""
     penalty = "ridge" if name == "entropic of ridge" else "shifted"
-    values, contexts = _row_values(penalty)
+    values, _ = _row_values(penalty)
     (integral,) = before["entropic"].atoms(LogIntegral)
     for replicas, direct in _rows_written_out(integral.exponent.xreplace(ansatz(p)), penalty):
         law = Law(("b",), values["B"], values["Q"])

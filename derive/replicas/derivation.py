@@ -10,7 +10,7 @@ import sympy as sp
 from ..averages import Symbols
 from ..model import ModelAt
 from ..regulariser import Penalty, Regulariser, Ridge
-from . import action, ansatz, fields, finite_temperature, limit, partition, zero_temperature
+from . import action, ansatz, fields, finite_temperature, limit, partition, saddle, second_variation, zero_temperature
 from .step import Derivation
 
 
@@ -44,4 +44,6 @@ def replica_calculation(
     limits = limit.step(p, symmetric.after)
     finite = finite_temperature.step(p, symmetric.after, limits.after)
     zero = zero_temperature.step(p, finite.after["Phi_beta"], regulariser)
-    return Derivation((weight, law, overlaps, symmetric, limits, finite, zero))
+    equations = saddle.step(p, zero.after)
+    stability = second_variation.step(p, overlaps.after, zero.after)
+    return Derivation((weight, law, overlaps, symmetric, limits, finite, zero, equations, stability))

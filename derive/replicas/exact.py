@@ -86,7 +86,7 @@ class Values:
 
     Attributes:
         values: name -> matrix or number, or a function of (these values, replica suffix) for what depends on others;
-            those of replica 1 or of the pair (1, 2) are called w|1, q|12.
+            those of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
         sums: kind of average -> (weight, values of their own) of each of its terms; one term by default.
         laws: kind of average -> normal law.
         replicas: n where sums over replicas are written out.
@@ -154,8 +154,9 @@ def _value(expression: Any, at: Values) -> Any:
     if isinstance(expression, Average | MatrixAverage):
         return _average(expression, at)
     if isinstance(expression, Jacobian):
-        values, of = at(expression.args[0]), at(expression.args[1])
-        return values.jacobian(of)
+        field, variable = expression.args
+        given = at.values.get(f"d{field.name}/d{variable.name}")
+        return at(field).jacobian(at(variable)) if given is None else given
     if isinstance(expression, sp.BlockMatrix):
         blocks = expression.blocks
         rows = [sp.Matrix.hstack(*[at(block) for block in blocks.row(i)]) for i in range(blocks.rows)]

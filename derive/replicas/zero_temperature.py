@@ -35,10 +35,10 @@ def rescaling(p: Symbols) -> dict[Any, Any]:
 
 def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
     """Substitute the rescaling, keep what grows like beta."""
-    after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": _minimum(p)}
+    after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
     laplace_tests = [("sentences", p.loss, "M", 1)]
     if after["Phi"].has(p.envelope):
-        after["N"] = _maximum(p)
+        after["N"] = maximum(p)
         laplace_tests.append(("rows", PENALTY, "N", -1))
     return Step(
         7,
@@ -47,7 +47,7 @@ def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
         after,
         "Order parameters are rescaled so that every term of Phi grows like the inverse temperature; what remains of "
         "Phi over it is kept. An integral of exp(-beta f) is exp(-beta min f) to this order (Laplace), which leaves "
-        "the Moreau envelope of the loss and, for a general penalty, that of the penalty; the minimum is the global one.",
+        "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one.",
         "arXiv 2402.03902, Appendix C; J. J. Moreau, Bull. Soc. Math. France 93, 273 (1965)",
         (
             Test(
@@ -79,12 +79,12 @@ def _given(p: Symbols) -> tuple[sp.MatrixSymbol, ...]:
     return (p.V, p.V_hat, p.q_hat, p.m_hat, p.theta_hat)
 
 
-def _minimum(p: Symbols) -> sp.Expr:
+def minimum(p: Symbols) -> sp.Expr:
     """What X minimises."""
     return p.loss + Average(TOKENS, quadratic_around(p))
 
 
-def _maximum(p: Symbols) -> sp.Expr:
+def maximum(p: Symbols) -> sp.Expr:
     """What a row of W maximises."""
     return -PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
 
@@ -124,9 +124,9 @@ def laplace(integral: LogIntegral, p: Symbols) -> sp.Expr:
         TypeError: f is neither the loss with its quadratic term nor the penalty of a row.
     """
     f = -leading(integral.exponent, p)
-    if same(f, _minimum(p), p):
+    if same(f, minimum(p), p):
         return -p.moreau
-    if same(f, -_maximum(p), p):
+    if same(f, -maximum(p), p):
         return p.envelope
     raise TypeError(f"no name for the minimum of {f}")
 
