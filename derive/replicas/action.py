@@ -82,7 +82,7 @@ def step(p: Symbols, weight: sp.Expr, fields: Expressions) -> Step:
         {"weight": weight, **{f"{overlap.name} of a coordinate": value for overlap, value in inner.items()}},
         after,
         "A delta function for every overlap is written as a Fourier integral over its conjugate. Given the overlaps "
-        "the n = alpha d sentences are independent, given the conjugates the d rows of the weights are; the saddle "
+        "the sentences are independent, given the conjugates the d rows of the weights are; the saddle "
         "point of large d leaves, per dimension, the sum of the three potentials.",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
         (

@@ -55,7 +55,7 @@ def step(p: Symbols, action: Expressions, ridge: bool) -> Step:
     tests = [
         Test(
             "trace in replica space",
-            "against explicit I_n (x) A + J_n (x) C, n = 1 to 4, s = t = 2; the trained numbers n times",
+            "block matrices written out, n = 1 to 4, s = t = 2, exactly",
             _trace_holds,
             ("trace", "trained"),
         ),
@@ -77,7 +77,7 @@ def step(p: Symbols, action: Expressions, ridge: bool) -> Step:
         tests.append(
             Test(
                 "rows of ridge: block matrices",
-                "log det and inverse of I_n (x) A + J_n (x) C written out, n = 1 to 4, s = t = 2, two contexts",
+                "normal integral over n s weights, n = 1 to 4, s = t = 2, two contexts, exactly",
                 lambda before, after: _rows_hold(before, after, p, "entropic of ridge"),
                 ("entropic of ridge",),
             )
@@ -87,9 +87,10 @@ def step(p: Symbols, action: Expressions, ridge: bool) -> Step:
         "Replica-symmetric ansatz",
         dict(action),
         after,
-        "All replicas are alike: blocks r = V + q on the diagonal, q off it, conjugates likewise with V^ = r^ + q^, "
-        "that is I_n (x) V + J_n (x) q and I_n (x) V^ - J_n (x) q^. A normal field shared by the replicas "
-        "(Hubbard-Stratonovich) then makes their integrals independent and equal: a power n of one.",
+        "All replicas are alike: the overlap of two replicas does not depend on which they are, that of a replica "
+        "with itself exceeds it by the variance V. Overlaps and conjugates are then block matrices of two blocks, one "
+        "on the diagonal and one everywhere. A normal field shared by the replicas (Hubbard-Stratonovich) then makes "
+        "their integrals independent and equal: a power n of one.",
         "arXiv 2402.03902, Appendix C; D. Sherrington, S. Kirkpatrick, Phys. Rev. Lett. 35, 1792 (1975)",
         tuple(tests),
     )

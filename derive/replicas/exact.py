@@ -58,13 +58,23 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
     Raises:
         ValueError: the exponent is not a polynomial of second degree.
     """
-    polynomial = sp.expand(polynomial)
-    zero = dict.fromkeys(letters, sp.Integer(0))
-    first = [polynomial.diff(z) for z in letters]
-    quadratic = sp.Matrix(len(letters), len(letters), lambda i, j: -first[i].diff(letters[j]))
-    if quadratic.has(*letters):
-        raise ValueError("not a polynomial of second degree")
-    return polynomial.xreplace(zero), sp.Matrix([e.xreplace(zero) for e in first]), quadratic
+    place = {letter: i for i, letter in enumerate(letters)}
+    constants: list[sp.Expr] = []
+    linear, quadratic = sp.zeros(len(letters), 1), sp.zeros(len(letters), len(letters))
+    for term in sp.Add.make_args(sp.expand(polynomial)):
+        number, rest = term.as_independent(*letters, as_Add=False)
+        factors = [base for base, power in rest.as_powers_dict().items() for _ in range(int(power)) if base != 1]
+        if len(factors) > 2 or not set(factors) <= set(letters):
+            raise ValueError("not a polynomial of second degree")
+        if not factors:
+            constants.append(number)
+        elif len(factors) == 1:
+            linear[place[factors[0]]] += number
+        else:
+            i, j = (place[factor] for factor in factors)
+            quadratic[i, j] -= number
+            quadratic[j, i] -= number
+    return sp.Add(*constants), linear, quadratic
 
 
 def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:

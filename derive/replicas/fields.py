@@ -68,7 +68,7 @@ def step(p: Symbols) -> Step:
             "rho_star": _covariance(teacher, teacher, given),
         },
         "The fields are linear in a normal token, hence jointly normal given the label: a mean is the field at the "
-        "mean, a covariance of A x and C x is A Sigma C^T. Every pair of replicas has one, a = b included.",
+        "mean, a covariance the form that the two maps make of that of the token. Every pair of replicas has one.",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
         (Test("moments by coordinates", "sums over independent coordinates at d = 3, s = t = 2, exactly", _moments),),
     )

@@ -41,12 +41,14 @@ def step(p: Symbols, symmetric: Expressions, limits: Expressions) -> Step:
         if ridge
         else "The integral over a row stays, averaged over its field; for ridge it is a closed form."
     )
+    if p.trained:
+        words += " The numbers trained with the weights are extremised, too."
     return Step(
         6,
         "Free entropy at finite temperature",
         dict(limits),
         {"Phi_beta": value},
-        f"The three limits are added. {words} Numbers trained with the weights are O(1) and extremised, too.",
+        f"The three limits are added. {words}",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
         tuple(tests),
     )

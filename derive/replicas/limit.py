@@ -91,13 +91,13 @@ def step(p: Symbols, symmetric: Expressions) -> Step:
         ),
         Test(
             "logarithm of a power, rows",
-            "E[I^n] for a law of three values, n = 1 to 4 written out, differentiated at n = 0",
+            "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0",
             lambda before, after: _power_holds(before["entropic"], after["entropic"], FIELD),
             ("entropic",),
         ),
         Test(
             "logarithm of a power, sentences",
-            "E[I^n] for a law of three values, n = 1 to 4 written out, differentiated at n = 0",
+            "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0",
             lambda before, after: _power_holds(before["energetic"], after["energetic"], CHANNEL),
             ("energetic",),
         ),
@@ -114,12 +114,12 @@ def step(p: Symbols, symmetric: Expressions) -> Step:
         )
     return Step(
         5,
-        "The limit n -> 0",
+        "No replicas: n to zero",
         potentials,
         after,
-        "E log Z = lim (E Z^n - 1)/n: each potential is differentiated at n = 0, where all of them vanish. The two "
-        "identities are d/dn log E[I^n] = E[log I] and, for block matrices, d/dn [(n-1) log det A + log det(A + n C)] "
-        "= log det A + Tr[A^{-1} C]. The exchange of this limit with that of large d is the replica assumption.",
+        "The average of the logarithm of the partition function is the derivative of its averaged power n at n = 0, "
+        "so each potential, known for integer n, is taken as a function of n and differentiated at n = 0, where all "
+        "of them vanish. The exchange of this limit with that of large d is the replica assumption.",
         "S. F. Edwards, P. W. Anderson, J. Phys. F 5, 965 (1975); arXiv 2402.03902, Appendix C",
         tuple(tests),
     )

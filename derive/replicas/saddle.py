@@ -31,34 +31,24 @@ def step(p: Symbols, zero: Expressions) -> Step:
         "Saddle point and training loss",
         dict(zero),
         {**after, "training_loss": training_loss(phi)},
-        "The derivatives of Phi vanish: envelope theorem for V, mean rule for m, Price's theorem for q and theta, the "
-        "chain rule for the conjugates; Stein's lemma removes derivatives of the field. A factor c on loss and penalty "
-        "is undone by the rescaling of step 7, so that the extremum is c Phi; its slope in c is minus the training "
-        "loss by the envelope theorem, which therefore is -Phi.",
+        "The derivatives of the free entropy vanish: envelope theorem for the variance, mean rule for the means, "
+        "Price's theorem for covariances, the chain rule for the conjugates; Stein's lemma removes derivatives of the "
+        "field. A factor on loss and penalty is undone by the rescaling of step 7, so that it multiplies the "
+        "extremum; the slope in this factor is minus the training loss by the envelope theorem, which therefore is "
+        "minus the free entropy.",
         "arXiv 2402.03902, Appendix C, eq. C.9; R. Price, IRE Trans. Inf. Theory 4, 69 (1958); C. Stein (1981)",
         (
-            *[
-                Test(
-                    f"condition for {target.name}",
-                    f"the derivative of Phi in {source.name} along a direction at random, at the given right side, for "
-                    "a square loss and a quadratic penalty, s = t = 2, exactly",
-                    lambda before, after, source=source, target=target: _vanishes(
-                        before["Phi"], after, source, target, p
-                    ),
-                    (target.name,),
-                )
-                for source, target in partners(p)
-            ],
+            *[_condition_test(source, target, p) for source, target in partners(p)],
             *([_trained_test(p)] if p.trained else []),
             Test(
                 "a factor on loss and penalty",
-                "Phi with c loss, c penalty and rescaled order parameters is c Phi, as symbols",
+                "the free entropy at rescaled order parameters takes the factor, as symbols",
                 lambda before, _after: _scales(before["Phi"], p),
                 ("training_loss",),
             ),
             Test(
                 "training loss off the saddle",
-                "training loss + Phi is a sum of conditions, each of which vanishes at the saddle, exactly",
+                "training loss plus free entropy is a sum of conditions, each of which vanishes at the saddle, exactly",
                 lambda before, after: _training_loss_holds(before["Phi"], after, saddle),
             ),
         ),
@@ -146,10 +136,25 @@ def solvable(own: dict[str, Any], ridge: bool, p: Symbols) -> Values:
     return Values(values, laws=laws)
 
 
+def _spoken(matrix: sp.MatrixSymbol) -> str:
+    stem = matrix.name.removesuffix("_hat")
+    return stem if stem == matrix.name else f"conjugate {stem}"
+
+
 def partners(p: Symbols) -> list[tuple[sp.MatrixSymbol, sp.MatrixSymbol]]:
     """(the matrix in which Phi is differentiated, the one its condition determines)."""
     pairs = [(p.V, p.q_hat), (p.q, p.V_hat), (p.m, p.m_hat), (p.theta, p.theta_hat)]
     return pairs + [(target, source) for source, target in pairs]
+
+
+def _condition_test(source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: Symbols) -> Test:
+    return Test(
+        f"condition for {_spoken(target)}",
+        "the derivative of the free entropy in the conjugate matrix along a direction at random, at the given right "
+        "side, for a square loss and a quadratic penalty, s = t = 2, exactly",
+        lambda before, after: _vanishes(before["Phi"], after, source, target, p),
+        (target.name,),
+    )
 
 
 def _trained_test(p: Symbols) -> Test:

@@ -63,7 +63,7 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
     tests = [
         Test(
             "second cumulant at integer n",
-            "1/2 sum_ab eps_ab z_a^T K z_b squared, by moments of independent z_a; s = 1 at n = 4, 5, s = 2 at n = 4",
+            "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
             lambda _before, after: _cumulant_holds(after),
             ("rows", "sentences"),
         ),
@@ -81,7 +81,7 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
         ),
         Test(
             "stationary in the perturbations",
-            "derivatives of the second variation in D and D^ of both of two tokens, explicit response matrices",
+            "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
             lambda _before, after: _stationary(after),
             ("trace", "rows", "sentences", "D_hat", "D_prime"),
         ),
@@ -98,7 +98,7 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
         tests.append(
             Test(
                 "longitudinal, from conjugates to overlaps",
-                "the derivative of each overlap along a change of G, B and Q, s = t = 2, exactly",
+                "the derivative of each overlap along a change of the rows' sums over conjugates, s = t = 2, exactly",
                 lambda _before, after: _longitudinal_holds(after),
                 tuple(f"d{name}" for name in linear.prior),
             )
@@ -109,11 +109,12 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
         {"trace": action["trace"], "entropic": action["entropic"], "q|ab": p.q + strength() * D,
          "q_hat|ab": p.q_hat + strength() * D_hat},
         after,
-        "Perturbations between different replicas, eps_ab D and eps_ab D^ with eps symmetric, zero on the diagonal and "
-        "of rows that sum to zero, leave all averages over replicas alone and decouple from every other direction. The "
-        "second variation per sum_ab eps_ab^2 does not depend on n except through the weight of the shared field, "
-        "which is 1 at n = 0; at zero temperature susceptibilities become responses over beta. It is singular where "
-        "D -> D^ -> D' has the eigenvalue 1. Longitudinal directions: the eight equations differentiated once more.",
+        "Overlaps of different replicas and their conjugates are perturbed by a symmetric matrix that is zero on the "
+        "diagonal of the replicas and whose rows sum to zero. This leaves all averages over replicas alone and "
+        "decouples from every other direction. Relative to the sum of its squared entries the second variation does "
+        "not depend on n except through the weight of the shared field, which is 1 at n = 0; at zero temperature a "
+        "susceptibility is a response over the inverse temperature. Where the second variation is singular, the map "
+        "below has the eigenvalue 1. Longitudinal directions: the eight equations are differentiated once more.",
         "J. R. L. de Almeida, D. J. Thouless, J. Phys. A 11, 983 (1978); M. Bayati, A. Montanari, arXiv 1001.3448",
         tuple(tests),
     )  # fmt: skip

@@ -61,6 +61,14 @@ class Step:
     citation: str
     tests: tuple[Test, ...]
 
+    def _repr_latex_(self) -> str:
+        """What comes out, for a notebook."""
+        from ..latex import LatexPrinter  # a step is computed without it
+
+        printer = LatexPrinter({})
+        rows = [rf"\text{{{name.replace('_', ' ')}}}: & \quad {printer.show(e)}" for name, e in self.after.items()]
+        return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
+
     def verify(self) -> tuple[Check, ...]:
         """Carry out every check on this step's input and output."""
         return tuple(test(self.before, self.after) for test in self.tests)
@@ -74,6 +82,11 @@ class Derivation:
 
     def __getitem__(self, number: int) -> Step:
         return self.steps[number - 1]
+
+    def _repr_markdown_(self) -> str:
+        """Every step with its rule and result, for a notebook."""
+        parts = [f"**Step {step.number}: {step.name}.** {step.rule}\n\n{step._repr_latex_()}" for step in self.steps]
+        return "\n\n".join(parts)
 
     def verify(self) -> tuple[tuple[Step, Check], ...]:
         """All checks of all steps."""

@@ -36,36 +36,28 @@ def rescaling(p: Symbols) -> dict[Any, Any]:
 def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
     """Substitute the rescaling, keep what grows like beta."""
     after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
-    laplace_tests = [("sentences", p.loss, "M", 1)]
+    laplace_tests = [_laplace_test("sentences", p.loss, "M", 1, p)]
     if after["Phi"].has(p.envelope):
         after["N"] = maximum(p)
-        laplace_tests.append(("rows", PENALTY, "N", -1))
+        laplace_tests.append(_laplace_test("rows", PENALTY, "N", -1, p))
     return Step(
         7,
         "Zero temperature",
         {"Phi_beta": finite, **{f"{z.name} becomes": value for z, value in rescaling(p).items() if z in _given(p)}},
         after,
-        "Order parameters are rescaled so that every term of Phi grows like the inverse temperature; what remains of "
-        "Phi over it is kept. An integral of exp(-beta f) is exp(-beta min f) to this order (Laplace), which leaves "
+        "Order parameters are rescaled so that every term of the free entropy grows like the inverse temperature; what "
+        "remains of their ratio is kept. To this order the logarithm of an integral is the largest exponent (Laplace's "
+        "method), which leaves "
         "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one.",
         "arXiv 2402.03902, Appendix C; J. J. Moreau, Bull. Soc. Math. France 93, 273 (1965)",
         (
             Test(
                 "leading order at explicit matrices",
-                "trace, and rows of ridge, as functions of beta at s = t = 2: the coefficient of beta, by a limit",
+                "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by "
+                "a limit",
                 lambda before, after: _leading_holds(before["Phi_beta"], after, p),
             ),
-            *[
-                Test(
-                    f"Laplace's method, {what}",
-                    "the log integral of a quartic at growing beta against its extremum and the next order, with an "
-                    "error that halves when beta doubles",
-                    lambda before, after, energy=energy, name=name, sign=sign: _laplace_holds(
-                        before["Phi_beta"], sign * after[name], energy, p
-                    ),
-                )
-                for what, energy, name, sign in laplace_tests
-            ],
+            *laplace_tests,
             Test(
                 "equal to the free entropy in use",
                 "the very expression that is differentiated to generate solvers",
@@ -148,6 +140,15 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
     scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
     limit = sp.limit(sp.expand(sp.expand_log(sp.simplify(explicit(before, scaled)), force=True)) / beta, beta, sp.oo)
     return is_zero(explicit(after["Phi"], at) - limit)
+
+
+def _laplace_test(what: str, energy: sp.Symbol, name: str, sign: int, p: Symbols) -> Test:
+    return Test(
+        f"Laplace's method, {what}",
+        "the log integral of a quartic at low temperature against its extremum and the next order; the error halves "
+        "with the temperature",
+        lambda before, after: _laplace_holds(before["Phi_beta"], sign * after[name], energy, p),
+    )
 
 
 def _laplace_holds(before: sp.Expr, objective: sp.Expr, energy: sp.Symbol, p: Symbols) -> bool:

@@ -23,6 +23,12 @@ def test_names_of_checks_are_unique():
     assert len(names) == len(set(names)) >= 9
 
 
+def test_a_notebook_shows_steps_and_formulas():
+    shown = replica_calculation()._repr_markdown_()
+    assert shown.count("**Step ") == shown.count(r"$$\begin{aligned}") == 9
+    assert r"\operatorname{Tr}\left[\hat{V}_{c} \, q_{c}\right]" in shown
+
+
 def replaced(expression, path, new):
     """The expression with the part at a path of argument positions replaced."""
     if not path:
