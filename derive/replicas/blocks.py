@@ -17,13 +17,6 @@ class ReplicaMatrix:
     A: MatrixExpr
     C: MatrixExpr
 
-    def __matmul__(self, other: ReplicaMatrix) -> ReplicaMatrix:
-        """J_n J_n = n J_n."""
-        return ReplicaMatrix(self.A * other.A, self.A * other.C + self.C * other.A + n * self.C * other.C)
-
-    def trace(self) -> sp.Expr:
-        return n * sp.Trace(self.A + self.C)
-
     def log_det(self) -> sp.Expr:
         """J_n has the eigenvalue n once and 0 else."""
         return (n - 1) * LogDet(self.A) + LogDet(self.A + n * self.C)

@@ -53,11 +53,6 @@ def replicated(symbol: Any, indices: str) -> Any:
     return sp.MatrixSymbol(name, *symbol.shape) if symbol.is_Matrix else sp.Symbol(name, real=True)
 
 
-def of_pair(symbol: Any, first: str, second: str) -> Any:
-    """A symbol q|ab with other replicas in place of a and b."""
-    return replicated(type(symbol)(symbol.name.partition("|")[0], *symbol.args[1:]), first + second)
-
-
 def scalars_out(expression: sp.Expr) -> sp.Expr:
     """A scalar with sums and numbers taken out of traces, log determinants and averages."""
     if isinstance(expression, sp.Add):
