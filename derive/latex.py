@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import sympy as sp
@@ -15,9 +16,12 @@ from .parameters import Structure
 from .text import (
     CONTEXT_INDEX,
     GREEK,
+    SUMS,
     THEORY,
     TOKEN_INDEX,
+    Entry,
     Indices,
+    Names,
     Relation,
     Table,
     TextPrinter,
@@ -25,9 +29,11 @@ from .text import (
     is_sum,
     print_average,
     print_jacobian,
+    renamed,
     report,
     signed,
     terms_positive_first,
+    theory_entry,
 )
 
 LINE = 68  # characters of the text form that fit on one line of a display
@@ -55,18 +61,23 @@ _SPECIAL = {
 class LatexPrinter(SympyLatexPrinter):
     """SymPy objects of this package in LaTeX's mathematics mode."""
 
-    def __init__(self, names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]) -> None:
+    def __init__(self, names: Names, theory: Mapping[str, Entry] = THEORY) -> None:
         super().__init__({"mat_delim": "(", "order": None, "mul_symbol": r" \, ", "long_frac_ratio": 2})
-        self.names, self.at = names, Indices()
+        self.names, self.entries, self.at = names, theory, Indices()
         self.stacked = False
 
     def theory(self, name: str) -> str | None:
-        change = "" if name in THEORY or name[:1] != "d" or name[1:] not in THEORY else "d"
-        if name.removeprefix(change) not in THEORY:
+        found = theory_entry(name, self.entries)
+        if found is None:
             return None
-        _, symbol, index = THEORY[name.removeprefix(change)]
+        change, (_, symbol, index), replicas = found
+        if name.startswith("slope_"):
+            return rf"\left. \tfrac{{\partial}}{{\partial n}} {symbol} \right|_{{n = 0}}"
         label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(index, "").replace("l", r"\ell")
-        return (r"\mathrm{d}" if change else "") + symbol + (f"_{{{label}}}" if label and not self.stacked else "")
+        if replicas and "(" in symbol:
+            return re.sub(r"\((\w)", rf"(\1_{{{replicas}}}", symbol, count=1)
+        labels = [part for part in (replicas, "" if self.stacked else label) if part]
+        return (r"\mathrm{d}" if change else "") + symbol + (f"_{{{','.join(labels)}}}" if labels else "")
 
     def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
         return self.theory(expr.name) or expr.name
@@ -75,7 +86,7 @@ class LatexPrinter(SympyLatexPrinter):
         if expr in self.names:
             stem, indices = self.names[expr]
             kind, _, word = stem.rpartition(" ")
-            symbol = parameter_symbol(word) if kind else {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
+            symbol = parameter_symbol(word, self.entries) if kind else {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
             separator = "," if any(len(str(n)) > 1 for n in indices) else ""
             subscript = separator.join(str(n) for n in indices)
             if word == "B0":
@@ -142,7 +153,7 @@ class LatexPrinter(SympyLatexPrinter):
         return rf"\frac{{\partial {field}}}{{\partial {variable}}}"
 
     def _print_Derivative(self, expr: sp.Derivative) -> str:
-        return rf"\frac{{\partial {expr.expr.func.__name__}}}{{\partial {THEORY[expr.variables[0].name][1]}}}"
+        return rf"\frac{{\partial {expr.expr.func.__name__}}}{{\partial {self.entries[expr.variables[0].name][1]}}}"
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
         return print_average(self, expr)
@@ -152,10 +163,25 @@ class LatexPrinter(SympyLatexPrinter):
     def wrap_average(self, kind: str, label: str, body: str, several: bool) -> str:
         if kind == CHANNEL:
             return r"\mathbb{E}" + (f"_{{{label[1:]}}}" if label else "") + rf"\left[{body}\right]"
-        if kind == COORDINATE:
-            return rf"\mathbb{{E}}_{{\nu}}\left[{body}\right]"
-        index = label.replace("l", r"\ell")
+        if kind in (COORDINATE, "field"):
+            index = r"\nu" if kind == COORDINATE else "b"
+            return rf"\mathbb{{E}}_{{{index}}}\left[{body}\right]"
+        index = SUMS[kind][1] if kind in SUMS else label.replace("l", r"\ell")
         return rf"\sum_{{{index}}} " + (rf"\left[{body}\right]" if several else body)
+
+    def _print_LogDet(self, expr: sp.Expr) -> str:
+        return rf"\log\det\left({self._print(expr.args[0])}\right)"
+
+    def _print_LogIntegral(self, expr: sp.Expr) -> str:
+        several = r"\prod_{a} " if "|" in expr.args[1].name else ""
+        variable = "X" if expr.args[1].name == "x" else self._print(expr.args[1])
+        return rf"\log \int {several}\mathrm{{d}}{variable} \exp\left\{{{self._print(expr.args[0])}\right\}}"
+
+    def _print_log(self, expr: sp.log, exp: Any = None) -> str:
+        return rf"\log\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
+
+    def _print_ExpBase(self, expr: sp.exp, exp: Any = None) -> str:
+        return rf"\exp\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
 
     def _print_Function(self, expr: sp.Function, exp: Any = None) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
@@ -197,9 +223,9 @@ class LatexPrinter(SympyLatexPrinter):
             self.stacked = False
 
 
-def parameter_symbol(name: str) -> str:
+def parameter_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
     """A parameter's symbol; one whose letter means something else in the theory is set in typewriter."""
-    taken = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
+    taken = {entry[1] for entry in theory.values()} - {r"\alpha"}
     symbol = (rf"\{name}" if name in GREEK else name) if len(name) == 1 or name in GREEK else ""
     if name != "alpha" and (not symbol or symbol in taken):
         return rf"\mathtt{{{_escaped(name)}}}"
@@ -210,17 +236,22 @@ def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
-def document(model: Model, structure: Structure | None = None) -> str:
+def document(
+    model: Model, structure: Structure | None = None, steps: bool = False, names: Mapping[str, str] | None = None
+) -> str:
     """The derivation of a model as a complete LaTeX document.
 
     Args:
         structure: default, the model's own.
+        steps: with the replica calculation, step by step.
+        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\kappa"}; conjugates follow.
 
     Raises:
-        ModelError: the model is not well posed at the structure.
+        ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
-    content = report(model, structure)
-    printer, ruler = LatexPrinter(content.names), TextPrinter(content.names)
+    content = report(model, structure, steps)
+    theory = renamed(names or {})
+    printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     title = _escaped(content.title)
     lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
     for section in content.sections:
@@ -255,9 +286,9 @@ def _prose(text: str) -> str:
     return "".join([*pieces, _escaped(text[position:])])
 
 
-_LETTER = r"(?<![\w'.-])[LstKVHXYhdclk](?![\w'-])"
+_LETTER = r"(?<![\w'.-])[LstKVHXYhdclkn](?![\w'-])"
 _MATHEMATICS = re.compile(
-    rf"c = \(l, k\)|\((?:-inf|\d[\d.]*), \S+[\])]|\[\d[\d.]*, \S+[\])]|n/d|L = s = K = 1"
+    rf"c = \(l, k\)|\((?:-inf|\d[\d.]*), \S+[\])]|\[\d[\d.]*, \S+[\])]|n/d|L = s = K = 1|L = s = t = 1|s = t = 2"
     rf"|{_LETTER}(?:\^T| = \d+| x (?:[Lst]|1)\b)?"
 )
 
@@ -268,7 +299,7 @@ def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinte
         return []
     rows: list[str] = []
     for relation in relations:
-        sign = {">": r"\succ"}.get(relation.sign, relation.sign)
+        sign = {">": r"\succ", "->": r"\to"}.get(relation.sign, relation.sign)
         left = printer.show(relation.left, relation.stacked)
         if isinstance(relation.right, sp.MatrixBase) and _width(relation.right, ruler) > 2 * LINE:
             rows += _entries(left, relation.right, printer)
@@ -329,7 +360,7 @@ def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> li
 
 def _fitted(text: str, width: int, room: int) -> str:
     """What cannot be broken and does not fit is made smaller."""
-    return rf"\fitted{{{text}}}" if width > 1.5 * room else text
+    return rf"\fitted{{{text}}}" if width > 1.35 * room else text
 
 
 def _table(table: Table, printer: LatexPrinter) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from sympy.printing.str import StrPrinter
 
 from .averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
+from .errors import ModelError
 from .free_entropy import FreeEntropy, free_entropy
 from .language import SoftmaxEntry, token_weight
 from .model import Model, ModelAt
@@ -24,6 +26,7 @@ from .saddle_point import SaddlePoint, saddle_point
 from .stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
 
 WIDTH = 100
+Names = dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]  # symbol -> (stem, indices from 1)
 
 
 # --- what a derivation says -------------------------------------------------------------------------------------------
@@ -70,7 +73,7 @@ class Report:
 
     title: str
     sections: tuple[Section, ...]
-    names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]
+    names: Names
 
 
 _THEORY_SECTIONS: dict[tuple[str, int, bool], tuple[Section, ...]] = {}
@@ -97,13 +100,17 @@ def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool
     )
 
 
-def report(model: Model, structure: Structure | None = None) -> Report:
+def report(model: Model, structure: Structure | None = None, steps: bool = False) -> Report:
     """The derivation of a model at a structure (default: its own).
+
+    Args:
+        steps: with the replica calculation, step by step, and every check of it carried out.
 
     Raises:
         ModelError: the model is not well posed at the structure.
     """
     at = model.at(structure)
+    theory = _theory(at)
     return Report(
         title=model.name,
         sections=(
@@ -111,10 +118,27 @@ def report(model: Model, structure: Structure | None = None) -> Report:
             _fields_section(at),
             _parameter_section(at),
             _law_section(at),
-            *_theory(at),
+            *(_with_steps(model, at, theory) if steps else theory),
         ),
         names=_names(at),
     )
+
+
+def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
+    """Each step before the sections that hold its result."""
+    from .replicas.sections import (
+        gamp_section,
+        reference_section,
+        step_sections,
+    )  # they are made of this module's parts
+
+    overlaps, free, saddle, observables, stability = theory
+    step = step_sections(at)
+    symbols = free_entropy(trained=len(at.trained), loss_holds_q=at.loss_holds_q).symbols
+    return (
+        overlaps, *[step[number] for number in range(1, 8)], free, step[8], saddle, observables, step[9], stability,
+        gamp_section(symbols), reference_section(model, at),
+    )  # fmt: skip
 
 
 def _model_section(model: Model, at: ModelAt) -> Section:
@@ -222,7 +246,9 @@ def _named_softmax(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.
 
 
 def _parameter_section(at: ModelAt) -> Section:
-    rows: list[tuple[Any, ...]] = [("alpha", sp.Symbol("alpha"), "none", "(0, inf)", "samples a dimension, n/d")]
+    rows: list[tuple[Any, ...]] = [
+        ("alpha", sp.Symbol("alpha"), "none", "(0, inf)", "number of samples over the dimension d")
+    ]
     for parameter in at.parameters.values():
         value = parameter.value(at.structure)
         while isinstance(value, tuple) and len(value) == 1:
@@ -563,7 +589,8 @@ def _names(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]:
 # --- symbols of the theory: name -> (text, LaTeX, index) --------------------------------------------------------------
 
 CONTEXT_INDEX, TOKEN_INDEX, NO_INDEX = "context", "token", ""
-THEORY: dict[str, tuple[str, str, str]] = {
+Entry = tuple[str, str, str]
+THEORY: dict[str, Entry] = {
     "q": ("q", "q", CONTEXT_INDEX),
     "V": ("V", "V", CONTEXT_INDEX),
     "m": ("m", "m", CONTEXT_INDEX),
@@ -613,6 +640,41 @@ THEORY: dict[str, tuple[str, str, str]] = {
     "baseline": ("error of B₀", r"\varepsilon_{B_0}(Y, k, u)", NO_INDEX),
     "training_loss": ("e_t", r"e_{\mathrm{t}}", NO_INDEX),
     "replicon": ("replicon", r"\lambda_{\mathrm{R}}", NO_INDEX),
+    "beta": ("β", r"\beta", NO_INDEX),
+    "Z": ("Z", "Z", NO_INDEX),
+    "W": ("W", "W", NO_INDEX),
+    "W_star": ("W⋆", r"W^{\star}", NO_INDEX),
+    "Sigma": ("Σ", r"\Sigma", CONTEXT_INDEX),
+    "mu": ("μ", r"\mu", CONTEXT_INDEX),
+    "encoding": ("p", "p", TOKEN_INDEX),
+    "token": ("x", r"\mathbf{x}", TOKEN_INDEX),
+    "r": ("r", "r", CONTEXT_INDEX),
+    "r_hat": ("r^", r"\hat{r}", CONTEXT_INDEX),
+    "sample_loss": ("loss(X^μ, Y^μ, k^μ, u^μ)", r"\ell(X^{\mu}, Y^{\mu}, k^{\mu}, u^{\mu})", NO_INDEX),
+    "row_penalty": ("r(w^i)", "r(w^{i})", NO_INDEX),
+    "sample_index": ("μ", r"\mu", NO_INDEX),
+    "row_index": ("i", "i", NO_INDEX),
+    "alpha_d": ("α d", r"\alpha d", NO_INDEX),
+    "replicated_action": ("log(E[Zⁿ])/d", r"\tfrac{1}{d} \log \mathbb{E}\left[Z^{n}\right]", NO_INDEX),
+    "S_trace": ("S_trace", r"S_{\mathrm{trace}}", NO_INDEX),
+    "S_rows": ("S_rows", r"S_{\mathrm{rows}}", NO_INDEX),
+    "S_sentences": ("S_sentences", r"S_{\mathrm{sent.}}", NO_INDEX),
+    "S_trained": ("S_trained", r"S_{\mathrm{trained}}", NO_INDEX),
+    "mean_field": ("E_b", r"\mathbb{E}_{b}", NO_INDEX),
+    "field_mean": ("mean of (ω_l, Y_l)", r"\mathbb{E}[(\omega_{\ell}, Y_{\ell})]", NO_INDEX),
+    "field_covariance": ("Cov(ω_l, Y_l)", r"\operatorname{Cov}(\omega_{\ell}, Y_{\ell})", NO_INDEX),
+    "Phi_beta": ("Φ_β", r"\Phi_{\beta}", NO_INDEX),
+    "objective": ("F(X)", "F(X)", NO_INDEX),
+    "row_objective": ("f(w)", "f(w)", NO_INDEX),
+    "H_w": ("H_w", "H_{w}", NO_INDEX),
+    "h_w": ("h_w", "h_{w}", NO_INDEX),
+    "h_x": ("h_X", "h_{X}", NO_INDEX),
+    "epsilon": ("ε", r"\varepsilon", NO_INDEX),
+    "Gamma": ("Γ", r"\Gamma", NO_INDEX),
+    "second_variation": ("δ²S", r"\delta^{2} S", NO_INDEX),
+    "A_row": ("A", "A", NO_INDEX),
+    "xi": ("ξ_i", r"\xi_{i}", NO_INDEX),
+    "g_previous": ("g'", "g'", TOKEN_INDEX),
     "fields_X": ("X", "X", NO_INDEX),
     "fields_Y": ("Y", "Y", NO_INDEX),
     "z_vector": ("z", "z", NO_INDEX),
@@ -626,6 +688,48 @@ GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "kappa": "κ", "lambda": "λ",
     "mu": "μ", "nu": "ν", "rho": "ρ", "sigma": "σ", "tau": "τ", "omega": "ω", "Delta": "Δ", "pi": "π",
 }  # fmt: skip
+
+
+def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
+    """("d" of a change or nothing, its entry, replica indices) of a symbol's name; None if it has none."""
+    stem, _, replicas = name.removeprefix("slope_").partition("|")
+    change = "d" if stem not in theory and stem[:1] == "d" and stem[1:] in theory else ""
+    entry = theory.get(stem.removeprefix(change))
+    return None if entry is None else (change, entry, replicas)
+
+
+# Symbols of a reader's own may stand for these; a conjugate follows its overlap.
+RENAMED = (
+    "q", "V", "m", "theta", "rho_star", "m_star", "gamma", "tau", "pi", "omega", "g", "G", "B", "Q", "R", "w", "b", "W",
+    "W_star", "Sigma", "mu", "encoding", "token", "r", "alpha", "beta", "Phi", "M", "N", "Lambda", "phi", "Kappa", "D",
+    "epsilon", "Gamma", "training_loss",
+)  # fmt: skip
+
+
+def renamed(names: Mapping[str, str]) -> dict[str, Entry]:
+    """The theory's symbols with some replaced by a reader's own, given in LaTeX; \\mu is μ in text.
+
+    Raises:
+        ModelError: a name is unknown, or a symbol would stand for two things.
+    """
+    theory = dict(THEORY)
+    for name, symbol in names.items():
+        if name not in RENAMED:
+            raise ModelError(f"no symbol {name!r} to rename; known are {', '.join(RENAMED)}")
+        if not symbol.strip():
+            raise ModelError(f"the new symbol for {name} is empty")
+        text = GREEK.get(symbol.removeprefix("\\"), symbol.replace("\\", ""))
+        theory[name] = (text, symbol, THEORY[name][2])
+        if f"{name}_hat" in THEORY:
+            theory[f"{name}_hat"] = (f"{text}^", rf"\hat{{{symbol}}}", THEORY[name][2])
+    for name in names:
+        twins = [other for other in RENAMED if other != name and theory[other][1] == theory[name][1]]
+        if twins:
+            raise ModelError(f"{theory[name][1]} would stand for {name} and for {twins[0]}; rename {twins[0]}, too")
+    return theory
+
+
+SUMS = {"replicas": ("a", "a"), "pairs": ("a≠b", r"a \neq b"), "samples": ("μ", r"\mu"), "rows": ("i", "i")}
 
 
 class Indices:
@@ -672,18 +776,23 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 class TextPrinter(StrPrinter):
     """SymPy objects of this package as one line of Unicode text."""
 
-    def __init__(self, names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]) -> None:
+    def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         super().__init__({"order": None})
-        self.names, self.at = names, Indices()
+        self.names, self.entries, self.at = names, THEORY if theory is None else theory, Indices()
         self.stacked = False
 
     def theory(self, name: str) -> str | None:
-        change = "" if name in THEORY or name[:1] != "d" or name[1:] not in THEORY else "d"
-        if name.removeprefix(change) not in THEORY:
+        found = theory_entry(name, self.entries)
+        if found is None:
             return None
-        text, _, index = THEORY[name.removeprefix(change)]
+        change, (text, _, index), replicas = found
+        if name.startswith("slope_"):
+            return f"∂{text}/∂n at n = 0"
         label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(index, "")
-        return change + text + (f"_{label}" if label and not self.stacked else "")
+        labels = [part for part in (replicas, "" if self.stacked else label) if part]
+        if replicas and "(" in text:  # loss(X_a, Y, k, u)
+            return re.sub(r"\((\w)", rf"(\1_{replicas}", text, count=1)
+        return change + text + (f"_{','.join(labels)}" if labels else "")
 
     def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
         return self.theory(expr.name) or expr.name
@@ -766,7 +875,7 @@ class TextPrinter(StrPrinter):
         return f"∂{field}/∂{variable}"
 
     def _print_Derivative(self, expr: sp.Derivative) -> str:
-        return f"∂{expr.expr.func.__name__}/∂{THEORY[expr.variables[0].name][0]}"
+        return f"∂{expr.expr.func.__name__}/∂{self.entries[expr.variables[0].name][0]}"
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
         return print_average(self, expr)
@@ -776,9 +885,18 @@ class TextPrinter(StrPrinter):
     def wrap_average(self, kind: str, label: str, body: str, several: bool) -> str:
         if kind == CHANNEL:
             return f"E{label}[{body}]"
-        if kind == COORDINATE:
-            return f"E_ν[{body}]"
+        if kind in (COORDINATE, "field"):
+            return f"{'E_ν' if kind == COORDINATE else 'E_b'}[{body}]"
+        label = SUMS[kind][0] if kind in SUMS else label
         return f"Σ_{label}{_TIE}{f'[{body}]' if several else body}"
+
+    def _print_LogDet(self, expr: sp.Expr) -> str:
+        return f"log{_TIE}det({self._print(expr.args[0])})"
+
+    def _print_LogIntegral(self, expr: sp.Expr) -> str:
+        several = "Π_a " if "|" in expr.args[1].name else ""
+        variable = "X" if expr.args[1].name == "x" else self._print(expr.args[1])
+        return f"log ∫ {several}d{variable} exp{{ {self._print(expr.args[0])} }}"
 
     def _print_softmax(self, expr: sp.Expr) -> str:
         return f"softmax({', '.join(self._print(z) for z in expr.args)})"
@@ -838,7 +956,9 @@ def print_average(printer: Any, expr: Average | MatrixAverage) -> str:
         label = at.token = at.context = "l'"
     elif kind == TOKENS:
         label = "l"
-    else:
+    elif kind in SUMS:
+        label = kind
+    elif kind != "field":
         at.depth += 1
     body = printer._print(summand)
     at.context, at.token, at.depth = before
@@ -857,21 +977,25 @@ def print_jacobian(printer: Any, expr: Jacobian) -> tuple[str, str]:
 def is_sum(factor: Any) -> bool:
     """Does a factor need brackets in a product?"""
     if isinstance(factor, Average | MatrixAverage):
-        return factor.kind in (CONTEXTS, TOKENS)
+        return factor.kind in (CONTEXTS, TOKENS, *SUMS)
     return isinstance(factor, sp.MatAdd | sp.Add)
 
 
-def describe(model: Model, structure: Structure | None = None) -> str:
+def describe(
+    model: Model, structure: Structure | None = None, steps: bool = False, names: Mapping[str, str] | None = None
+) -> str:
     """The derivation of a model as text of at most `WIDTH` columns.
 
     Args:
         structure: default, the model's own.
+        steps: with the replica calculation, step by step.
+        names: symbols of the reader's own in LaTeX, {"theta": "M"}; conjugates follow.
 
     Raises:
-        ModelError: the model is not well posed at the structure.
+        ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
-    content = report(model, structure)
-    printer = TextPrinter(content.names)
+    content = report(model, structure, steps)
+    printer = TextPrinter(content.names, renamed(names or {}))
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
@@ -884,7 +1008,7 @@ def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
         return _wrapped(item.text.format(*[printer.show(e) for e in item.objects]), "", "")
     if isinstance(item, Table):
         return _table(item, printer)
-    sign = {">": "≻"}.get(item.sign, item.sign)
+    sign = {">": "≻", "->": "→"}.get(item.sign, item.sign)
     left = f"{printer.show(item.left, item.stacked)} {sign} "
     right = printer.show(item.right, item.stacked)
     lines = _wrapped(right, f"    {left}", " " * (4 + min(len(left), 16)), formula=True)

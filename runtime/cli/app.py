@@ -99,6 +99,13 @@ def models(json: JsonOption = False) -> Outcome:
 def derive(
     model: ModelArgument,
     format: Annotated[str, typer.Option("--format", metavar="text|latex", help="text, or a LaTeX document.")] = "text",
+    steps: Annotated[
+        bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
+    ] = False,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="NAME=SYMBOL", help="A symbol of your own, in LaTeX: theta=M. Repeats."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
     set_: StructureOption = None,
     json: JsonOption = False,
@@ -120,12 +127,20 @@ def derive(
         from ..derive.latex import document as render
     else:
         from ..derive.text import describe as render
-    text = render(loaded, structure)
+    text = render(loaded, structure, steps, _renamed(rename))
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if output is not None:
         write_whole(output, text)
         return Outcome(f"wrote {output}", {**data, "file": str(output)})
     return Outcome(text, {**data, "text": text})
+
+
+def _renamed(pairs: list[str] | None) -> dict[str, str]:
+    """NAME=SYMBOL as a dictionary."""
+    for pair in pairs or []:
+        if "=" not in pair:
+            raise InputError(f"--rename {pair}: NAME=SYMBOL is expected, such as theta=M")
+    return dict(pair.split("=", 1) for pair in pairs or [])
 
 
 def _sizes_json(structure: Any) -> dict[str, int]:

@@ -18,6 +18,21 @@ def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
+def test_derive_shows_the_steps_in_symbols_of_ones_own(call):
+    told = call("derive", "ridge_regression", "--steps", "--rename", "theta=T")
+    assert told.status == 0
+    assert "Step 9" in told.stdout and "Checked:" in told.stdout and "FAILED" not in told.stdout
+    assert "T_c = E_ν[γ_c R B πᵀ]" in told.stdout and "θ" not in told.stdout
+
+
+def test_a_name_that_cannot_be_given_is_refused(call):
+    for pair, sentence in (("theta=m", "rename m, too"), ("thta=T", "no symbol 'thta'"), ("theta", "NAME=SYMBOL")):
+        refused = call("derive", "ridge_regression", "--rename", pair)
+        assert refused.status == 2
+        assert sentence in refused.sentence
+
+
 def test_derive_takes_structural_sizes(call):
     data = json.loads(call("derive", "dot_product_attention", "--set", "tokens=3", "--json").stdout)
     assert data["structure"] == {"tokens": 3, "student_rank": 1, "teacher_rank": 1, "clusters": 1}

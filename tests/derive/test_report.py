@@ -10,6 +10,7 @@ import sympy as sp
 from saddleforge.derive import text
 from saddleforge.derive.averages import CONTEXTS, Average
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
+from saddleforge.derive.errors import ModelError
 from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
 from saddleforge.derive.latex import document
 from saddleforge.derive.model import model
@@ -102,15 +103,49 @@ def test_latex_holds_the_equations_and_compiles(model, structure, tmp_path):
     for leftover in ("Average", "_hat", "x_{0", "operatorname{Sigmoid}", "SoftmaxEntry"):
         assert leftover not in source
     assert source.isascii()
+    compiles(source, tmp_path)
+
+
+def compiles(source, folder):
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed: the document's text was checked, its compilation was not")
-    (tmp_path / "model.tex").write_text(source)
+    (folder / "model.tex").write_text(source)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "model.tex"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    run = subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False)
     log = run.stdout.decode(errors="replace")
     assert run.returncode == 0, log[-2000:]
     overfull = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log)]
     assert all(points < 6 for points in overfull), log
+
+
+STEP_KINDS = ["dot_product_attention", "lasso_regression", "value_attention"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEP_KINDS)
+def test_the_steps_compile_and_every_check_holds(name, tmp_path):
+    chosen = catalogue_model(name)
+    shown, source = describe(chosen, steps=True), document(chosen, steps=True)
+    assert max(len(line) for line in shown.splitlines()) <= WIDTH
+    assert "FAILED" not in shown and shown.count("Checked:") == 9
+    for leftover in ("Average(", "_hat", "|", "LogIntegral"):
+        assert leftover not in shown[shown.index("Step 1") :]
+    assert source.isascii() and "|ab" not in source
+    compiles(source, tmp_path)
+
+
+def test_symbols_of_the_readers_own():
+    """Overlaps and their conjugates change name together, and two names may be exchanged."""
+    chosen = catalogue_model("ridge_regression")
+    lines = lines_of(describe(chosen, names={"theta": "m", "m": r"\mu", "mu": "a"}))
+    assert "m_c = E_ν[γ_c R B πᵀ]" in lines and "μ_c = E_ν[τ_c R B]" in lines and "μ^_c = α E_c[g_l]" in lines
+    assert r"\hat{\mu}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell}\right]" in document(
+        chosen, names={"m": r"\mu", "mu": "a"}
+    )
+    with pytest.raises(ModelError, match="rename m, too"):
+        describe(chosen, names={"theta": "m"})
+    with pytest.raises(ModelError, match="no symbol 'thta'"):
+        describe(chosen, names={"thta": "m"})
 
 
 def test_a_model_shows_its_own_loss():
