@@ -12,12 +12,11 @@ TYPES := build/mypy/saddleforge
 reproduce: $(STAMP)          ## the main job: every table and figure, into results/
 	$(BIN)/saddleforge reproduce --out results/
 
-# A file's tests share their compiled solvers: one process does them all.
 test: $(STAMP)               ## the default suite
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --benchmark-disable
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable
 
 test-all: $(STAMP)           ## the default suite and the slow tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --benchmark-disable -m ""
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable -m ""
 
 bench: $(STAMP)              ## timings, one process so that they mean something
 	$(BIN)/python -m pytest tests/benchmarks -m "" -p no:xdist --benchmark-enable

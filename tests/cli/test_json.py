@@ -140,7 +140,10 @@ def test_a_followed_branch_and_a_critical_line_are_one_object_each(call, tmp_pat
 
 @pytest.mark.parametrize(
     "arguments",
-    [["ridge_regression"], ["dot_product_attention", "--set", "alpha=2", "--start", "semantic"]],
+    [
+        ["ridge_regression"],
+        pytest.param(["dot_product_attention", "--set", "alpha=2", "--start", "semantic"], marks=pytest.mark.slow),
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_the_same_input_gives_the_same_bytes_with_one_and_two_threads(run, arguments):

@@ -110,6 +110,7 @@ def test_a_task_without_samples_changes_nothing(share, alone, teacher, given):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.8])
+@pytest.mark.slow
 def test_two_tasks_of_one_loss_are_one_task_with_all_samples(share):
     def twice(X: Any, Y: Any, k: Any) -> Any:
         return sf.by_label(k[0], *[sf.half_square(Y[1] - X[0])] * 2)
@@ -128,6 +129,7 @@ def linear(X: Any, Q: Any, sigma: Any) -> Any:
 
 
 @pytest.mark.parametrize(("alpha", "sigma"), [(2.0, 0.5), (3.0, 0.8)])
+@pytest.mark.slow
 def test_a_linear_autoencoder_finds_the_principal_component(alpha, sigma):
     """Largest eigenvalue and eigenvector of a spiked covariance: Baik, Ben Arous, Péché 2005; Paul 2007.
 
@@ -144,6 +146,7 @@ def test_a_linear_autoencoder_finds_the_principal_component(alpha, sigma):
     assert solution.training_loss == pytest.approx(-top * Q**2 / 2, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_autoencoder_reconstructs_better_than_no_weights():
     """W = 0 has risk 0 in these units; both clusters are seen with opposite signs."""
     solution = solved(example("autoencoder"), "positional", alpha=2.0)

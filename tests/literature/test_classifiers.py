@@ -77,6 +77,7 @@ def test_a_corner_that_is_not_rounded_is_refused_with_the_remedy():
 
 
 @pytest.mark.parametrize(("alpha", "sigma"), [(1.0, 1.0), (3.0, 0.7)])
+@pytest.mark.slow
 def test_strong_ridges_reach_the_bayes_optimal_error_on_two_clusters(alpha, sigma):
     """Mignacco et al., arXiv 2002.11544: for balanced clusters W tends to the mean of y x, whose error is optimal."""
     solution = solved("mixture_classification", alpha=alpha, sigma=sigma, start="positional", **{"lambda": 1e5})

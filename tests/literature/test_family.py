@@ -46,6 +46,7 @@ def test_unit_temperatures_give_dot_product_attention(tied):
     assert tempered.training_loss == pytest.approx(tied.training_loss, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_colder_student_needs_smaller_weights():
     """softmax(beta X X^T) with ridge lambda is softmax(X X^T) with ridge lambda / beta: W -> W sqrt(beta)."""
     cold = solved("tempered_attention", alpha=1.5, beta=2, **{"lambda": 0.02})
@@ -82,6 +83,7 @@ def test_a_law_of_labels_that_is_none_is_refused():
         sf.solve(sf.problem("attention_on_mixture", alpha=1.5, labels=(0.5, 0.5, 0.5, 0.5)))
 
 
+@pytest.mark.slow
 def test_the_first_token_of_causal_attention_is_certain():
     """Its row of the mask is (1, 0) in student and teacher: half the error of the second row is all there is."""
     solution = solved("causal_attention", alpha=3.0, accuracy=3e-3)
@@ -197,6 +199,7 @@ def test_huber_is_convex_and_tukey_is_not():
     assert solved("tukey_regression", alpha=1.5).stability.has_jumps
 
 
+@pytest.mark.slow
 def test_squared_hinge_solves_its_equations_written_by_hand():
     """g = y (1 - y omega)_+ / (1 + V), averaged by adaptive quadrature over omega with the label's law given omega."""
     solution = solved("squared_hinge", alpha=2.0, accuracy=1e-8)
@@ -217,7 +220,8 @@ def test_squared_hinge_solves_its_equations_written_by_hand():
     assert [V, theta, q] == pytest.approx([R, R * hat_theta, R**2 * (hat_theta**2 + hat_q)], rel=1e-8)
 
 
-@pytest.mark.parametrize("alpha", [pytest.param(1.5, marks=pytest.mark.slow), 3.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [1.5, 3.0])
 def test_phase_retrieval_by_two_rules(alpha):
     solution = solved("phase_retrieval", alpha=alpha, accuracy=1e-3)
     assert_agrees(solution, Sobol(14) if alpha == 1.5 else GaussHermiteTwice())

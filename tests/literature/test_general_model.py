@@ -27,6 +27,7 @@ def square_with_q(X, Y, z, Q, *, c=0.2):
     return (X[0] - Y[0] - z) ** 2 / 2 + c * Q[0][0, 0] / 2
 
 
+@pytest.mark.slow
 def test_a_loss_with_half_c_q_is_a_stronger_ridge():
     """c Q / 2 a sample adds alpha c to lambda (theory.md section 1)."""
     alpha, c = 1.7, 0.2
@@ -60,10 +61,12 @@ def trained() -> Solution:
     return solved(with_trained_numbers, alpha=1.7)
 
 
+@pytest.mark.slow
 def test_a_trained_bias_finds_the_shift_of_the_labels(trained):
     assert trained.overlaps.phi[1] == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_trained_numbers_minimise_the_training_loss(trained):
     """The loss with numbers given has its minimum where they were trained to: equal there, higher and even around."""
     scale, bias = trained.overlaps.phi
@@ -79,6 +82,7 @@ def test_trained_numbers_minimise_the_training_loss(trained):
         assert there - back == pytest.approx(0, abs=0.02 * (there + back - 2 * trained.training_loss))
 
 
+@pytest.mark.slow
 def test_trained_numbers_are_reported_by_name(trained):
     out = trained.to_json()
     assert out["trained"] == {"scale": trained.overlaps.phi[0], "bias": trained.overlaps.phi[1]}
@@ -86,6 +90,7 @@ def test_trained_numbers_are_reported_by_name(trained):
     assert "  scale 0.7" in trained.table()
 
 
+@pytest.mark.slow
 def test_the_test_error_uses_the_trained_numbers(trained):
     q, theta, scale = trained.overlaps.q.item(), trained.overlaps.theta.item(), trained.overlaps.phi[0]
     assert trained.test_error == pytest.approx(scale**2 * q - 2 * scale * theta + 1, rel=1e-8)
@@ -111,6 +116,7 @@ def two_tasks(X, Y, z, k, *, one=1.0, other=1.0):
     return sf.by_label(k[0], one * error, other * error)
 
 
+@pytest.mark.slow
 def test_two_tasks_that_are_one_are_one():
     both = solved(two_tasks, alpha=1.7, share=0.3)
     single = solved("ridge_regression", alpha=1.7)
@@ -119,6 +125,7 @@ def test_two_tasks_that_are_one_are_one():
     assert both.training_loss == pytest.approx(single.training_loss, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_a_task_without_weight_leaves_the_samples_of_the_other():
     both = solved(two_tasks, alpha=2.0, share=0.3, other=0.0)
     single = solved("ridge_regression", alpha=0.6)
@@ -126,6 +133,7 @@ def test_a_task_without_weight_leaves_the_samples_of_the_other():
     assert both.training_loss == pytest.approx(single.training_loss, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_hats_of_two_tasks_add_up():
     """alpha_k = share_k alpha samples of loss weight c_k: V = 1 / (lambda + sum_k alpha_k c_k / (1 + c_k V))."""
     both = solved(two_tasks, alpha=2.0, share=0.3, one=1.0, other=0.2)

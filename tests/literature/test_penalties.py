@@ -101,6 +101,7 @@ def test_elastic_net_solves_the_equations_of_the_soft_threshold():
     assert np.abs(soft_threshold_equations(solution, 0.2, 0.3, 0.2)).max() < 1e-8
 
 
+@pytest.mark.slow
 def test_elastic_net_without_l1_is_the_ridge_whatever_the_teacher():
     net = solved("elastic_net_regression", alpha=0.8, l1=0.0, l2=0.3)
     ridge = solved("ridge_regression", alpha=0.8, **{"lambda": 0.3})
@@ -118,6 +119,7 @@ def fine_tuning_law(structure: Any, *, overlap: Any = 0.8) -> sf.Tokens:
 
 
 @pytest.mark.parametrize("overlap", [0.8, -0.3])
+@pytest.mark.slow
 def test_a_penalty_that_knows_the_teacher_is_the_ridge_around_the_known_row(overlap):
     """w - w_0 is the ridge estimate of the teacher w* - w_0, |w* - w_0|^2 = 2 (1 - overlap)."""
     model = square_loss(teacher=2, law=fine_tuning_law, regulariser=toward)

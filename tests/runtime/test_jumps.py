@@ -172,6 +172,7 @@ def test_self_overlap_is_a_fixed_point_of_the_finite_map(positional):
     assert image == pytest.approx(found.loss, rel=0.2)
 
 
+@pytest.mark.slow
 def test_tukey_loses_self_overlap_beyond_its_at_line_only():
     """No jumps on either side (V < 1.25): a continuous transition in D, at alpha = 4.379."""
     below, above = (

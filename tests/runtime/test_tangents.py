@@ -78,6 +78,7 @@ def test_differences_of_regression_converge_to_the_printed_slopes(name: str, rul
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.slow
 def test_differences_of_attention_converge_to_the_printed_slopes(symmetric: bool) -> None:
     """At the semantic solution one node of Y of every orbit is visited; all directions are told all the same."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
