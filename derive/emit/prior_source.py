@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -27,8 +28,14 @@ from .numba_printer import NUMBA, helpers
 from .python_source import Dialect
 
 
+@cache
+def _explicit(matrix: sp.MatrixExpr) -> sp.MatrixExpr:
+    """Entry by entry: models of the same sizes, and the printers of each, ask for the same matrices."""
+    return matrix.doit().as_explicit()
+
+
 def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
-    return sp.Matrix(matrix.doit().as_explicit())
+    return sp.Matrix(_explicit(matrix))
 
 
 def _named(expression: sp.Expr) -> sp.Expr:
