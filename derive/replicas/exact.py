@@ -167,6 +167,8 @@ def _value(expression: Any, at: Values) -> Any:
         field, variable = expression.args
         given = at.values.get(f"d{field.name}/d{variable.name}")
         return at(field).jacobian(at(variable)) if given is None else given
+    if isinstance(expression, sp.MatrixBase):
+        return sp.Matrix(expression.applyfunc(at))
     if isinstance(expression, sp.BlockMatrix):
         blocks = expression.blocks
         rows = [sp.Matrix.hstack(*[at(block) for block in blocks.row(i)]) for i in range(blocks.rows)]
