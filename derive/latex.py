@@ -95,10 +95,14 @@ class LatexPrinter(SympyLatexPrinter):
         found = re.fullmatch(r"softmax_([^_]+)(?:_(\w+))?", expr.name)
         if found:
             return f"S^{{({found[1]})}}" + (f"_{{{found[2]}}}" if found[2] else "")
-        found = re.fullmatch(r"(tau|pi|rhostar)_(\d+)", expr.name)
+        found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
         if found:
-            symbol = {"tau": r"\tau", "pi": r"\pi", "rhostar": r"\rho^{\star}"}[found[1]]
+            symbol = {"tau": r"\tau", "pi": r"\pi", "rhostar": r"\rho^{\star}"}.get(found[1])
+            symbol = symbol or {"psi": r"\psi", "psistar": r"\psi^{\star}"}[found[1]]
             return f"{symbol}_{{{int(found[2]) + 1}}}"
+        if expr.name.startswith("slope@"):
+            variable = self._print_Symbol(sp.Symbol(expr.name.removeprefix("slope@"), real=True))
+            return rf"\frac{{\partial \ell}}{{\partial {variable}}}"
         return self.theory(expr.name) or expr.name
 
     def join_terms(self, terms: Any) -> list[str]:
@@ -166,6 +170,8 @@ class LatexPrinter(SympyLatexPrinter):
         if kind in (COORDINATE, "field"):
             index = r"\nu" if kind == COORDINATE else "b"
             return rf"\mathbb{{E}}_{{{index}}}\left[{body}\right]"
+        if "@" in kind:
+            return r"\mathbb{E}" + (f"_{{{label}}}" if label else "") + rf"\left[{body}\right]"
         index = SUMS[kind][1] if kind in SUMS else label.replace("l", r"\ell")
         return rf"\sum_{{{index}}} " + (rf"\left[{body}\right]" if several else body)
 
@@ -309,7 +315,7 @@ def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinte
         rows += [rf"&\quad {part}" for part in parts[1:]]
         if relation.note:
             width = len(ruler.show(relation.left)) + _width(relation.right, ruler) if len(parts) == 1 else LINE
-            note = rf"\text{{\small ({_escaped(relation.note)})}}"
+            note = rf"\text{{\small ({_prose(relation.note)})}}"
             if width + len(relation.note) <= LINE:
                 rows[-1] += rf" \qquad {note}"
             else:

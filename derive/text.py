@@ -118,26 +118,35 @@ def report(model: Model, structure: Structure | None = None, steps: bool = False
             _fields_section(at),
             _parameter_section(at),
             _law_section(at),
-            *(_with_steps(model, at, theory) if steps else theory),
+            *(_with_steps(model, at, theory) if steps else _with_own(at, theory)),
         ),
         names=_names(at),
     )
 
 
+def _with_own(at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
+    """The equations in matrix form and with the model's own symbols."""
+    from .replicas.model_section import model_section  # it is made of this module's parts
+
+    *sections, stability = theory
+    return (*sections, model_section(at), stability)
+
+
 def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
     """Each step before the sections that hold its result."""
     from .replicas.sections import (
+        assumption_section,
         gamp_section,
+        own_section,
         reference_section,
         step_sections,
     )  # they are made of this module's parts
 
     overlaps, free, saddle, observables, stability = theory
     step = step_sections(at)
-    symbols = free_entropy(trained=len(at.trained), loss_holds_q=at.loss_holds_q).symbols
     return (
-        overlaps, *[step[number] for number in range(1, 8)], free, step[8], saddle, observables, step[9], stability,
-        gamp_section(symbols), reference_section(model, at),
+        overlaps, assumption_section(at), *[step[number] for number in range(1, 8)], free, step[8], saddle,
+        observables, own_section(at), step[9], stability, gamp_section(at), reference_section(model, at),
     )  # fmt: skip
 
 
@@ -146,21 +155,65 @@ def _model_section(model: Model, at: ModelAt) -> Section:
     return Section(
         "Model",
         (
-            Words(model.summary or "No summary was given."),
-            Words(f"Source: {model.source}" if model.source else "No source was given."),
+            _summary(model.summary or "No summary was given.", at),
+            Words(f"Source: {model.source}." if model.source else "No source was given."),
             Words(
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
                 f"t = {sizes.teacher_rank} (columns of the teacher's), K = {sizes.clusters} (clusters a token)."
             ),
+            *_risk_items(at),
             *_penalty_items(at),
         ),
     )
 
 
+def _summary(text: str, at: ModelAt) -> Words:
+    """Names of Greek letters in it as the parameters they are."""
+    symbols: list[sp.Symbol] = []
+
+    def named(found: re.Match[str]) -> str:
+        symbols.append(_entry_symbol(f"{found[0]}"))
+        return "{}"
+
+    known = {p.name.rstrip("_"): p for p in at.parameters.values() if p.name.rstrip("_") in GREEK}
+    known = {name: p for name, p in known.items() if not p.shape(at.structure)}
+    text = text.replace("{", "").replace("}", "")
+    if known:
+        text = re.sub(rf"\b(?:{'|'.join(known)})\b", named, text)
+    return Words(text, tuple(symbols))
+
+
+def _risk_items(at: ModelAt) -> list[Relation | Words]:
+    """What is minimised, and over what."""
+    from .replicas.partition import DIMENSION, risk
+
+    p = Symbols(sp.Symbol("s", integer=True), sp.Symbol("t", integer=True), len(at.trained), at.loss_holds_q)
+    W, names = sp.MatrixSymbol("W", DIMENSION, p.s), ("alpha_d", "sample_index", "row_index")
+    held = [Words("where {} are numbers trained with the weights, {} the diagonal matrix of their ridges.", (p.phi, p.Kappa))]
+    return [
+        Words(
+            "The weights {} (d x s) minimise, over a data set of {} sentences (counted by {}) in d dimensions,",
+            (W, sp.Symbol(names[0]), sp.Symbol(names[1])),
+        ),
+        Relation(sp.Symbol("risk"), risk(p)),
+        *(held if at.trained else []),
+        Words(
+            "with a penalty {} of each row {} of the weights, {}; d is large at fixed {}. X and Y are the fields of "
+            "student and teacher defined below, k the labels of the tokens' clusters and u the noise of a sentence, "
+            "where there are any.",
+            (sp.Symbol("penalty"), sp.Symbol("w"), sp.Symbol("row_index"), p.alpha),
+        ),
+    ]
+
+
 def _penalty_items(at: ModelAt) -> list[Relation | Words]:
-    """The penalty of a row of W, where it is not a ridge."""
+    """The penalty of a row of W."""
     if at.penalty is None:
-        return []
+        p = Symbols(sp.Symbol("s", integer=True), sp.Symbol("t", integer=True))
+        return [
+            Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2),
+            Words("with the diagonal matrix {} of the strengths of the ridge penalty.", (p.Lambda,)),
+        ]
     held = [Words("Its slope jumps where w = {}.", (sp.Tuple(*at.penalty.kinks),))] if at.penalty.kinks else []
     return [
         Relation(sp.Symbol("penalty"), at.penalty.expression, "the convex penalty of a row of the weights, per d"),
@@ -172,8 +225,10 @@ def _fields_section(at: ModelAt) -> Section:
     sizes = at.structure
     items: list[Relation | Words | Table] = [
         Words(
-            "Local fields of the student ({} x {}) and of the teacher ({} x {}), one row a token:",
-            (sp.Symbol("L"), sp.Symbol("s"), sp.Symbol("L"), sp.Symbol("t")),
+            "Local fields of the student (L x s) and of the teacher (L x t). Row l is {} times a token, with its "
+            "positional encoding for the student and without it for the teacher, over the root of d; {} (d x t) are "
+            "the weights of the teacher.",
+            (_weights("W").T, _weights("W_star")),
         ),
         Relation(sp.Symbol("fields_X"), at.X),
         Relation(sp.Symbol("fields_Y"), at.Y),
@@ -189,7 +244,7 @@ def _fields_section(at: ModelAt) -> Section:
         strengths = sp.Tuple(*[value.ridge for _, value in at.trained.values()])
         items.append(Words("Trained with the weights: {}, with ridges of strengths {}.", (symbols, strengths)))
     if sizes.clusters > 1:
-        items.append(Words("Cluster labels: {}.", (sp.Tuple(*at.labels),)))
+        items.append(Words("Cluster labels, counted from 0 in formulas: {}.", (sp.Tuple(*at.labels),)))
     baseline = at.baseline[0] if at.baseline else None
     fresh = dict(zip(at.X, _fresh(at), strict=True))
     metric = at.metric.xreplace(fresh) if at.metric is not None else None
@@ -198,11 +253,15 @@ def _fields_section(at: ModelAt) -> Section:
     if rows:
         items.append(
             Words(
-                "Rows of softmax, entry {} of row {} written {}:",
-                (sp.Symbol("j"), sp.Symbol("n"), sp.Symbol("softmax_n_j")),
+                "Rows of softmax, the first entry of row 2 being written {}, and so on:",
+                (sp.Symbol("softmax_2_1"),),
             )
         )
         items += [Relation(sp.Symbol(f"softmax_{n}"), sp.Function("softmax")(*logits)) for n, logits in rows]
+    if any(e.has(*[token_weight(l) for l in range(sizes.tokens)]) for e in parts.values()):
+        items.append(
+            Words("{} is the trace of the covariance of token l over d, given below.", (sp.Symbol("rho_token"),))
+        )
     items.append(Relation(sp.Symbol("loss"), parts["loss"], "the loss of one sentence"))
     if "metric" in parts:
         items.append(
@@ -222,6 +281,10 @@ def _fields_section(at: ModelAt) -> Section:
     return Section("Fields and loss", tuple(items))
 
 
+def _weights(name: str) -> sp.MatrixSymbol:
+    return sp.MatrixSymbol(name, sp.Symbol("d", integer=True, positive=True), sp.Symbol("s", integer=True))
+
+
 def _fresh(at: ModelAt) -> sp.Matrix:
     """Symbols h of the student's fields in the metric, L x s, which at.metric writes like those of the loss."""
     return sp.Matrix(*at.X.shape, lambda l, a: sp.Symbol(f"h_{l}_{a}", real=True))
@@ -231,12 +294,17 @@ def _named_softmax(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.
     """Replace softmax entries, innermost first, by symbols softmax_<row>_<entry>, rows and entries from 1."""
     rows: list[tuple[int, tuple[sp.Expr, ...]]] = []
     while True:
-        entries = set().union(*[e.atoms(SoftmaxEntry) for e in parts.values()])
-        entries = {e for e in entries if not any(z.has(SoftmaxEntry) for z in e.args[1:])}
+        entries, first = set(), {}
+        for part in parts.values():  # numbered in the order in which the parts are read
+            inner = {e for e in part.atoms(SoftmaxEntry) if not any(z.has(SoftmaxEntry) for z in e.args[1:])}
+            own = sorted({e.args[1:] for e in inner}, key=lambda z: [sp.default_sort_key(a) for a in z])
+            for logits in own:
+                first.setdefault(logits, len(first))
+            entries |= inner
         if not entries:
             return rows, parts
         replacement = {}
-        for logits in sorted({e.args[1:] for e in entries}, key=lambda z: [sp.default_sort_key(a) for a in z]):
+        for logits in first:
             number = len(rows) + 1
             rows.append((number, logits))
             for j in range(len(logits)):
@@ -257,7 +325,13 @@ def _parameter_section(at: ModelAt) -> Section:
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
         symbol = _entry_symbol(parameter.name)
         rows.append((parameter.name.rstrip("_"), symbol, default, parameter.allowed, parameter.doc))
-    return Section("Parameters", (Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows)),))
+    table = Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows))
+    shared = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
+    names = [parameter.name.rstrip("_") for parameter in at.parameters.values()]
+    if any(name in GREEK and rf"\{name}" in shared or len(name) == 1 and name in shared for name in names):
+        note = "The name of a parameter whose letter means something else here stands for it."
+        return Section("Parameters", (table, Words(note)))
+    return Section("Parameters", (table,))
 
 
 def _entry_symbol(name: str) -> sp.Symbol:
@@ -614,8 +688,8 @@ THEORY: dict[str, Entry] = {
     "dY": ("δY", r"\delta Y", TOKEN_INDEX),
     "z": ("z", "z", TOKEN_INDEX),
     "C": ("C", "C", TOKEN_INDEX),
-    "dmean": ("dμ", r"\mathrm{d}\mu", TOKEN_INDEX),
-    "S": ("S", "S", TOKEN_INDEX),
+    "dmean": ("dz̄", r"\mathrm{d}\bar{z}", TOKEN_INDEX),
+    "S": ("score", r"\mathcal{S}", TOKEN_INDEX),
     "G": ("G", "G", NO_INDEX),
     "B": ("B", "B", NO_INDEX),
     "Q": ("Q", "Q", NO_INDEX),
@@ -645,15 +719,14 @@ THEORY: dict[str, Entry] = {
     "W": ("W", "W", NO_INDEX),
     "W_star": ("W⋆", r"W^{\star}", NO_INDEX),
     "Sigma": ("Σ", r"\Sigma", CONTEXT_INDEX),
-    "mu": ("μ", r"\mu", CONTEXT_INDEX),
+    "mu": ("x̄", r"\bar{\mathbf{x}}", CONTEXT_INDEX),
     "encoding": ("p", "p", TOKEN_INDEX),
-    "token": ("x", r"\mathbf{x}", TOKEN_INDEX),
-    "r": ("r", "r", CONTEXT_INDEX),
-    "r_hat": ("r^", r"\hat{r}", CONTEXT_INDEX),
+    "token": ("𝐱", r"\mathbf{x}", TOKEN_INDEX),
     "sample_loss": ("loss(X^μ, Y^μ, k^μ, u^μ)", r"\ell(X^{\mu}, Y^{\mu}, k^{\mu}, u^{\mu})", NO_INDEX),
     "row_penalty": ("r(w^i)", "r(w^{i})", NO_INDEX),
     "sample_index": ("μ", r"\mu", NO_INDEX),
     "row_index": ("i", "i", NO_INDEX),
+    "risk": ("risk", r"\mathcal{R}(W)", NO_INDEX),
     "alpha_d": ("α d", r"\alpha d", NO_INDEX),
     "replicated_action": ("log(E[Zⁿ])/d", r"\tfrac{1}{d} \log \mathbb{E}\left[Z^{n}\right]", NO_INDEX),
     "S_trace": ("S_trace", r"S_{\mathrm{trace}}", NO_INDEX),
@@ -666,23 +739,31 @@ THEORY: dict[str, Entry] = {
     "Phi_beta": ("Φ_β", r"\Phi_{\beta}", NO_INDEX),
     "objective": ("F(X)", "F(X)", NO_INDEX),
     "row_objective": ("f(w)", "f(w)", NO_INDEX),
-    "H_w": ("H_w", "H_{w}", NO_INDEX),
-    "h_w": ("h_w", "h_{w}", NO_INDEX),
-    "h_x": ("h_X", "h_{X}", NO_INDEX),
-    "epsilon": ("ε", r"\varepsilon", NO_INDEX),
+    "H_w": ("ℋⁿ_w", r"\mathcal{H}^{(n)}_{w}", NO_INDEX),
+    "h_w": ("ℋ_w", r"\mathcal{H}_{w}", NO_INDEX),
+    "h_x": ("ℋ_X", r"\mathcal{H}_{X}", NO_INDEX),
+    "epsilon": ("η", r"\eta", NO_INDEX),
     "Gamma": ("Γ", r"\Gamma", NO_INDEX),
     "second_variation": ("δ²S", r"\delta^{2} S", NO_INDEX),
-    "A_row": ("A", "A", NO_INDEX),
+    "A_row": ("G_i", "G_{i}", NO_INDEX),
     "xi": ("ξ_i", r"\xi_{i}", NO_INDEX),
     "g_previous": ("g'", "g'", TOKEN_INDEX),
     "fields_X": ("X", "X", NO_INDEX),
     "fields_Y": ("Y", "Y", NO_INDEX),
-    "z_vector": ("z", "z", NO_INDEX),
-    "gram": ("E[zᵀ z]", r"\mathbb{E}[z^{T} z]", NO_INDEX),
+    "z_vector": ("ζ", r"\zeta", NO_INDEX),
+    "gram": ("E[ζᵀ ζ]", r"\mathbb{E}[\zeta^{T} \zeta]", NO_INDEX),
     "gamma_vector": ("γ", r"\gamma", NO_INDEX),
     "teacher_means": ("m⋆ (one row a context)", r"(m^{\star}_c)^{T}_{c}", NO_INDEX),
     "mean_coordinate": ("E_ν", r"\mathbb{E}_{\nu}", NO_INDEX),
     "mean_context": ("E_c", r"\mathbb{E}_{c}", NO_INDEX),
+    "Omega": ("Ω", r"\Omega", NO_INDEX),
+    "psi": ("ψ", r"\psi", NO_INDEX),
+    "psi_star": ("ψ⋆", r"\psi^{\star}", NO_INDEX),
+    "moment": ("T", r"\mathcal{T}", NO_INDEX),
+    "b_pi": ("E[b πᵀ]", r"\mathbb{E}[b \, \pi^{T}]", NO_INDEX),
+    "b_tau": ("E[b τ]", r"\mathbb{E}[b \, \tau]", NO_INDEX),
+    "dw/db": ("∂w/∂b", r"\tfrac{\partial w}{\partial b}", NO_INDEX),
+    "rho_token": ("ρ_l", r"\rho_{\ell}", NO_INDEX),
 }
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "kappa": "κ", "lambda": "λ",
@@ -690,9 +771,23 @@ GREEK = {
 }  # fmt: skip
 
 
+_SELF_OVERLAP = {"r": "q", "r_hat": "q_hat"}  # the overlap of a replica with itself is q_aa
+
+
 def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
-    """("d" of a change or nothing, its entry, replica indices) of a symbol's name; None if it has none."""
+    """("d" of a change or nothing, its entry, replica indices) of a symbol's name; None if it has none.
+
+    An index of the symbol's own stands behind an @ and replaces that of a generic context or token.
+    """
+    name, at, own = name.partition("@")
     stem, _, replicas = name.removeprefix("slope_").partition("|")
+    if stem in _SELF_OVERLAP:
+        stem, replicas = _SELF_OVERLAP[stem], replicas * 2
+    replicas = replicas.replace("b", "a'")
+    if at:
+        replicas = own.rstrip(";").replace(";", "; ")
+        entry = theory.get(stem)
+        return None if entry is None else ("", (entry[0], entry[1], NO_INDEX), replicas)
     change = "d" if stem not in theory and stem[:1] == "d" and stem[1:] in theory else ""
     entry = theory.get(stem.removeprefix(change))
     return None if entry is None else (change, entry, replicas)
@@ -701,7 +796,7 @@ def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, st
 # Symbols of a reader's own may stand for these; a conjugate follows its overlap.
 RENAMED = (
     "q", "V", "m", "theta", "rho_star", "m_star", "gamma", "tau", "pi", "omega", "g", "G", "B", "Q", "R", "w", "b", "W",
-    "W_star", "Sigma", "mu", "encoding", "token", "r", "alpha", "beta", "Phi", "M", "N", "Lambda", "phi", "Kappa", "D",
+    "W_star", "Sigma", "mu", "encoding", "token", "alpha", "beta", "Phi", "M", "N", "Lambda", "phi", "Kappa", "D",
     "epsilon", "Gamma", "training_loss",
 )  # fmt: skip
 
@@ -729,7 +824,7 @@ def renamed(names: Mapping[str, str]) -> dict[str, Entry]:
     return theory
 
 
-SUMS = {"replicas": ("a", "a"), "pairs": ("a≠b", r"a \neq b"), "samples": ("μ", r"\mu"), "rows": ("i", "i")}
+SUMS = {"replicas": ("a", "a"), "pairs": ("a≠a'", r"a \neq a'"), "samples": ("μ", r"\mu"), "rows": ("i", "i")}
 
 
 class Indices:
@@ -807,9 +902,12 @@ class TextPrinter(StrPrinter):
         found = re.fullmatch(r"softmax_(\w+?)(?:_(\w+))?", expr.name)
         if found:
             return f"S{found[1]}" + (f"[{found[2]}]" if found[2] else "")
-        found = re.fullmatch(r"(tau|pi|rhostar)_(\d+)", expr.name)
+        found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
         if found:
-            return {"tau": "τ", "pi": "π", "rhostar": "ρ⋆"}[found[1]] + f"_{int(found[2]) + 1}"
+            stems = {"tau": "τ", "pi": "π", "rhostar": "ρ⋆", "psi": "ψ", "psistar": "ψ⋆"}
+            return f"{stems[found[1]]}_{int(found[2]) + 1}"
+        if expr.name.startswith("slope@"):
+            return f"∂loss/∂{self._print_Symbol(sp.Symbol(expr.name.removeprefix('slope@'), real=True))}"
         return self.theory(expr.name) or expr.name
 
     def _sum(self, terms: Any) -> str:
@@ -887,6 +985,8 @@ class TextPrinter(StrPrinter):
             return f"E{label}[{body}]"
         if kind in (COORDINATE, "field"):
             return f"{'E_ν' if kind == COORDINATE else 'E_b'}[{body}]"
+        if "@" in kind:
+            return f"E{'_' * bool(label)}{label}[{body}]"
         label = SUMS[kind][0] if kind in SUMS else label
         return f"Σ_{label}{_TIE}{f'[{body}]' if several else body}"
 
@@ -913,7 +1013,15 @@ class TextPrinter(StrPrinter):
             return f"d{_TIE}{self._print(expr.args[0])}"
         if name == "softmax":
             return self._print_softmax(expr)
-        return f"{name.lower()}({', '.join(self._print(z) for z in expr.args)})"
+        shown = name if name in ("Cov", "mean") else name.lower()
+        return f"{shown}({', '.join(self._print(z) for z in expr.args)})"
+
+    def _print_SoftmaxEntry(self, expr: SoftmaxEntry) -> str:
+        return f"{self._print_softmax(sp.Function('softmax')(*expr.args[1:]))}[{int(expr.args[0]) + 1}]"
+
+    def _print_Piecewise(self, expr: sp.Piecewise) -> str:
+        cases = [f"{self._print(e)} {'else' if c == True else f'if {self._print(c)}'}" for e, c in expr.args]  # noqa: E712
+        return "{ " + "; ".join(cases) + " }"
 
     def _print_MatrixBase(self, expr: sp.MatrixBase) -> str:
         rows = [", ".join(self._print(e) for e in expr.row(i)) for i in range(expr.rows)]
@@ -958,6 +1066,9 @@ def print_average(printer: Any, expr: Average | MatrixAverage) -> str:
         label = "l"
     elif kind in SUMS:
         label = kind
+    elif "@" in kind:  # given labels of a sentence, or a row in an atom of the spectrum
+        stem, _, own = kind.partition("@")
+        label = ",".join(part for part in ("b" if stem == "row" else "", own) if part)
     elif kind != "field":
         at.depth += 1
     body = printer._print(summand)

@@ -14,11 +14,15 @@ SAMPLE_LOSS, ROW_PENALTY = sp.Symbol("sample_loss", real=True), sp.Symbol("row_p
 DIMENSION = sp.Symbol("d", positive=True, integer=True)
 
 
+def risk(p: Symbols) -> sp.Expr:
+    """What is minimised: losses of the samples, penalties of the rows, ridges of the numbers trained with them."""
+    total = Average(SAMPLES, SAMPLE_LOSS) + Average(ROWS, ROW_PENALTY)
+    return total + DIMENSION * sp.Trace(p.phi.T * p.Kappa * p.phi) / 2 if p.trained else total
+
+
 def step(p: Symbols) -> Step:
     """Z^n is the partition function of n copies of the weights that see the same data."""
-    weight = -beta * (Average(SAMPLES, SAMPLE_LOSS) + Average(ROWS, ROW_PENALTY))
-    if p.trained:
-        weight = weight - beta * DIMENSION * sp.Trace(p.phi.T * p.Kappa * p.phi) / 2
+    weight = -beta * risk(p)
     copy = weight.xreplace({z: replicated(z, "a") for z in (SAMPLE_LOSS, ROW_PENALTY, p.phi)})
     energy = sp.Add(*[term / -beta for term in sp.expand(copy).args])
     return Step(

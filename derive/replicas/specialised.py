@@ -75,6 +75,12 @@ class SpectralAtom:
     index: str
     weight: sp.Expr
 
+    @property
+    def stiffness_index(self) -> str:
+        """Index of G and R, which atoms of one spectrum share."""
+        rows = self.of.at.law["covariance"]
+        return "" if all(row == rows[0] for row in rows) else self.index
+
     @cached_property
     def gram(self) -> sp.Matrix:
         """E[z z^T] of z = (tau, pi), its lower half written as its upper one."""
@@ -353,7 +359,8 @@ class Specialised:
         if context is not None:
             scalar = scalar.xreplace({p.gamma: self.at.law["covariance"][atom.position][context.position]})
         by_mean, scalar = scalar.has(p.tau), scalar.xreplace({p.tau: sp.Integer(1)})
-        R, G, Q, Omega = (self.named(f"{stem}@{atom.index}") for stem in ("R", "G", "Q", "Omega"))
+        R, G = (self.named(f"{stem}@{atom.stiffness_index}") for stem in ("R", "G"))
+        Q, Omega = (self.named(f"{stem}@{atom.index}") for stem in ("Q", "Omega"))
         w, b, pi = (sp.MatrixSymbol(z.name, *self.shapes(z.name if z == p.pi else "m")) for z in (p.w, p.b, p.pi))
         knows = self.at.penalty is not None and self.at.penalty.knows_teacher
         kind = f"row@{atom.index}"
@@ -408,6 +415,8 @@ class Specialised:
             found |= {symbol.name: atom.gram[place] for place, symbol in atom.named_moments.items()}
         for atom in self.atoms:
             found |= {name: self.written(value) for name, value in self._row_equations(atom).items()}
+        if (minimiser := self.row_minimiser()) is not None:
+            found["w@"] = minimiser
         for context in self.contexts:
             for stem in ("q", "V", "theta", "m"):
                 name = f"{stem}@{context.own if stem == 'm' else context.shared}"
@@ -430,7 +439,7 @@ class Specialised:
         p = self.generic
         names = {z: self.overlap(z.name, context) for z in p.overlaps}
         names |= {z: self.conjugate(z.name.removesuffix("_hat"), context) for z in p.conjugates}
-        return {**names, p.rho_star: _plain(self.teacher_covariance(context))}
+        return {**names, p.rho_star: self.plain_teacher_covariance(context)}
 
     def teacher_covariance(self, context: Context) -> sp.Matrix:
         """rho*_c, t x t."""
@@ -439,6 +448,9 @@ class Specialised:
         for atom in self.atoms:
             total += atom.weight * law["covariance"][atom.position][context.position] * atom.gram[first:, first:]
         return total
+
+    def plain_teacher_covariance(self, context: Context) -> MatrixExpr:
+        return _plain(self.teacher_covariance(context))
 
     def strengths(self) -> MatrixExpr:
         """Lambda of a ridge: its one entry, or the symbol."""
@@ -449,16 +461,44 @@ class Specialised:
 
     def _row_equations(self, atom: SpectralAtom) -> dict[str, Any]:
         """What a row of the weights feels in an atom."""
-        p, index = self.generic, atom.index
+        p, index, shared = self.generic, atom.index, atom.stiffness_index
         G, found = self.composite(p.G, atom.position), {f"Omega@{index}": atom.second_moment}
         if self.at.penalty is None:
-            return {f"R@{index}": self.response[0].xreplace({p.Lambda: self.strengths(), p.G: G}), **found}
+            return {f"R@{shared}": self.response[0].xreplace({p.Lambda: self.strengths(), p.G: G}), **found}
         if self.at.penalty.knows_teacher:
             found[f"b_pi@{index}"] = atom.with_teacher
             for c in self.contexts:
                 if self.has_mean(c):
                     found[f"b_tau@{c.own}{';' if index else ''}{index}"] = atom.with_means[c.position]
-        return {f"G@{index}": G, **found}
+        return {f"G@{shared}": G, **found}
+
+    def row_minimiser(self) -> sp.Expr | None:
+        """w(b) where the penalty is quadratic between its corners, of which there is one at most; None elsewhere."""
+        penalty = self.at.penalty
+        if penalty is None or len(penalty.w) > 1 or len(penalty.kinks) > 1:
+            return None
+        (w,), b = penalty.w, sp.Symbol("b", real=True)
+        stiffness, distance = sp.Symbol("G@", real=True), sp.Dummy("distance", positive=True)
+        (corner,) = penalty.kinks or (sp.Integer(0),)
+
+        def on_side(sign: int) -> tuple[sp.Expr, sp.Expr] | None:
+            """(minimiser, the field at which it leaves the corner) if the objective is quadratic there."""
+            value = sp.expand(penalty.expression.xreplace({w: corner + sign * distance}))
+            slope = sp.diff(value, distance)
+            if value.has(w, *_CORNERS) or sp.diff(slope, distance, 1).has(distance) or slope.has(sp.Piecewise):
+                return None
+            condition = sp.expand(sign * slope + stiffness * (corner + sign * distance) - b)
+            leaves_at = sp.factor_terms((condition + b).xreplace({distance: sp.Integer(0)}))
+            steps = (b - leaves_at) / sp.diff(condition, distance)
+            return sp.factor_terms(sp.simplify(corner + sign * steps)), leaves_at
+
+        sides = [on_side(1), on_side(-1)]
+        if sides[0] is None or sides[1] is None:
+            return None
+        (above, upper), (below, lower) = sides
+        if not penalty.kinks:
+            return above if sp.simplify(above - below) == 0 else None
+        return sp.Piecewise((above, b > upper), (below, b < lower), (corner, True))
 
     def _trained_equations(self) -> dict[str, Any]:
         """dPhi/dphi of each trained number, to vanish."""
@@ -570,6 +610,7 @@ class Specialised:
         return "".join(str(n + 1) for n, size in zip(indices, sizes, strict=True) if size > 1)
 
 
+_CORNERS = (sp.Abs, sp.sign, sp.Max, sp.Min, sp.Heaviside)
 _FUNCTIONS = (SoftmaxEntry, Sigmoid, Softplus, sp.tanh, sp.erf, sp.exp)
 
 
