@@ -27,6 +27,7 @@ from .text import (
     TextPrinter,
     Words,
     is_sum,
+    parameters_first,
     print_average,
     print_jacobian,
     renamed,
@@ -62,7 +63,7 @@ class LatexPrinter(SympyLatexPrinter):
     """SymPy objects of this package in LaTeX's mathematics mode."""
 
     def __init__(self, names: Names, theory: Mapping[str, Entry] = THEORY) -> None:
-        super().__init__({"mat_delim": "(", "order": None, "mul_symbol": r" \, ", "long_frac_ratio": 2})
+        super().__init__({"mat_delim": "(", "order": "none", "mul_symbol": r" \, ", "long_frac_ratio": 2})
         self.names, self.entries, self.at = names, theory, Indices()
         self.stacked = False
 
@@ -117,7 +118,10 @@ class LatexPrinter(SympyLatexPrinter):
         return printed
 
     def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
-        return " ".join(self.join_terms(self._as_ordered_terms(expr, order=order)))
+        return " ".join(self.join_terms(expr.as_ordered_terms()))
+
+    def _print_Mul(self, expr: sp.Mul) -> str:
+        return super()._print_Mul(parameters_first(expr, self.names))
 
     def _print_MatAdd(self, expr: sp.MatAdd) -> str:
         return " ".join(self.join_terms(expr.args))

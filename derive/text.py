@@ -134,6 +134,7 @@ def _with_own(at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
 
 def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
     """Each step before the sections that hold its result."""
+    from .replicas.references import Bibliography
     from .replicas.sections import (
         assumption_section,
         gamp_section,
@@ -142,11 +143,14 @@ def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple
         step_sections,
     )  # they are made of this module's parts
 
+    works = Bibliography()
+    if model.source:
+        works.cite(model.source)
     overlaps, free, saddle, observables, stability = theory
-    step = step_sections(at)
+    step = step_sections(at, works)
     return (
         overlaps, assumption_section(at), *[step[number] for number in range(1, 8)], free, step[8], saddle,
-        observables, own_section(at), step[9], stability, gamp_section(at), reference_section(model, at),
+        observables, own_section(at), step[9], stability, gamp_section(at, works), reference_section(works),
     )  # fmt: skip
 
 
@@ -426,7 +430,6 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
             Relation(sp.Symbol("Phi"), phi.expression.xreplace(short), "extremised over all overlaps and conjugates"),
             *composites,
             *[Relation(named, value) for value, named in short.items()],
-            *_strengths(phi, regulariser),
             *_row_items(phi),
             Relation(
                 p.moreau,
@@ -453,18 +456,6 @@ def _row_items(phi: FreeEntropy) -> list[Relation | Words]:
     if p.trained:
         items.append(Words("{} is the diagonal matrix of the ridges of {}.", (p.Kappa, p.phi)))
     return items
-
-
-def _strengths(phi: FreeEntropy, regulariser: Regulariser) -> list[Words]:
-    """What Lambda is, where the regulariser's potential holds it."""
-    if not entropic_potential(phi).has(phi.symbols.Lambda):
-        return []
-    return [
-        Words(
-            f"Here {{}} is the diagonal matrix of the strengths of the {regulariser.kind} penalty.",
-            (phi.symbols.Lambda,),
-        )
-    ]
 
 
 def in_terms_of_teacher_conjugate(saddle: SaddlePoint) -> MatrixExpr:
@@ -689,7 +680,7 @@ THEORY: dict[str, Entry] = {
     "z": ("z", "z", TOKEN_INDEX),
     "C": ("C", "C", TOKEN_INDEX),
     "dmean": ("dz̄", r"\mathrm{d}\bar{z}", TOKEN_INDEX),
-    "S": ("score", r"\mathcal{S}", TOKEN_INDEX),
+    "S": ("𝒮", r"\mathcal{S}", TOKEN_INDEX),
     "G": ("G", "G", NO_INDEX),
     "B": ("B", "B", NO_INDEX),
     "Q": ("Q", "Q", NO_INDEX),
@@ -747,6 +738,13 @@ THEORY: dict[str, Entry] = {
     "second_variation": ("δ²S", r"\delta^{2} S", NO_INDEX),
     "A_row": ("G_i", "G_{i}", NO_INDEX),
     "xi": ("ξ_i", r"\xi_{i}", NO_INDEX),
+    "N_row": ("N_i", "N_{i}", NO_INDEX),
+    "penalty_gradient": ("∇r(w)", r"\nabla r(w)", NO_INDEX),
+    "omega_mean": ("E[ω_l]", r"\mathbb{E}[\omega_{\ell}]", NO_INDEX),
+    "omega_covariance": ("Cov(ω_l)", r"\operatorname{Cov}(\omega_{\ell})", NO_INDEX),
+    "omega_teacher": ("Cov(ω_l, Y_l)", r"\operatorname{Cov}(\omega_{\ell}, Y_{\ell})", NO_INDEX),
+    "b_mean": ("E[b]", r"\mathbb{E}[b]", NO_INDEX),
+    "b_covariance": ("Cov(b)", r"\operatorname{Cov}(b)", NO_INDEX),
     "g_previous": ("g'", "g'", TOKEN_INDEX),
     "fields_X": ("X", "X", NO_INDEX),
     "fields_Y": ("Y", "Y", NO_INDEX),
@@ -872,7 +870,7 @@ class TextPrinter(StrPrinter):
     """SymPy objects of this package as one line of Unicode text."""
 
     def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None) -> None:
-        super().__init__({"order": None})
+        super().__init__({"order": "none"})  # of factors, which come in an order of their own
         self.names, self.entries, self.at = names, THEORY if theory is None else theory, Indices()
         self.stacked = False
 
@@ -921,7 +919,7 @@ class TextPrinter(StrPrinter):
         return text
 
     def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
-        return self._sum(self._as_ordered_terms(expr, order=order))
+        return self._sum(expr.as_ordered_terms())
 
     def _print_MatAdd(self, expr: sp.MatAdd) -> str:
         return self._sum(expr.args)
@@ -936,7 +934,7 @@ class TextPrinter(StrPrinter):
         return ("-" if negative else "") + _TIE.join(parts)
 
     def _print_Mul(self, expr: sp.Mul) -> str:
-        return super()._print_Mul(expr).replace("*", _TIE)
+        return super()._print_Mul(parameters_first(expr, self.names)).replace("*", _TIE)
 
     def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
         base, exponent = expr.args
@@ -1049,6 +1047,17 @@ class TextPrinter(StrPrinter):
             return self.doprint(value)
         finally:
             self.stacked = False
+
+
+def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
+    """Numbers, alpha and parameters of the model, then the rest, each in SymPy's order."""
+
+    def rank(factor: sp.Expr) -> int:
+        base = factor.as_base_exp()[0]
+        known = base.is_Symbol and (base.name == "alpha" or names.get(base, ("",))[0].startswith(("parameter", "rho")))
+        return 0 if factor.is_number else 1 if known else 2
+
+    return sp.Mul(*sorted(product.as_ordered_factors(), key=rank), evaluate=False)
 
 
 def print_average(printer: Any, expr: Average | MatrixAverage) -> str:

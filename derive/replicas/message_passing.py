@@ -98,7 +98,8 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
         "fixed point the subtraction undoes itself, so that the gradient of the risk vanishes whatever V and A are; "
         "what is left without it are sums of independent terms, normal for large d, whose moments are the "
         "saddle-point equations where the proximal map does not jump.",
-        "arXiv 2402.03902, Appendix B.4; M. Bayati, A. Montanari, arXiv 1001.3448; S. Rangan, arXiv 1010.5141",
+        "arXiv 2402.03902, Appendix B.4; M. Bayati, A. Montanari, IEEE Trans. Inf. Theory 57, 764 (2011), "
+        "arXiv 1001.3448; S. Rangan, Proc. IEEE ISIT, 2168 (2011), arXiv 1010.5141",
         tuple(tests),
     )
 

@@ -130,10 +130,10 @@ def _proximal(written: Specialised) -> Items:
     stars = any(s.name.startswith("psistar") for f in written.fields for s in f.features)
     plain = any(s.name.startswith("psi_") for f in written.fields for s in f.features)
     if stars or plain:
-        about = ["{} for functions of the student's fields"] if plain else []
-        about += ["{} for functions of the teacher's fields" + (" and the noise" if at.noise else "")] if stars else []
+        about = ["{}, functions of the student's fields,"] if plain else []
+        about += ["{}, functions of the teacher's fields" + (" and the noise" if at.noise else "")] if stars else []
         symbols = [sp.Symbol(name) for name, there in (("psi", plain), ("psi_star", stars)) if there]
-        items.append(Words(f"Here {' and '.join(about)} are short:", tuple(symbols)))
+        items.append(Words(f"Written for short are {' and '.join(about)}:", tuple(symbols)))
     for found in written.fields:
         if found.labels is not None:
             said = ", ".join(str(k + 1) for k in found.labels)

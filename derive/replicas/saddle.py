@@ -36,7 +36,8 @@ def step(p: Symbols, zero: Expressions) -> Step:
         "field. A factor on loss and penalty is undone by the rescaling of step 7, so that it multiplies the "
         "extremum; the slope in this factor is minus the training loss by the envelope theorem, which therefore is "
         "minus the free entropy.",
-        "arXiv 2402.03902, Appendix C, eq. C.9; R. Price, IRE Trans. Inf. Theory 4, 69 (1958); C. Stein (1981)",
+        "arXiv 2402.03902, Appendix C, eq. C.9; R. Price, IRE Trans. Inf. Theory 4, 69 (1958); "
+        "C. M. Stein, Ann. Statist. 9, 1135 (1981)",
         (
             *[_condition_test(source, target, p) for source, target in partners(p)],
             *([_trained_test(p)] if p.trained else []),

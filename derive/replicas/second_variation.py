@@ -115,7 +115,8 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
         "not depend on n except through the weight of the shared field, which is 1 at n = 0; at zero temperature a "
         "susceptibility is a response over the inverse temperature. Where the second variation is singular, the map "
         "below has the eigenvalue 1. Longitudinal directions: the eight equations are differentiated once more.",
-        "J. R. L. de Almeida, D. J. Thouless, J. Phys. A 11, 983 (1978); M. Bayati, A. Montanari, arXiv 1001.3448",
+        "J. R. L. de Almeida, D. J. Thouless, J. Phys. A 11, 983 (1978); M. Bayati, A. Montanari, "
+        "IEEE Trans. Inf. Theory 57, 764 (2011), arXiv 1001.3448",
         tuple(tests),
     )  # fmt: skip
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sympy as sp
 
-from ..averages import COORDINATE, Jacobian, MatrixAverage, Symbols
-from ..model import Model, ModelAt
-from ..stability import TOKENS
+from ..averages import COORDINATE, Average, MatrixAverage, Symbols
+from ..model import ModelAt
 from ..text import Relation, Section, Table, Words
+from . import message_passing, specialisation
 from .ansatz import ansatz
 from .derivation import derivation
 from .fields import Inputs
-from .objects import SAMPLES, LogDet, LogIntegral, beta, n, replicated, scalars_out
+from .model_section import model_section
+from .objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
+from .references import Bibliography
 from .second_variation import composite, perturbations, strength
 from .step import Derivation, Step
 from .zero_temperature import rescaling
@@ -19,10 +21,9 @@ from .zero_temperature import rescaling
 Items = list[Relation | Words | Table]
 
 
-def step_sections(at: ModelAt) -> dict[int, Section]:
-    """Step number -> its section; every check is carried out and its outcome said."""
-    steps = derivation(at)
-    p = Symbols(*_sizes(steps), len(at.trained), at.loss_holds_q)
+def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
+    """Step number -> its section; every check is carried out and its outcome said, what it cites joins `works`."""
+    steps, p = derivation(at), _symbols(at)
     items = {
         1: _partition(steps[1], p), 2: _fields(steps[2], p), 3: _action(steps[3], p), 4: _ansatz(steps[4], p),
         5: _limit(steps[5]), 6: _finite(steps[6]), 7: _zero(steps[7], p), 8: _saddle(steps[8]),
@@ -31,7 +32,12 @@ def step_sections(at: ModelAt) -> dict[int, Section]:
     return {
         step.number: Section(
             f"Step {step.number}: {step.name}",
-            (_said(step.rule), *items[step.number], _said(_checked(step)), _said(f"See {step.citation}.")),
+            (
+                _said(step.rule),
+                *items[step.number],
+                _said(checked(step)),
+                _said(f"See {works.cite(step.citation)}."),
+            ),
         )
         for step in steps.steps
     }
@@ -42,13 +48,13 @@ def _said(text: str) -> Words:
     return Words("{}", (text,))
 
 
-def _sizes(steps: Derivation) -> tuple[sp.Expr, sp.Expr]:
-    return next(a for a in steps[2].after["theta|a"].atoms(sp.MatrixSymbol) if a.name == "W|a").shape[1], next(
-        a for a in steps[2].after["theta|a"].atoms(sp.MatrixSymbol) if a.name == "W_star"
-    ).shape[1]
+def _symbols(at: ModelAt) -> Symbols:
+    """Of a generic context, sizes as symbols."""
+    sizes = [sp.Symbol(name, integer=True, positive=True) for name in "st"]
+    return Symbols(*sizes, len(at.trained), at.loss_holds_q)
 
 
-def _checked(step: Step) -> str:
+def checked(step: Step) -> str:
     """The outcome of every check, in words."""
     said = []
     checks = step.verify()
@@ -74,9 +80,9 @@ def _partition(step: Step, p: Symbols) -> Items:
     W = sp.MatrixSymbol("W", *weights.shape)
     return [
         Words(
-            "{} is the inverse temperature, {} the number of replicas (a and b count them), {} a sample of the {} "
-            "ones, {} a row of the weights {} (d x s), {} the penalty of a row.",
-            (beta, n, *[sp.Symbol(name) for name in ("sample_index", "alpha_d", "row_index")], W, sp.Symbol("penalty")),
+            "{} is the inverse temperature, {} the number of replicas, counted by {} and {}; sums over {} run over the "
+            "{} sentences, those over {} over the rows of the weights.",
+            (beta, n, *[sp.Symbol(name) for name in ("a", "a'", "sample_index", "alpha_d", "row_index")]),
         ),
         Relation(sp.log(sp.Symbol("Z")), LogIntegral(step.before["weight"], W)),
         Relation(sp.log(sp.Symbol("Z") ** n), LogIntegral(step.after["weight"], weights)),
@@ -91,9 +97,9 @@ def _fields(step: Step, p: Symbols) -> Items:
     }  # fmt: skip
     return [
         Words(
-            "A token {} has mean {} and covariance {} of its context and the positional encoding {}; {} (d x t) are "
-            "the teacher's weights.",
-            (given.token, given.mean, given.covariance, given.encoding, given.teacher),
+            "A token {} has the mean {} and covariance {} of its context, and a positional encoding {} that the "
+            "student sees and the teacher does not.",
+            (given.token, given.mean, given.covariance, given.encoding),
         ),
         Relation(replicated(x, "a"), step.before["X|a"]),
         Relation(p.Y, step.before["Y"]),
@@ -128,6 +134,7 @@ def _with_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
 
 def _action(step: Step, p: Symbols) -> Items:
     r = sp.MatrixSymbol("r|a", p.s, p.s)
+    couplings = [sp.Symbol(name) for name in ("H_w", "S_trace", "S_rows", "S_sentences")]
     definitions = [
         Relation(sp.MatrixSymbol(name.partition(" ")[0], *value.shape), MatrixAverage(COORDINATE, value))
         for name, value in step.before.items()
@@ -142,7 +149,12 @@ def _action(step: Step, p: Symbols) -> Items:
             (r, replicated(p.w, "a")),
         ),
         *definitions,
-        Words("With a conjugate, written with a hat, for each of them,"),
+        Words(
+            "With a conjugate, written with a hat, for each of them, the average is a sum of a term {} of overlaps and "
+            "conjugates, one of the rows of the weights, {}, in which {} is the exponent of one row in all replicas, "
+            "and one of the sentences, {}:",
+            (couplings[1], couplings[2], couplings[0], couplings[3]),
+        ),
         Relation(sp.Symbol("replicated_action"), sp.Add(*total), "for large d, extremised over all of them"),
         *_potentials(step),
     ]
@@ -168,9 +180,7 @@ def _ansatz(step: Step, p: Symbols) -> Items:
     ]
     if "entropic of ridge" in step.after:
         items += [
-            Words(
-                "With {} the diagonal matrix of the strengths of the ridge penalty the rows' potential is", (p.Lambda,)
-            ),
+            Words("For the ridge penalty the integral over the weights is done, too, and the rows' part is"),
             Relation(sp.Symbol("S_rows"), step.after["entropic of ridge"]),
         ]
     return items
@@ -181,14 +191,14 @@ def _x(p: Symbols) -> sp.MatrixSymbol:
 
 
 def _limit(step: Step) -> Items:
-    A, U = sp.MatrixSymbol("A", 1, 1), sp.MatrixSymbol("U", 1, 1)
-    power = sp.log(sp.Function("E")(sp.Symbol("I") ** n))
+    A, U = sp.MatrixSymbol("P", 1, 1), sp.MatrixSymbol("U", 1, 1)
+    power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
     items: Items = [
         Words(
-            "The slope of {} at n = 0 is the average of {}, that of the log det of the matrix with blocks A + U on the "
-            "diagonal and U off it is {}. Hence",
-            (power, sp.log(sp.Symbol("I")), slope),
+            "The slope of {} at n = 0 is the average of {} over whatever {} depends on; that of the log det of the "
+            "n by n block matrix with {} on the diagonal and {} off it is {}. Hence",
+            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), A + U, U, slope),
         ),
         *_potentials(step, change=True),
     ]
@@ -236,45 +246,99 @@ def _stability(step: Step, p: Symbols) -> Items:
     D, D_hat = perturbations(p)
     parts = [step.after[name] for name in ("trace", "rows", "sentences")]
     return [
+        Words(
+            "{} are the entries of that symmetric matrix, {} and {} symmetric s x s matrices of every context.",
+            (strength(), D, D_hat),
+        ),
         Relation(replicated(p.q, "ab"), p.q + strength() * D),
         Relation(replicated(p.q_hat, "ab"), p.q_hat + strength() * D_hat),
         Words("A row of the weights feels the sum over contexts"),
         Relation(composite(p), MatrixAverage("contexts", p.gamma * D_hat)),
-        Words("To second order, per sum of {} and over {}, the action changes by", (strength() ** 2, beta**2)),
+        Words("To second order the action changes by the sum of all {}, times {}, times", (strength() ** 2, beta**2)),
         Relation(sp.Symbol("second_variation"), scalars_out(sp.Add(*parts))),
         Words("which is stationary where {} and {} are", (D_hat, D)),
         Relation(D_hat, step.after["D_hat"]),
         Relation(D, step.after["D_prime"]),
-        Words("The map from the right of the one to the left of the other is the replicon operator below."),
+        Words(
+            "Read one after the other they map the matrices {} of all contexts to new ones, linearly: the replicon "
+            "operator of the section on stability.",
+            (D,),
+        ),
     ]  # fmt: skip
 
 
-def gamp_section(p: Symbols) -> Section:
-    """Generalised approximate message passing at finite d (theory.md section 10); its state evolution is step 8."""
-    given, A = Inputs(p), sp.MatrixSymbol("A_row", p.s, p.s)
-    xi = sp.Symbol("xi", real=True)
-    W = sp.MatrixSymbol("W", given.d, p.s)
-    cavity = W.T * (given.token + given.encoding) / sp.sqrt(given.d) - p.V * sp.MatrixSymbol("g_previous", p.s, 1)
-    return Section(
-        "Message passing",
-        (
-            Words(
-                "At finite d the same quantities are iterated on one data set (generalised approximate message "
-                "passing); the saddle-point equations are its state evolution where the proximal map does not jump. "
-                "{} is coordinate {} of token and encoding over the root of d, {} the field of the step before; a row "
-                "of the weights minimises {} plus half the quadratic form of {} minus its product with {}.",
-                (xi, sp.Symbol("row_index"), sp.MatrixSymbol("g_previous", p.s, 1), sp.Symbol("penalty"), A, p.b),
-            ),
-            Relation(p.omega, cavity),
-            Relation(p.V, MatrixAverage(COORDINATE, p.gamma * Jacobian(p.w, p.b))),
-            Relation(A, -1 * MatrixAverage(SAMPLES, MatrixAverage(TOKENS, p.gamma * Jacobian(p.g, p.omega))) / given.d),
-            Relation(p.b, MatrixAverage(SAMPLES, MatrixAverage(TOKENS, xi * p.g)) + A * p.w),
+def own_section(at: ModelAt) -> Section:
+    """The equations with the model's own symbols, and the outcome of their checks."""
+    try:
+        return model_section(at, checked(specialisation.step(at)))
+    except ValueError:  # too many to be written out, which the section says
+        return model_section(at)
+
+
+def assumption_section(at: ModelAt) -> Section:
+    """What is assumed, not shown."""
+    said = [
+        "The calculation that follows is the replica method of theoretical physics and not a proof. It assumes:",
+        "(1) Size: d and the number of sentences are large at a fixed ratio; L, s, t and K are of order one.",
+        "(2) Data: sentences are independent. Given its label a token is normal and independent of the other tokens of "
+        "its sentence. All covariances have one eigenbasis. Eigenvalues, coordinates of means and encodings (times the "
+        "root of d) and rows of the teacher's weights have a joint law; means and encodings have norms of order one.",
+        "(3) Penalty: it is a sum over the rows of the weights"
+        + ("." if at.penalty is None else ", convex in each of them."),
+        "(4) Concentration: for large d the logarithm of the partition function, per dimension, and the overlaps do not "
+        "depend on the draw of the data and of the teacher.",
+        "(5) Replicas: moments of the partition function, computed for integer n, are continued to n = 0, and this "
+        "limit is exchanged with that of large d.",
+        "(6) Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
+        "perturbations.",
+        "(7) Zero temperature: its limit is exchanged with that of large d, and integrals are dominated by the largest "
+        "value of their exponent.",
+        "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which the "
+        "one of least training loss is the global minimum. None of them describes the course of a training.",
+    ]
+    return Section("Assumptions", tuple(_said(text) for text in said))
+
+
+def gamp_section(at: ModelAt, works: Bibliography) -> Section:
+    """Generalised approximate message passing at finite d (theory.md section 10)."""
+    step = message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q)
+    p, after = _symbols(at), step.after
+    A, x = message_passing.reaction(p), _x(p)
+    row, N = sp.Symbol("row_index"), sp.MatrixSymbol("N_row", p.s, p.s)
+    conditions = [Relation(after["proximal"], sp.Integer(0)), Relation(after["row"], sp.Integer(0))]
+    items: Items = [
+        _said(step.rule),
+        Words(
+            "{} is coordinate {} of a token with its encoding, over the root of d; {} the field of the step before; an "
+            "index {} marks what belongs to a row of the weights.",
+            (message_passing.ENTRY, row, message_passing.previous(p), row),
         ),
-    )
+        *[Relation(left, after[name]) for left, name in ((p.omega, "omega"), (p.V, "V"), (p.g, "g"))],
+        *[Relation(left, after[name]) for left, name in ((A, "A"), (p.b, "b"))],
+        *([Relation(N, after["N"])] if "N" in after else []),
+        Words("where {} and the row {} solve", (x, p.w)),
+        *conditions,
+        *([Relation(after["trained"], sp.Integer(0))] if "trained" in after else []),
+        Words(
+            "that is, they minimise the proximal objective of section Free entropy and {} plus half the quadratic form "
+            "of {} minus the product with {}.",
+            (sp.Symbol("penalty"), A, p.b),
+        ),
+        Words("For large d the fields and the rows are normal with the moments"),
+        *[Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS],
+        Words("These are {}, {} and {}, and {}, {} and {} of the saddle point.", (p.m, p.q, p.theta, p.G, p.B, p.Q)),
+        _said(checked(step)),
+        _said(f"See {works.cite(step.citation)}."),
+    ]
+    return Section("Message passing", tuple(items))
 
 
-def reference_section(model: Model, at: ModelAt) -> Section:
+_MOMENTS = (
+    ("omega_mean", "mean of omega"), ("omega_covariance", "covariance of omega"), ("omega_teacher", "omega with Y"),
+    ("A_row", "limit of A"), ("b_mean", "mean of b"), ("b_covariance", "covariance of b"),
+)  # fmt: skip
+
+
+def reference_section(works: Bibliography) -> Section:
     """Everything cited, once."""
-    cited = [part.strip() for step in derivation(at).steps for part in step.citation.split(";")]
-    listed = list(dict.fromkeys([*([model.source] if model.source else []), *cited]))
-    return Section("References", tuple(Words(f"[{i + 1}] {text}.") for i, text in enumerate(listed)))
+    return Section("References", tuple(_said(text) for text in works.listed()))
