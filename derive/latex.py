@@ -23,6 +23,7 @@ from .text import (
     Indices,
     Names,
     Relation,
+    Report,
     Table,
     TextPrinter,
     Words,
@@ -259,7 +260,11 @@ def document(
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
-    content = report(model, structure, steps)
+    return typeset(report(model, structure, steps), names)
+
+
+def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
+    """A report as a LaTeX document, as `document` returns it."""
     theory = renamed(names or {})
     printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     title = _escaped(content.title)

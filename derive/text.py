@@ -1114,7 +1114,11 @@ def describe(
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
-    content = report(model, structure, steps)
+    return shown(report(model, structure, steps), names)
+
+
+def shown(content: Report, names: Mapping[str, str] | None = None) -> str:
+    """A report as text, as `describe` returns it."""
     printer = TextPrinter(content.names, renamed(names or {}))
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:

@@ -14,6 +14,7 @@ from ..language import token_weight
 from ..model import ModelAt
 from ..parameters import leaves
 from .exact import Law, Source, Values
+from .numeric import value
 from .specialised import Context, Field, SpectralAtom, Specialised
 from .step import Expressions, Step, Test
 
@@ -34,11 +35,11 @@ def step(at: ModelAt) -> Step:
     before = {e.target.name: e.value for e in written.saddle.equations} | {"Phi": written.phi.expression}
     if written.saddle.trained is not None:
         before["trained"] = written.saddle.trained
-    after: dict[str, Any] = {name: value for name, value in written.equations.items()}
+    after: dict[str, Any] = dict(written.equations)
     for found in written.fields:
         end = "" if found.labels is None else "|" + ",".join(map(str, found.labels))
-        after |= {f"{symbol.name}{end}": value for symbol, value in found.features.items()}
-        after |= {f"{name}{end}": value for name, value in found.components.items()}
+        after |= {f"{symbol.name}{end}": definition for symbol, definition in found.features.items()}
+        after |= {f"{name}{end}": component for name, component in found.components.items()}
     comparison = Comparison(written)
     rows = [name for name in written.equations if "_hat@" not in name and not name.startswith(("trained@", "Phi", "w@"))]
     tests = [
@@ -391,11 +392,13 @@ class Comparison:
         width = sp.Rational(1, 10 ** (DIGITS // 2 - 3))
 
         def slope(variable: sp.Symbol) -> sp.Expr:
-            sides = [loss.xreplace({**values, variable: values[variable] + sign * width}) for sign in (1, -1)]
-            return (sides[0].evalf(2 * DIGITS) - sides[1].evalf(2 * DIGITS)) / (2 * width)
+            sides = [
+                value(loss, {**values, variable: values[variable] + sign * width}, 2 * DIGITS) for sign in (1, -1)
+            ]
+            return (sp.Float(sides[0], 2 * DIGITS) - sp.Float(sides[1], 2 * DIGITS)) / (2 * width)
 
         def given(name: str) -> sp.Expr:
-            return after[f"{name}{end}"].xreplace(features).xreplace(values).evalf(DIGITS)
+            return sp.Float(value(after[f"{name}{end}"].xreplace(features), values, DIGITS), DIGITS)
 
         place = self.written.place
         for l in range(at.structure.tokens):

@@ -12,10 +12,10 @@ from saddleforge.derive.averages import CONTEXTS, Average
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
-from saddleforge.derive.latex import document
+from saddleforge.derive.latex import document, typeset
 from saddleforge.derive.model import model
 from saddleforge.derive.parameters import DiscreteNoise, Parameter
-from saddleforge.derive.text import WIDTH, describe
+from saddleforge.derive.text import WIDTH, describe, report
 from saddleforge.derive.tokens import Tokens
 
 SHIPPED_CASES = [
@@ -80,9 +80,19 @@ def lines_of(shown: str) -> list[str]:
     return [re.sub(r"   \(.*\)$", "", line.strip()) for line in shown.splitlines()]
 
 
+@pytest.fixture
+def content(request, reports={}):  # noqa: B006
+    """The report of a shipped model, built once for text and LaTeX."""
+    model, structure = request.getfixturevalue("model"), request.getfixturevalue("structure")
+    key = model.name, structure.key
+    if key not in reports:
+        reports[key] = report(model, structure)
+    return reports[key]
+
+
 @pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
-def test_text_holds_the_equations(model, structure):
-    shown = describe(model, structure)
+def test_text_holds_the_equations(model, structure, content):
+    shown = text.shown(content)
     lines = lines_of(shown)
     assert [equation for equation in EQUATIONS[model.regulariser.kind] if equation not in lines] == []
     assert max(len(line) for line in shown.splitlines()) <= WIDTH
@@ -96,8 +106,8 @@ def test_text_holds_the_equations(model, structure):
 
 
 @pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
-def test_latex_holds_the_equations_and_compiles(model, structure, tmp_path):
-    source = document(model, structure)
+def test_latex_holds_the_equations_and_compiles(model, structure, content, tmp_path):
+    source = typeset(content)
     for equation in [*LATEX_EQUATIONS, *LATEX_EQUATIONS_OF[model.regulariser.kind]]:
         assert equation in source
     for leftover in ("Average", "_hat", "x_{0", "operatorname{Sigmoid}", "SoftmaxEntry"):
