@@ -122,6 +122,11 @@ class LatexPrinter(SympyLatexPrinter):
         return " ".join(self.join_terms(expr.as_ordered_terms()))
 
     def _print_Mul(self, expr: sp.Mul) -> str:
+        number, rest = expr.as_coeff_Mul()
+        if number.is_Rational and not number.is_Integer and sp.fraction(rest)[1] == 1:
+            body = self._print(rest)
+            body = rf"\left({body}\right)" if rest.is_Add else body
+            return rf"{'-' if number < 0 else ''}\frac{{{abs(number).p}}}{{{number.q}}} \, {body}"
         return super()._print_Mul(parameters_first(expr, self.names))
 
     def _print_MatAdd(self, expr: sp.MatAdd) -> str:
@@ -301,7 +306,7 @@ def _prose(text: str) -> str:
     return "".join([*pieces, _escaped(text[position:])])
 
 
-_LETTER = r"(?<![\w'.-])[LstKVHXYhdclkn](?![\w'-])"
+_LETTER = r"(?<![\w'.-])[LstKVHXYhdclknu](?![\w'-])"
 _MATHEMATICS = re.compile(
     rf"c = \(l, k\)|\((?:-inf|\d[\d.]*), \S+[\])]|\[\d[\d.]*, \S+[\])]|n/d|L = s = K = 1|L = s = t = 1|s = t = 2"
     rf"|{_LETTER}(?:\^T| = \d+| x (?:[Lst]|1)\b)?"
@@ -351,11 +356,24 @@ def _width(value: Any, ruler: TextPrinter) -> int:
 
 
 def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """The right side as lines that fit, broken between the terms of its sum."""
+    """The right side as lines that fit, broken between the terms of its sum or of the sum that is its one factor."""
     value = relation.right
     room = LINE - len(ruler.show(relation.left))
+    sums = [factor for factor in sp.Mul.make_args(value) if factor.is_Add] if isinstance(value, sp.Mul) else []
+    if len(sums) == 1 and _width(value, ruler) > 1.2 * room:
+        outside = printer.show(value / sums[0]).strip()
+        outside = {"1": "", "-1": "-"}.get(outside, outside)
+        lines = _lines_of(sums[0], relation, printer, ruler, room - min(room // 3, len(outside) // 4))
+        return [rf"{outside} \Bigl({lines[0]}", *lines[1:-1], rf"{lines[-1]} \Bigr)"] if len(lines) > 1 else [
+            rf"{outside} \Bigl({lines[0]}\Bigr)"
+        ]  # fmt: skip
     if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
         return [_fitted(printer.show(value, relation.stacked), _width(value, ruler), room)]
+    return _lines_of(value, relation, printer, ruler, room)
+
+
+def _lines_of(value: Any, relation: Relation, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
+    """A sum as lines of whole terms."""
     terms = value.args if isinstance(value, sp.MatAdd) else value.as_ordered_terms()
     printer.stacked = relation.stacked
     printed = printer.join_terms(terms)

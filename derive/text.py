@@ -202,9 +202,9 @@ def _risk_items(at: ModelAt) -> list[Relation | Words]:
         Relation(sp.Symbol("risk"), risk(p)),
         *(held if at.trained else []),
         Words(
-            "with a penalty {} of each row {} of the weights, {}; d is large at fixed {}. X and Y are the fields of "
-            "student and teacher defined below, k the labels of the tokens' clusters and u the noise of a sentence, "
-            "where there are any.",
+            "with a penalty {} of each row {} of the weights (counted by {}); d is large at fixed {}. X and Y are the "
+            "fields of student and teacher defined below, k the labels of the tokens' clusters and u the noise of a "
+            "sentence, where there are any. The penalty of a row is",
             (sp.Symbol("penalty"), sp.Symbol("w"), sp.Symbol("row_index"), p.alpha),
         ),
     ]
@@ -511,7 +511,11 @@ def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
     held = {a.arg for e in saddle.equations for a in e.value.atoms(sp.Inverse)}
     held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
     inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
-    convex = [Words("r(w) plus the quadratic form of {} must be strictly convex in w.", (p.G,))]
+    convex = [
+        Words(
+            "{} plus half the quadratic form of {} must be strictly convex in {}.", (sp.Symbol("penalty"), p.G, p.w)
+        )
+    ]
     conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
     return Section(
         "Training loss and domain",
@@ -1054,8 +1058,11 @@ def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
 
     def rank(factor: sp.Expr) -> int:
         base = factor.as_base_exp()[0]
-        known = base.is_Symbol and (base.name == "alpha" or names.get(base, ("",))[0].startswith(("parameter", "rho")))
-        return 0 if factor.is_number else 1 if known else 2
+        if factor.is_number or not base.is_Symbol:
+            return 0 if factor.is_number else 3
+        if base.name == "alpha" or names.get(base, ("",))[0].startswith(("parameter", "rho")):
+            return 1
+        return 2 if base.name.startswith("moment@") else 3
 
     return sp.Mul(*sorted(product.as_ordered_factors(), key=rank), evaluate=False)
 

@@ -60,10 +60,12 @@ def _opening(written: Specialised) -> Items:
     said = "The symbols of the model are put in for the general ones."
     if len(contexts) > 1:
         kind = {True: "tokens", False: "contexts"}[sizes.clusters == 1]
-        index = {(True, True): "token, cluster", (True, False): "token", (False, True): "cluster"}[
-            sizes.tokens > 1, sizes.clusters > 1
-        ]
-        said += f" An index is that of the {index}."
+        index = {
+            (True, True): "Two indices are those of token and cluster",
+            (True, False): "An index is that of the token",
+            (False, True): "An index is that of the cluster",
+        }[sizes.tokens > 1, sizes.clusters > 1]
+        said += f" {index}."
         groups = [[c.own for c in contexts if c.shared == shared] for shared in dict.fromkeys(c.shared for c in contexts)]
         if len(groups) == 1:
             said += f" All {kind} have one covariance, hence one q, V and theta."
@@ -120,13 +122,15 @@ def _fields(written: Specialised) -> Items:
 
 def _proximal(written: Specialised) -> Items:
     at, items = written.at, list[Any]()
-    x, g = sp.MatrixSymbol("x", 1, 1), sp.MatrixSymbol("g", 1, 1)
-    omega, V = sp.MatrixSymbol("omega", 1, 1), sp.MatrixSymbol("V", 1, 1)
+    one = at.structure.tokens == 1
+    end = "@" if one else ""
+    x, g, omega = (sp.MatrixSymbol(f"{name}{end}", 1, 1) for name in ("x", "g", "omega"))
+    V = sp.MatrixSymbol("V@" if one and len({c.shared for c in written.contexts}) == 1 else "V", 1, 1)
     items.append(
         Words(
-            "the proximal point solves {} = {} for every token l, with the field {} as a function of x below; of "
-            "several solutions it is the one of least objective.",
-            (x, omega + V * g, g),
+            f"the proximal point solves {{}} = {{}}{'' if one else ' for every token l'}, with the field {{}} as a "
+            "function of {} below; of several solutions it is the one of least objective.",
+            (x, omega + V * g, g, sp.MatrixSymbol("x@", 1, 1)),
         )
     )
     stars = any(s.name.startswith("psistar") for f in written.fields for s in f.features)

@@ -309,9 +309,9 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
     items: Items = [
         _said(step.rule),
         Words(
-            "{} is coordinate {} of a token with its encoding, over the root of d; {} the field of the step before; an "
-            "index {} marks what belongs to a row of the weights.",
-            (message_passing.ENTRY, row, message_passing.previous(p), row),
+            "{} is coordinate {} of a token with its encoding, over the root of d, {} the field of the step before; {}, "
+            "{} and {} belong to row {} of the weights, and {} is here the mean over the d coordinates.",
+            (message_passing.ENTRY, row, message_passing.previous(p), A, p.b, p.w, row, sp.Symbol("mean_coordinate")),
         ),
         *[Relation(left, after[name]) for left, name in ((p.omega, "omega"), (p.V, "V"), (p.g, "g"))],
         *[Relation(left, after[name]) for left, name in ((A, "A"), (p.b, "b"))],

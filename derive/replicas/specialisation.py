@@ -51,7 +51,7 @@ def step(at: ModelAt) -> Step:
         ),
         Test(
             "overlaps of this model",
-            "against the matrix form averaged over (tau, pi) in every atom, at random conjugates and parameters",
+            "against the matrix form averaged over the law of a coordinate, at random conjugates and parameters",
             lambda before, after: comparison.overlaps_hold(before, after),
             tuple(rows),
         ),

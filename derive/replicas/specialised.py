@@ -717,5 +717,8 @@ def _collected(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
     """Fewest operations among: as it is, common factors out, in powers of one of the symbols."""
     ways = [expression, sp.factor_terms(expression)]
     if sp.count_ops(expression) < 60:
-        ways += [sp.collect(sp.expand(expression), z) for z in symbols if expression.has(z)]
+        expanded = sp.expand(expression)
+        ways += [sp.collect(expanded, z) for z in symbols if expression.has(z)]
+        weights = [z for z in expression.free_symbols if z.name.startswith("rho_")]
+        ways += [sp.collect(expanded, sorted(weights, key=str), sp.factor_terms)] if weights else []
     return min(ways, key=sp.count_ops)
