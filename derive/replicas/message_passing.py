@@ -267,8 +267,12 @@ def _minimum_is_fixed(after: Expressions, kind: str, p: Symbols) -> bool:
             return False
     if not p.trained:
         return True
-    at = Values({"phi": phi, "Kappa": data["Kappa"], "d": sp.Integer(d)}, {SAMPLES: ((1, {"loss_phi": data["eta"]}),) * 2})
-    return is_zero(at(after["trained"]))
+    sentences = {SAMPLES: ((1, {"loss_phi": data["eta"]}),) * data["samples"]}
+    at, away = [
+        Values({"phi": point, "Kappa": data["Kappa"], "d": sp.Integer(d)}, sentences)(after["trained"])
+        for point in (phi, phi + sp.ones(2, 1))
+    ]
+    return is_zero(at) and is_zero(away - data["Kappa"] * sp.ones(2, 1))
 
 
 def _sums(values_at: Any) -> list[list[dict[str, Any]]]:
@@ -353,7 +357,19 @@ def _rows_evolve(before: Expressions, after: Expressions, p: Symbols) -> bool:
     pairs = {"limit of A": p.G, "mean of b": p.B, "covariance of b": p.Q}
     for name, composite in pairs.items():
         expected = [Values(values)(p.composites[composite]) for values in own]
-        given = [Values(here, {CHANNEL: states})(after[name].summand) for here, states in contexts]
-        if not is_zero(sum(given[1:], given[0]) - sum(expected[1:], expected[0])):
+        if not is_zero(_over_contexts(after[name], contexts) - sum(expected[1:], expected[0])):
             return False
     return True
+
+
+def _over_contexts(expression: MatrixExpr, contexts: list[Any]) -> sp.Matrix:
+    """A multiple of a sum over contexts, each with values and channel averages of its own.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    scalar, factors = expression.as_coeff_matrices() if isinstance(expression, sp.MatMul) else (1, [expression])
+    if len(factors) != 1 or not isinstance(factors[0], MatrixAverage) or factors[0].kind != CONTEXTS:
+        raise TypeError(f"{expression} is no sum over contexts")
+    parts = [Values(here, {CHANNEL: states})(factors[0].summand) for here, states in contexts]
+    return scalar * sum(parts[1:], parts[0])

@@ -327,6 +327,10 @@ class Comparison:
 
     def overlaps_hold(self, before: Expressions, after: Expressions) -> bool:
         written, values = self.written, self.written_rows(after)
+        for atom in written.atoms if written.at.penalty is not None else ():
+            stiffness = self.generic_row(atom, None).values["G"]
+            if not _close(values.values[f"G@{atom.stiffness_index}"], self.shown(stiffness)):
+                return False
         for context in written.contexts:
             for stem in ("q", "V", "theta", "m"):
                 expected = sp.zeros(*written.shapes(stem))

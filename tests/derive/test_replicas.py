@@ -6,6 +6,8 @@ import pytest
 import sympy as sp
 
 from saddleforge.derive.averages import Average, Jacobian, MatrixAverage
+from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.derive.replicas import message_passing, specialisation
 from saddleforge.derive.replicas.derivation import replica_calculation
 from saddleforge.derive.replicas.objects import LogDet, LogIntegral
 
@@ -82,21 +84,104 @@ def survives(step, name):
     return all(test(step.before, step.after).passed for test in tests)
 
 
-def undetected(kind, number, every):
-    """Labels of mutants that no check notices. Sizes are numbers: a transposed theta is then of the right shape."""
-    step = replica_calculation(*KINDS[kind], s=2, t=2)[number]
-    tried = list(mutants(step))
+def undetected(step, every, mutated=mutants):
+    """Labels of mutants that no check notices."""
+    tried = list(mutated(step))
     assert len(tried) >= 3
-    return [label for name, label, mutant in tried[::every] if survives(mutant, name)]
+    return [f"{name}: {label}" for name, label, mutant in tried[::every] if survives(mutant, name)]
+
+
+def numbered(kind, number):
+    """A step at sizes that are numbers: a transposed theta is then of the right shape."""
+    return replica_calculation(*KINDS[kind], s=2, t=2)[number]
 
 
 @pytest.mark.parametrize("number", range(1, 10))
 def test_a_wrong_term_fails_a_named_check(number):
-    assert undetected("ridge", number, every=7) == []
+    assert undetected(numbered("ridge", number), every=7) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 10))
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_wrong_term_fails_a_named_check(kind, number):
-    assert undetected(kind, number, every=1) == []
+    assert undetected(numbered(kind, number), every=1) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_message_passing_holds(kind):
+    """Fixed points are stationary points of the risk for any V and A; state evolution is the saddle point."""
+    assert [check for check in message_passing.step(*KINDS[kind]).verify() if not check.passed] == []
+
+
+def message_mutants(step):
+    """The generic ones, and every term of a sum with its sign flipped, halved or left out: the Onsager terms."""
+    yield from mutants(step)
+    for name, expression in step.after.items():
+        for term in expression.args if isinstance(expression, sp.MatAdd) else ():
+            for label, factor in (("sign", -1), ("half", sp.Rational(1, 2)), ("without", 0)):
+                rest = [other for other in expression.args if other != term]
+                changed = sp.MatAdd(*rest, factor * term) if factor else sp.MatAdd(*rest)
+                yield name, f"{label} of {term}", replace(step, after={**step.after, name: changed.doit()})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("omega", lambda e: sp.MatAdd(*[-a if "g_previous" in str(a) else a for a in e.args])),
+        ("b", lambda e: sp.MatAdd(*[a for a in e.args if "A_row" not in str(a)])),
+    ],
+    ids=["sign of the Onsager term", "without A w"],
+)
+def test_a_wrong_reaction_is_no_fixed_point(name, wrong):
+    step = message_passing.step(s=2, t=2)
+    mutant = replace(step, after={**step.after, name: wrong(step.after[name])})
+    failed = {check.name for check in mutant.verify() if not check.passed}
+    assert failed == {"fixed points of message passing", "minimum of a risk is a fixed point"}
+
+
+@pytest.mark.parametrize("kind", ["ridge", pytest.param("penalty", marks=pytest.mark.slow)])
+def test_a_wrong_term_of_message_passing_fails_a_named_check(kind):
+    every = 4 if kind == "ridge" else 1
+    assert undetected(message_passing.step(*KINDS[kind], s=2, t=2), every, message_mutants) == []
+
+
+def written_mutants(step):
+    """Signs flipped, halves taken, terms left out and symbols exchanged in scalar and matrix expressions alike."""
+    for name, expression in step.after.items():
+        for path, part in parts(expression):
+            changes = []
+            if isinstance(part, sp.Add | sp.MatAdd):
+                for i, term in enumerate(part.args):
+                    others = [a for n, a in enumerate(part.args) if n != i]
+                    changes += [(f"{label} of {term} in {part}", part.func(*others, factor * term))
+                                for label, factor in (("sign", -1), ("half", sp.Rational(1, 2)))]  # fmt: skip
+                    changes.append((f"without {term} in {part}", part.func(*others)))
+            elif isinstance(part, Average | MatrixAverage | sp.Trace):
+                changes += [(f"half of {part}", part / 2), (f"sign of {part}", -1 * part)]
+            elif part.is_Symbol and (path or expression != part):
+                changes += [(f"half of {part}", part / 2), (f"sign of {part}", -part)]
+            elif isinstance(part, sp.MatrixSymbol) and len(set(part.shape)) == 1 and "theta" in part.name:
+                changes.append((f"{part} transposed", part.T))
+            for label, new in changes:
+                try:
+                    mutated = replaced(expression, path, new)
+                except (TypeError, ValueError, AttributeError):
+                    continue
+                if getattr(mutated, "doit", lambda e=mutated: e)() != expression:
+                    yield name, label, replace(step, after={**step.after, name: mutated})
+
+
+WRITTEN = ["dot_product_attention", "lasso_regression", "mixture_classification", "committee_machine"]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_equations_of_a_model_agree_with_the_matrix_form(name):
+    step = specialisation.step(catalogue_model(name).at())
+    assert [check for check in step.verify() if not check.passed] == []
+
+
+@pytest.mark.parametrize("name", [WRITTEN[0], *[pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN[1:]]])
+def test_a_wrong_term_in_the_equations_of_a_model_fails_a_named_check(name):
+    every = 30 if name == WRITTEN[0] else 1
+    assert undetected(specialisation.step(catalogue_model(name).at()), every, written_mutants) == []

@@ -80,14 +80,16 @@ def lines_of(shown: str) -> list[str]:
     return [re.sub(r"   \(.*\)$", "", line.strip()) for line in shown.splitlines()]
 
 
+_REPORTS = {}
+
+
 @pytest.fixture
-def content(request, reports={}):  # noqa: B006
+def content(model, structure):
     """The report of a shipped model, built once for text and LaTeX."""
-    model, structure = request.getfixturevalue("model"), request.getfixturevalue("structure")
     key = model.name, structure.key
-    if key not in reports:
-        reports[key] = report(model, structure)
-    return reports[key]
+    if key not in _REPORTS:
+        _REPORTS[key] = report(model, structure)
+    return _REPORTS[key]
 
 
 @pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
