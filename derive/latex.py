@@ -99,8 +99,8 @@ class LatexPrinter(SympyLatexPrinter):
             return f"S^{{({found[1]})}}" + (f"_{{{found[2]}}}" if found[2] else "")
         found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
         if found:
-            symbol = {"tau": r"\tau", "pi": r"\pi", "rhostar": r"\rho^{\star}"}.get(found[1])
-            symbol = symbol or {"psi": r"\psi", "psistar": r"\psi^{\star}"}[found[1]]
+            stems = {"rhostar": r"\rho^{\star}", "psistar": r"\psi^{\star}"}
+            symbol = stems.get(found[1], rf"\{found[1]}")
             return f"{symbol}_{{{int(found[2]) + 1}}}"
         if expr.name.startswith("slope@"):
             variable = self._print_Symbol(sp.Symbol(expr.name.removeprefix("slope@"), real=True))
@@ -137,7 +137,7 @@ class LatexPrinter(SympyLatexPrinter):
         if not isinstance(bare, sp.MatMul):
             return ("-" if negative else "") + self._print(bare)
         scalar, factors = bare.as_coeff_matrices()
-        numbers = [] if scalar == 1 else list(sp.Mul.make_args(scalar))
+        numbers = [] if scalar == 1 else [scalar] if not scalar.has(Average) else list(sp.Mul.make_args(scalar))
         parts = [rf"\left({self._print(a)}\right)" if is_sum(a) else self._print(a) for a in (*numbers, *factors)]
         return ("-" if negative else "") + r" \, ".join(parts)
 

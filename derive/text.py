@@ -193,7 +193,11 @@ def _risk_items(at: ModelAt) -> list[Relation | Words]:
 
     p = Symbols(sp.Symbol("s", integer=True), sp.Symbol("t", integer=True), len(at.trained), at.loss_holds_q)
     W, names = sp.MatrixSymbol("W", DIMENSION, p.s), ("alpha_d", "sample_index", "row_index")
-    held = [Words("where {} are numbers trained with the weights, {} the diagonal matrix of their ridges.", (p.phi, p.Kappa))]
+    held = [
+        Words(
+            "where {} are numbers trained with the weights, {} the diagonal matrix of their ridges.", (p.phi, p.Kappa)
+        )
+    ]
     return [
         Words(
             "The weights {} (d x s) minimise, over a data set of {} sentences (counted by {}) in d dimensions,",
@@ -298,7 +302,8 @@ def _named_softmax(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.
     """Replace softmax entries, innermost first, by symbols softmax_<row>_<entry>, rows and entries from 1."""
     rows: list[tuple[int, tuple[sp.Expr, ...]]] = []
     while True:
-        entries, first = set(), {}
+        entries: set[sp.Expr] = set()
+        first: dict[tuple[sp.Expr, ...], int] = {}
         for part in parts.values():  # numbered in the order in which the parts are read
             inner = {e for e in part.atoms(SoftmaxEntry) if not any(z.has(SoftmaxEntry) for z in e.args[1:])}
             own = sorted({e.args[1:] for e in inner}, key=lambda z: [sp.default_sort_key(a) for a in z])
@@ -332,7 +337,7 @@ def _parameter_section(at: ModelAt) -> Section:
     table = Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows))
     shared = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
     names = [parameter.name.rstrip("_") for parameter in at.parameters.values()]
-    if any(name in GREEK and rf"\{name}" in shared or len(name) == 1 and name in shared for name in names):
+    if any({name, rf"\{name}"} & shared for name in names):
         note = "The name of a parameter whose letter means something else here stands for it."
         return Section("Parameters", (table, Words(note)))
     return Section("Parameters", (table,))
@@ -512,9 +517,7 @@ def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
     held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
     inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
     convex = [
-        Words(
-            "{} plus half the quadratic form of {} must be strictly convex in {}.", (sp.Symbol("penalty"), p.G, p.w)
-        )
+        Words("{} plus half the quadratic form of {} must be strictly convex in {}.", (sp.Symbol("penalty"), p.G, p.w))
     ]
     conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
     return Section(
@@ -933,7 +936,7 @@ class TextPrinter(StrPrinter):
         if not isinstance(bare, sp.MatMul):
             return ("-" if negative else "") + self._print(bare)
         scalar, factors = bare.as_coeff_matrices()
-        numbers = [] if scalar == 1 else list(sp.Mul.make_args(scalar))
+        numbers = [] if scalar == 1 else [scalar] if not scalar.has(Average) else list(sp.Mul.make_args(scalar))
         parts = [f"({self._print(a)})" if is_sum(a) else self._print(a) for a in (*numbers, *factors)]
         return ("-" if negative else "") + _TIE.join(parts)
 

@@ -10,8 +10,8 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..averages import CHANNEL, CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, trace_gradient
-from ..regulariser import Penalty, Regulariser, Ridge
 from ..free_entropy import free_entropy
+from ..regulariser import Penalty, Regulariser, Ridge
 from ..saddle_point import SaddlePoint, saddle_point
 from ..stability import TOKENS
 from .exact import Law, Source, Values, is_zero
@@ -56,19 +56,19 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
         Test(
             "fixed points of message passing",
             "eliminated from its equations, the fields are those of the weights and the gradient of the risk "
-            "vanishes, for any V and A, as symbols",
+            "vanishes, for any V and G, as symbols",
             lambda _before, after: _eliminated(after, p, kind),
             ("omega", "b", "g", "proximal", "row"),
         ),
         Test(
             "minimum of a risk is a fixed point",
-            "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and A at random, exactly",
+            "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and G at random, exactly",
             lambda _before, after: _minimum_is_fixed(after, kind, p),
             ("omega", "b", "g", "proximal", "row", "N", "trained"),
         ),
         Test(
             "reactions of message passing",
-            "V against its saddle-point equation, A against the sum over contexts of the conjugates of V with averages "
+            "V against its saddle-point equation, G against the sum over contexts of the conjugates of V with averages "
             "over three sentences, exactly",
             lambda before, after: _reactions_hold(before, after),
             ("V", "A", "N"),
@@ -82,7 +82,7 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
         ),
         Test(
             "state evolution, rows",
-            "limit of A, mean and covariance of b against G, B and Q at the conjugates of the saddle point, two "
+            "limit of G, mean and covariance of b against G, B and Q at the conjugates of the saddle point, two "
             "contexts, s = t = 2, exactly",
             lambda before, after: _rows_evolve(before, after, p),
             ("limit of A", "mean of b", "covariance of b"),
@@ -93,10 +93,10 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
         "Message passing at finite dimension",
         {"objective": p.proximal_objective, **_needed(saddle)},
         after,
-        "On one data set the same quantities are iterated. A sum over coordinates or sentences contains the reaction of "
-        "each summand to the sum itself: of second order in the entries of the tokens, it is subtracted (Onsager). At a "
-        "fixed point the subtraction undoes itself, so that the gradient of the risk vanishes whatever V and A are; "
-        "what is left without it are sums of independent terms, normal for large d, whose moments are the "
+        "On one data set the same quantities are iterated. A sum over coordinates or sentences contains the reaction "
+        "of each summand to the sum itself: of second order in the entries of the tokens, it is subtracted (Onsager). "
+        "At a fixed point the subtraction undoes itself, so that the gradient of the risk vanishes whatever V and G "
+        "are; what is left without it are sums of independent terms, normal for large d, whose moments are the "
         "saddle-point equations where the proximal map does not jump.",
         "arXiv 2402.03902, Appendix B.4; M. Bayati, A. Montanari, IEEE Trans. Inf. Theory 57, 764 (2011), "
         "arXiv 1001.3448; S. Rangan, Proc. IEEE ISIT, 2168 (2011), arXiv 1010.5141",
@@ -156,7 +156,7 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
     through_teacher = p.gamma * p.alpha * MatrixAverage(CHANNEL, teacher) * p.pi
     own, onsager = p.gamma * of_A * p.w, -1 * p.gamma * of_A * p.w
     return {
-        "limit of A": MatrixAverage(CONTEXTS, -1 * p.gamma * of_A),
+        "limit of A": -1 * MatrixAverage(CONTEXTS, p.gamma * of_A),
         "mean of b": MatrixAverage(CONTEXTS, (direct + through_teacher + own + onsager).doit()),
         "covariance of b": MatrixAverage(CONTEXTS, p.gamma * p.alpha * MatrixAverage(CHANNEL, p.g * p.g.T)),
         "mean of omega": MatrixAverage(COORDINATE, p.tau * p.w),
@@ -255,8 +255,10 @@ def _minimum_is_fixed(after: Expressions, kind: str, p: Symbols) -> bool:
             return False
         fields[place] = g
     for i in range(d):
-        sums = _sums(lambda place, i=i: {"xi": data["xi"][place][i], "g": fields[place],
-                                         "loss_q": data["H"][place[0]] / 2, "gamma": data["gamma"][place[1]][i]})  # fmt: skip
+        sums = _sums(
+            lambda place, i=i: {"xi": data["xi"][place][i], "g": fields[place],
+                                "loss_q": data["H"][place[0]] / 2, "gamma": data["gamma"][place[1]][i]}
+        )  # fmt: skip
         w = W[i, :].T
         values = {"A_row": data["A"][i], "w": w, "Lambda": data["Lambda"], "d": sp.Integer(d)}
         values["penalty_gradient"] = data["Lambda"] * w + data["c"]
@@ -300,7 +302,7 @@ def _nested(values: dict[str, Any], sums: list[list[dict[str, Any]]]) -> Any:
 
 
 def _reactions_hold(before: Expressions, after: Expressions) -> bool:
-    """A = sum_c gamma_c V^_c with E_c over the sentences at hand: alpha E_c is the sum over those of context c over d."""
+    """A = sum_c gamma_c V^_c with averages over the sentences at hand: alpha E_c is the sum over those of c over d."""
     source, d, gammas = Source("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
     responses = [[source.symmetric(2) for _ in gammas] for _ in range(3)]
     slopes = [[source.symmetric(2) for _ in gammas] for _ in range(3)]
@@ -313,7 +315,10 @@ def _reactions_hold(before: Expressions, after: Expressions) -> bool:
         given = given + _nested({"d": sp.Integer(d)}, sums)(after["N"])
     expected = sp.zeros(2, 2)
     for l, gamma in enumerate(gammas):
-        states = tuple((sp.Rational(1, 3), {"dg/domega": row[l], "loss_q": own[l]}) for row, own in zip(responses, slopes, strict=True))
+        states = tuple(
+            (sp.Rational(1, 3), {"dg/domega": row[l], "loss_q": own[l]})
+            for row, own in zip(responses, slopes, strict=True)
+        )
         expected += gamma * Values({"alpha": sp.Rational(3, d)}, {CHANNEL: states})(before["V_hat"])
     if not is_zero(given - expected):
         return False
@@ -325,7 +330,12 @@ def _linear_row(with_law: bool = True, shift: int = 1) -> Values:
     """w = (Lambda + G)^{-1} (b - c) at b normal with mean B and covariance Q."""
     source = Source("linear row")
     values: dict[str, Any] = {z: source.positive(2) for z in ("Lambda", "G", "Q")}
-    values |= {"B": source.matrix(2, 1), "pi": source.matrix(2, 1), "gamma": abs(source.number()), "tau": source.number()}
+    values |= {
+        "B": source.matrix(2, 1),
+        "pi": source.matrix(2, 1),
+        "gamma": abs(source.number()),
+        "tau": source.number(),
+    }
     values["d"] = sp.Integer(3)
     J, c = (values["Lambda"] + values["G"]).inv(), source.matrix(2, 1) * shift
     values |= {"dw/db": J, "b": sp.zeros(2, 1), "w": lambda at, _: J * (at.values["b"] - c)}
@@ -350,7 +360,13 @@ def _rows_evolve(before: Expressions, after: Expressions, p: Symbols) -> bool:
                       "loss_q": sp.zeros(2, 2)})
             for chance in (sp.Rational(1, 4), sp.Rational(1, 2))
         )  # fmt: skip
-        here = {"gamma": abs(source.number()), "tau": source.number(), "pi": pi, "alpha": alpha, "w": source.matrix(2, 1)}
+        here = {
+            "gamma": abs(source.number()),
+            "tau": source.number(),
+            "pi": pi,
+            "alpha": alpha,
+            "w": source.matrix(2, 1),
+        }
         contexts.append((here, states))
         at = Values(here, {CHANNEL: states})
         own.append({**here, **{f"{z}_hat": at(before[f"{z}_hat"]) for z in ("q", "V", "m", "theta")}})

@@ -13,7 +13,7 @@ from ..model import ModelAt
 from ..parameters import DiscreteNoise, leaves
 from ..text import Relation, Section, Table, Words
 from .exact import Source
-from .numeric import value
+from .numeric import value_at
 from .specialised import MOST, Specialised
 
 Items = list[Relation | Words | Table]
@@ -66,7 +66,9 @@ def _opening(written: Specialised) -> Items:
             (False, True): "An index is that of the cluster",
         }[sizes.tokens > 1, sizes.clusters > 1]
         said += f" {index}."
-        groups = [[c.own for c in contexts if c.shared == shared] for shared in dict.fromkeys(c.shared for c in contexts)]
+        groups = [
+            [c.own for c in contexts if c.shared == shared] for shared in dict.fromkeys(c.shared for c in contexts)
+        ]
         if len(groups) == 1:
             said += f" All {kind} have one covariance, hence one q, V and theta."
         elif any(len(group) > 1 for group in groups):
@@ -77,7 +79,10 @@ def _opening(written: Specialised) -> Items:
     if centred:
         which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
         items.append(
-            Words(f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.", (sp.Symbol("m@"), sp.Symbol("m_hat@")))
+            Words(
+                f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.",
+                (sp.Symbol("m@"), sp.Symbol("m_hat@")),
+            )
         )
     return items
 
@@ -149,7 +154,9 @@ def _proximal(written: Specialised) -> Items:
     if any(token_weight(l) not in written.weights(None) for l in range(at.structure.tokens)) and at.loss.has(
         *[token_weight(l) for l in range(at.structure.tokens)]
     ):
-        items.append(Words("{} is that of the token's cluster, given with the law of the tokens.", (sp.Symbol("rho_token"),)))
+        items.append(
+            Words("{} is that of the token's cluster, given with the law of the tokens.", (sp.Symbol("rho_token"),))
+        )
     return items
 
 
@@ -234,9 +241,11 @@ def _symmetries(at: ModelAt) -> Items:
     means = any(not e.is_zero for gram in at.law["gram"] for row in gram[: _contexts(at)] for e in row[: _contexts(at)])
     if odd:
         items.append(
-            Words("The loss is even in the student's fields: solutions come in pairs that differ in the sign of {} and {}.",
-                  (m, theta) if means else (theta, theta_hat))
-        )  # fmt: skip
+            Words(
+                "The loss is even in the student's fields: solutions come in pairs that differ in the sign of {}, {}.",
+                (m, theta) if means else (theta, theta_hat),
+            )
+        )
     if odd and alone and means:
         items.append(
             Words("It is even in the teacher's fields, too, so that {} = 0 and {} = 0 are each kept by the equations.",
@@ -245,7 +254,9 @@ def _symmetries(at: ModelAt) -> Items:
     pairs = [pair for pair in combinations(range(at.structure.tokens), 2) if is_exchangeable(at, *pair)]
     if pairs:
         every = len(pairs) == at.structure.tokens * (at.structure.tokens - 1) // 2
-        which = "any two tokens" if every and len(pairs) > 1 else ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
+        which = (
+            "any two tokens" if every and len(pairs) > 1 else ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
+        )
         default = all(_keeps_defaults(at, *pair) for pair in pairs)
         items.append(
             Words(
@@ -286,7 +297,7 @@ def _unchanged(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt)
         values = _numbers(at, f"symmetry {n}")
         moved = {**values, **{old: sp.sympify(new).xreplace(values) for old, new in move.items()}}
         for e in expressions:
-            if abs(value(e, values, DIGITS) - value(e, moved, DIGITS)) > 10 ** (5 - DIGITS):
+            if abs(value_at(e, values, DIGITS) - value_at(e, moved, DIGITS)) > 10 ** (5 - DIGITS):
                 return False
     return True
 
@@ -308,7 +319,7 @@ def is_even(at: ModelAt, students: bool) -> bool:
     penalty = at.penalty
     if penalty is not None:
         w = list(penalty.w) if students else list(penalty.pi)
-        if penalty.expression.has(*penalty.pi) or not students and penalty.expression.has(*w):
+        if penalty.expression.has(*penalty.pi) or (not students and penalty.expression.has(*w)):
             return False
         flipped = penalty.expression.xreplace({z: -z for z in w})
         if sp.simplify(flipped - penalty.expression) != 0:

@@ -16,7 +16,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def value(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
+def value_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
     """The value at exact numbers, as a number of mpmath."""
     with mpmath.workdps(digits):
         return _value(sp.sympify(expression), at, {}, digits)

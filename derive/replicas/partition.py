@@ -32,7 +32,8 @@ def step(p: Symbols) -> Step:
         {"weight": -beta * Average(REPLICAS, energy)},
         "A power of an integral is an integral over copies: for integer n the weights of n replicas, which share "
         "data and teacher, add up in the exponent.",
-        "arXiv 2402.03902, Appendix C; M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
+        "arXiv 2402.03902, Appendix C; M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World "
+        "Scientific (1987)",
         (Test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly", _is_power),),
     )
 

@@ -15,7 +15,7 @@ from .model_section import model_section
 from .objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
 from .references import Bibliography
 from .second_variation import composite, perturbations, strength
-from .step import Derivation, Step
+from .step import Step
 from .zero_temperature import rescaling
 
 Items = list[Relation | Words | Table]
@@ -50,8 +50,8 @@ def _said(text: str) -> Words:
 
 def _symbols(at: ModelAt) -> Symbols:
     """Of a generic context, sizes as symbols."""
-    sizes = [sp.Symbol(name, integer=True, positive=True) for name in "st"]
-    return Symbols(*sizes, len(at.trained), at.loss_holds_q)
+    s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
+    return Symbols(s, t, len(at.trained), at.loss_holds_q)
 
 
 def checked(step: Step) -> str:
@@ -285,16 +285,16 @@ def assumption_section(at: ModelAt) -> Section:
         "root of d) and rows of the teacher's weights have a joint law; means and encodings have norms of order one.",
         "(3) Penalty: it is a sum over the rows of the weights"
         + ("." if at.penalty is None else ", convex in each of them."),
-        "(4) Concentration: for large d the logarithm of the partition function, per dimension, and the overlaps do not "
-        "depend on the draw of the data and of the teacher.",
+        "(4) Concentration: for large d the logarithm of the partition function, per dimension, and the overlaps do "
+        "not depend on the draw of the data and of the teacher.",
         "(5) Replicas: moments of the partition function, computed for integer n, are continued to n = 0, and this "
         "limit is exchanged with that of large d.",
         "(6) Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
         "perturbations.",
         "(7) Zero temperature: its limit is exchanged with that of large d, and integrals are dominated by the largest "
         "value of their exponent.",
-        "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which the "
-        "one of least training loss is the global minimum. None of them describes the course of a training.",
+        "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which "
+        "the one of least training loss is the global minimum. None of them describes the course of a training.",
     ]
     return Section("Assumptions", tuple(_said(text) for text in said))
 
@@ -309,8 +309,8 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
     items: Items = [
         _said(step.rule),
         Words(
-            "{} is coordinate {} of a token with its encoding, over the root of d, {} the field of the step before; {}, "
-            "{} and {} belong to row {} of the weights, and {} is here the mean over the d coordinates.",
+            "{} is coordinate {} of a token with its encoding, over the root of d, {} the field of the step before; "
+            "{}, {} and {} belong to row {} of the weights, and {} is here the mean over the d coordinates.",
             (message_passing.ENTRY, row, message_passing.previous(p), A, p.b, p.w, row, sp.Symbol("mean_coordinate")),
         ),
         *[Relation(left, after[name]) for left, name in ((p.omega, "omega"), (p.V, "V"), (p.g, "g"))],
@@ -320,8 +320,8 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
         *conditions,
         *([Relation(after["trained"], sp.Integer(0))] if "trained" in after else []),
         Words(
-            "that is, they minimise the proximal objective of section Free entropy and {} plus half the quadratic form "
-            "of {} minus the product with {}.",
+            "that is, they minimise the objective of the Moreau envelope and {} plus half the quadratic form of {} "
+            "minus the product with {}.",
             (sp.Symbol("penalty"), A, p.b),
         ),
         Words("For large d the fields and the rows are normal with the moments"),

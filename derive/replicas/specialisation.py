@@ -14,8 +14,8 @@ from ..language import token_weight
 from ..model import ModelAt
 from ..parameters import leaves
 from .exact import Law, Source, Values
-from .numeric import value
-from .specialised import Context, Field, SpectralAtom, Specialised
+from .numeric import value_at
+from .specialised import Context, Field, Specialised, SpectralAtom
 from .step import Expressions, Step, Test
 
 DIGITS = 40
@@ -41,7 +41,9 @@ def step(at: ModelAt) -> Step:
         after |= {f"{symbol.name}{end}": definition for symbol, definition in found.features.items()}
         after |= {f"{name}{end}": component for name, component in found.components.items()}
     comparison = Comparison(written)
-    rows = [name for name in written.equations if "_hat@" not in name and not name.startswith(("trained@", "Phi", "w@"))]
+    rows = [
+        name for name in written.equations if "_hat@" not in name and not name.startswith(("trained@", "Phi", "w@"))
+    ]
     tests = [
         Test(
             "conjugates of this model",
@@ -397,12 +399,12 @@ class Comparison:
 
         def slope(variable: sp.Symbol) -> sp.Expr:
             sides = [
-                value(loss, {**values, variable: values[variable] + sign * width}, 2 * DIGITS) for sign in (1, -1)
+                value_at(loss, {**values, variable: values[variable] + sign * width}, 2 * DIGITS) for sign in (1, -1)
             ]
             return (sp.Float(sides[0], 2 * DIGITS) - sp.Float(sides[1], 2 * DIGITS)) / (2 * width)
 
         def given(name: str) -> sp.Expr:
-            return sp.Float(value(after[f"{name}{end}"].xreplace(features), values, DIGITS), DIGITS)
+            return sp.Float(value_at(after[f"{name}{end}"].xreplace(features), values, DIGITS), DIGITS)
 
         place = self.written.place
         for l in range(at.structure.tokens):

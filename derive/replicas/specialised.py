@@ -279,7 +279,9 @@ class Specialised:
         found = {}
         for l in range(sizes.tokens):
             values = {
-                sp.Add(*[w * row[l * sizes.clusters + k] for w, row in zip(law["weights"], law["covariance"], strict=True)])
+                sp.Add(
+                    *[w * row[l * sizes.clusters + k] for w, row in zip(law["weights"], law["covariance"], strict=True)]
+                )
                 for k in (range(sizes.clusters) if labels is None else [labels[l]])
             }
             if len(values) == 1:
@@ -288,12 +290,12 @@ class Specialised:
 
     def averaged(self, average: MatrixAverage | Average, context: Context | None) -> Any:
         """E_c[.] as a sum over the labels of the sentence, with their probabilities."""
-        whole = context is None or _of_sentence(average, self.generic)
+        here = None if _of_sentence(average, self.generic) else context
         make = Average if isinstance(average, Average) else MatrixAverage
         total = sp.Integer(0) if make is Average else sp.ZeroMatrix(*self._concrete(average))
         for labels, chance in self.combinations.items():
-            if whole or labels[context.token] == context.cluster:
-                inside = self._in_channel(average.summand, None if whole else context, labels)
+            if here is None or labels[here.token] == here.cluster:
+                inside = self._in_channel(average.summand, here, labels)
                 total = total + chance * make(self.given(labels), inside)
         return total
 
@@ -330,12 +332,8 @@ class Specialised:
         """An average over a coordinate as a sum over spectral atoms, with second moments of tau and pi."""
         if isinstance(summand, MatrixExpr):
             terms = sp.MatAdd.make_args(summand.xreplace(dict([self.response])).expand().doit())
-            total = None
-            for atom in self.atoms:
-                for term in terms:
-                    value = atom.weight * self._moment(term, atom, context)
-                    total = value if total is None else total + value
-            return total.doit()
+            parts = [atom.weight * self._moment(term, atom, context) for atom in self.atoms for term in terms]
+            return sum(parts[1:], parts[0]).doit()
         total = sp.Integer(0)
         for atom in self.atoms:
             if summand == self.generic.envelope:
@@ -394,7 +392,9 @@ class Specialised:
             position += taken
         return (scalar * sp.MatMul(*made)).expand().doit()
 
-    def _mean_of_row(self, w: Any, kind: str, slope: Any, atom: SpectralAtom, context: Context, knows: bool) -> MatrixExpr:
+    def _mean_of_row(
+        self, w: Any, kind: str, slope: Any, atom: SpectralAtom, context: Context, knows: bool
+    ) -> MatrixExpr:
         if knows and self.has_mean(context):
             return MatrixAverage(kind, sp.Symbol(f"tau@{context.own}", real=True) * w)
         return slope * atom.with_means[context.position]
@@ -405,7 +405,6 @@ class Specialised:
     def equations(self) -> dict[str, Any]:
         """Conjugates, rows, overlaps, trained numbers, free entropy; each expression as it is shown."""
         found: dict[str, Any] = {}
-        p = self.generic
         for context in self.contexts:
             for stem in ("q", "V", "m", "theta"):
                 name = f"{stem}_hat@{context.own}"
@@ -421,10 +420,7 @@ class Specialised:
             for stem in ("q", "V", "theta", "m"):
                 name = f"{stem}@{context.own if stem == 'm' else context.shared}"
                 if name not in found and (stem != "m" or self.has_mean(context)):
-                    equation = self.saddle[stem].value
-                    found[name] = self.written(
-                        _with_averages(equation, lambda a, c=context: self.rows(a.summand, c), COORDINATE)
-                    )
+                    found[name] = self.written(self._overlap_equation(stem, context))
         if self.saddle.trained is not None:
             found |= self._trained_equations()
         found["Phi"] = self.written(self._free_entropy())
@@ -434,6 +430,9 @@ class Specialised:
         value = in_terms_of_teacher_conjugate(self.saddle) if target == "V_hat" else self.saddle[target].value
         value = _with_averages(value, lambda a: self.averaged(a, context), CHANNEL, self._context_names(context))
         return value.doit()
+
+    def _overlap_equation(self, target: str, context: Context) -> MatrixExpr:
+        return _with_averages(self.saddle[target].value, lambda a: self.rows(a.summand, context), COORDINATE)
 
     def _context_names(self, context: Context) -> dict[Any, Any]:
         p = self.generic
@@ -492,10 +491,10 @@ class Specialised:
             steps = (b - leaves_at) / sp.diff(condition, distance)
             return sp.factor_terms(sp.simplify(corner + sign * steps)), leaves_at
 
-        sides = [on_side(1), on_side(-1)]
-        if sides[0] is None or sides[1] is None:
+        right, left = on_side(1), on_side(-1)
+        if right is None or left is None:
             return None
-        (above, upper), (below, lower) = sides
+        (above, upper), (below, lower) = right, left
         if not penalty.kinks:
             return above if sp.simplify(above - below) == 0 else None
         return sp.Piecewise((above, b > upper), (below, b < lower), (corner, True))
@@ -554,7 +553,7 @@ class Specialised:
         return tuple(found)
 
     def _field(self, loss: sp.Expr, labels: tuple[int, ...] | None, first: int, first_star: int) -> Field:
-        """Chain rule through the outermost functions of the student's fields, which are named where they stand twice."""
+        """Chain rule through the outermost functions of the student's fields; those that stand twice are named."""
         at = self.at
         variables = [*at.X, *[symbol for symbol in at.own if loss.has(symbol)]]
         loss = rows_of_two_as_sigmoids(loss)
