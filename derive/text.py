@@ -876,7 +876,8 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 class TextPrinter(StrPrinter):
     """SymPy objects of this package as one line of Unicode text."""
 
-    def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None) -> None:
+    def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None, width: int = WIDTH) -> None:
+        self.width = width
         super().__init__({"order": "none"})  # of factors, which come in an order of their own
         self.names, self.entries, self.at = names, THEORY if theory is None else theory, Indices()
         self.stacked = False
@@ -1112,9 +1113,13 @@ def is_sum(factor: Any) -> bool:
 
 
 def describe(
-    model: Model, structure: Structure | None = None, steps: bool = False, names: Mapping[str, str] | None = None
+    model: Model,
+    structure: Structure | None = None,
+    steps: bool = False,
+    names: Mapping[str, str] | None = None,
+    width: int = WIDTH,
 ) -> str:
-    """The derivation of a model as text of at most `WIDTH` columns.
+    """The derivation of a model as text of at most `width` columns, 80 or more.
 
     Args:
         structure: default, the model's own.
@@ -1124,12 +1129,12 @@ def describe(
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
-    return shown(report(model, structure, steps), names)
+    return shown(report(model, structure, steps), names, width)
 
 
-def shown(content: Report, names: Mapping[str, str] | None = None) -> str:
+def shown(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:
     """A report as text, as `describe` returns it."""
-    printer = TextPrinter(content.names, renamed(names or {}))
+    printer = TextPrinter(content.names, renamed(names or {}), width)
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
@@ -1139,36 +1144,36 @@ def shown(content: Report, names: Mapping[str, str] | None = None) -> str:
 
 def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
     if isinstance(item, Words):
-        return _wrapped(item.text.format(*[printer.show(e) for e in item.objects]), "", "")
+        return _wrapped(item.text.format(*[printer.show(e) for e in item.objects]), "", "", printer.width)
     if isinstance(item, Table):
         return _table(item, printer)
     sign = {">": "≻", "->": "→"}.get(item.sign, item.sign)
     left = f"{printer.show(item.left, item.stacked)} {sign} "
     right = printer.show(item.right, item.stacked)
-    lines = _wrapped(right, f"    {left}", " " * (4 + min(len(left), 16)), formula=True)
+    lines = _wrapped(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
     if not item.note:
         return lines
-    if len(lines[-1]) + len(item.note) + 5 <= WIDTH:
+    if len(lines[-1]) + len(item.note) + 5 <= printer.width:
         return [*lines[:-1], f"{lines[-1]}   ({item.note})"]
-    return lines + _wrapped(f"({item.note})", " " * 8, " " * 8)
+    return lines + _wrapped(f"({item.note})", " " * 8, " " * 8, printer.width)
 
 
-def _wrapped(text: str, first: str, following: str, formula: bool = False) -> list[str]:
-    """Lines of at most WIDTH columns; a formula is broken in the outermost brackets that make it fit."""
+def _wrapped(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
+    """Lines of at most `width` columns; a formula is broken in the outermost brackets that make it fit."""
     lines: list[str] = []
     for level in range(4) if formula else [0]:
         lines = textwrap.wrap(
             _tied(text, level) if formula else text.replace(_TIE, " "),
-            WIDTH,
+            width,
             initial_indent=first.replace(" ", _TIE),
             subsequent_indent=following,
             break_long_words=False,
             break_on_hyphens=False,
         )
-        if all(len(line) <= WIDTH for line in lines):
+        if all(len(line) <= width for line in lines):
             break
     else:
-        return _wrapped(text, first, following)
+        return _wrapped(text, first, following, width)
     return [line.replace(_TIE, " ").rstrip() for line in lines]
 
 
@@ -1183,8 +1188,9 @@ def _tied(formula: str, level: int) -> str:
 
 def _table(table: Table, printer: TextPrinter) -> list[str]:
     rows = [table.head, *[tuple(printer.show(cell).replace(_TIE, " ") for cell in row) for row in table.rows]]
-    widths = [min(max(len(row[i]) for row in rows), 34) for i in range(len(table.head))]
-    widths[-1] = max(12, WIDTH - 4 - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    most = 34 - (WIDTH - printer.width) * 7 // 10  # of a column, so that the last one keeps its share
+    widths = [min(max(len(row[i]) for row in rows), most) for i in range(len(table.head))]
+    widths[-1] = max(12, printer.width - 4 - sum(widths[:-1]) - 2 * (len(widths) - 1))
     lines: list[str] = []
     for row in rows:
         cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]

@@ -85,7 +85,7 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
             "limit of G, mean and covariance of b against G, B and Q at the conjugates of the saddle point, two "
             "contexts, s = t = 2, exactly",
             lambda before, after: _rows_evolve(before, after, p),
-            ("limit of A", "mean of b", "covariance of b"),
+            ("limit of A", "limit of N", "mean of b", "covariance of b"),
         ),
     ]
     return Step(
@@ -154,6 +154,7 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
     of_A = p.alpha * MatrixAverage(CHANNEL, field)
     direct = p.tau * p.alpha * MatrixAverage(CHANNEL, p.g)
     through_teacher = p.gamma * p.alpha * MatrixAverage(CHANNEL, teacher) * p.pi
+    found = {"limit of N": MatrixAverage(CONTEXTS, 2 * p.alpha * p.gamma * MatrixAverage(CHANNEL, p.loss_q))}
     own, onsager = p.gamma * of_A * p.w, -1 * p.gamma * of_A * p.w
     return {
         "limit of A": -1 * MatrixAverage(CONTEXTS, p.gamma * of_A),
@@ -162,6 +163,7 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
         "mean of omega": MatrixAverage(COORDINATE, p.tau * p.w),
         "covariance of omega": MatrixAverage(COORDINATE, p.gamma * p.w * p.w.T),
         "omega with Y": MatrixAverage(COORDINATE, p.gamma * p.w * p.pi.T),
+        **(found if p.loss_holds_q else {}),
     }
 
 
@@ -357,7 +359,7 @@ def _rows_evolve(before: Expressions, after: Expressions, p: Symbols) -> bool:
     for _ in range(2):
         states = tuple(
             (chance, {"g": source.matrix(2, 1), "dg/domega": source.symmetric(2), "dg/dY": source.matrix(2, 2),
-                      "loss_q": sp.zeros(2, 2)})
+                      "loss_q": source.symmetric(2)})
             for chance in (sp.Rational(1, 4), sp.Rational(1, 2))
         )  # fmt: skip
         here = {
@@ -373,7 +375,10 @@ def _rows_evolve(before: Expressions, after: Expressions, p: Symbols) -> bool:
     pairs = {"limit of A": p.G, "mean of b": p.B, "covariance of b": p.Q}
     for name, composite in pairs.items():
         expected = [Values(values)(p.composites[composite]) for values in own]
-        if not is_zero(_over_contexts(after[name], contexts) - sum(expected[1:], expected[0])):
+        given = _over_contexts(after[name], contexts)
+        if composite == p.G and "limit of N" in after:
+            given = given + _over_contexts(after["limit of N"], contexts)
+        if not is_zero(given - sum(expected[1:], expected[0])):
             return False
     return True
 

@@ -325,8 +325,12 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
             (sp.Symbol("penalty"), A, p.b),
         ),
         Words("For large d the fields and the rows are normal with the moments"),
-        *[Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS],
-        Words("These are {}, {} and {}, and {}, {} and {} of the saddle point.", (p.m, p.q, p.theta, p.G, p.B, p.Q)),
+        *[Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after],
+        Words(
+            "These are {}, {} and {}, and {}, {} and {} of the saddle point."
+            + (" ({} is the sum of the two limits.)" if "N" in after else ""),
+            (p.m, p.q, p.theta, p.G, p.B, p.Q, *([p.G] if "N" in after else [])),
+        ),
         _said(checked(step)),
         _said(f"See {works.cite(step.citation)}."),
     ]
@@ -335,7 +339,7 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
 
 _MOMENTS = (
     ("omega_mean", "mean of omega"), ("omega_covariance", "covariance of omega"), ("omega_teacher", "omega with Y"),
-    ("A_row", "limit of A"), ("b_mean", "mean of b"), ("b_covariance", "covariance of b"),
+    ("A_row", "limit of A"), ("N_row", "limit of N"), ("b_mean", "mean of b"), ("b_covariance", "covariance of b"),
 )  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -127,12 +129,18 @@ def derive(
         from ..derive.latex import document as render
     else:
         from ..derive.text import describe as render
-    text = render(loaded, structure, steps, _renamed(rename))
+    narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
+    text = render(loaded, structure, steps, _renamed(rename), **narrow)
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if output is not None:
         write_whole(output, text)
         return Outcome(f"wrote {output}", {**data, "file": str(output)})
     return Outcome(text, {**data, "text": text})
+
+
+def _columns() -> int:
+    """Columns of text for the terminal at hand, 80 to 100; 100 where the text goes elsewhere."""
+    return min(100, max(80, get_terminal_size().columns)) if sys.stdout.isatty() else 100
 
 
 def _renamed(pairs: list[str] | None) -> dict[str, str]:
