@@ -359,7 +359,8 @@ def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> li
     """The right side as lines that fit, broken between the terms of its sum or of the sum that is its one factor."""
     value = relation.right
     room = LINE - len(ruler.show(relation.left))
-    sums = [factor for factor in sp.Mul.make_args(value) if factor.is_Add] if isinstance(value, sp.Mul) else []
+    scalar = isinstance(value, sp.Mul) and not isinstance(value, MatrixExpr)
+    sums = [factor for factor in value.args if factor.is_Add] if scalar else []
     if len(sums) == 1 and _width(value, ruler) > 1.2 * room:
         outside = printer.show(value / sums[0]).strip()
         outside = {"1": "", "-1": "-"}.get(outside, outside)

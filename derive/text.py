@@ -1068,7 +1068,9 @@ def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
             return 1
         return 2 if base.name.startswith("moment@") else 3
 
-    return sp.Mul(*sorted(product.as_ordered_factors(), key=rank), evaluate=False)
+    number, rest = product.as_coeff_Mul()
+    factors = sorted(rest.as_ordered_factors(), key=rank)
+    return sp.Mul(*([number] if number != 1 else []), *factors, evaluate=False)
 
 
 def print_average(printer: Any, expr: Average | MatrixAverage) -> str:

@@ -59,7 +59,7 @@ def _opening(written: Specialised) -> Items:
     sizes = at.structure
     said = "The symbols of the model are put in for the general ones."
     if len(contexts) > 1:
-        kind = {True: "tokens", False: "contexts"}[sizes.clusters == 1]
+        kind = "tokens" if sizes.clusters == 1 else "clusters" if sizes.tokens == 1 else "contexts"
         index = {
             (True, True): "Two indices are those of token and cluster",
             (True, False): "An index is that of the token",
@@ -99,8 +99,10 @@ def _about(said: str) -> Words:
 def _fields(written: Specialised) -> Items:
     """Law of (omega, Y), and the proximal point."""
     at, items = written.at, list[Any]()
-    items.append(Words("Given the labels the tokens are independent, and with" if at.structure.clusters > 1
-                       else "Tokens are independent, and with" if at.structure.tokens > 1 else "With"))  # fmt: skip
+    opening = "With" if at.structure.tokens == 1 else "Tokens are independent, and with"
+    if at.structure.tokens > 1 and at.structure.clusters > 1:
+        opening = "Given the labels tokens are independent, and with"
+    items.append(Words(opening))
     for context in written.contexts:
         index = str(context.token + 1) if at.structure.tokens > 1 else ""
         omega, Y = written.named(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.shapes("Y"))
@@ -141,15 +143,17 @@ def _proximal(written: Specialised) -> Items:
     stars = any(s.name.startswith("psistar") for f in written.fields for s in f.features)
     plain = any(s.name.startswith("psi_") for f in written.fields for s in f.features)
     if stars or plain:
-        about = ["{}, functions of the student's fields,"] if plain else []
-        about += ["{}, functions of the teacher's fields" + (" and the noise" if at.noise else "")] if stars else []
+        about = ["{} (functions of the student's fields)"] if plain else []
+        about += ["{} (functions of the teacher's fields" + (" and the noise)" if at.noise else ")")] if stars else []
         symbols = [sp.Symbol(name) for name, there in (("psi", plain), ("psi_star", stars)) if there]
         items.append(Words(f"Written for short are {' and '.join(about)}:", tuple(symbols)))
+    shown: set[sp.Symbol] = set()
     for found in written.fields:
         if found.labels is not None:
             said = ", ".join(str(k + 1) for k in found.labels)
             items.append(Words(f"In cluster {said}:" if len(found.labels) == 1 else f"In clusters {said}:"))
-        items += [Relation(symbol, value) for symbol, value in found.features.items()]
+        items += [Relation(z, definition) for z, definition in found.features.items() if z not in shown]
+        shown |= set(found.features)
         items += [Relation(sp.Symbol(name), value) for name, value in found.components.items()]
     if any(token_weight(l) not in written.weights(None) for l in range(at.structure.tokens)) and at.loss.has(
         *[token_weight(l) for l in range(at.structure.tokens)]

@@ -38,7 +38,7 @@ def step(at: ModelAt) -> Step:
     after: dict[str, Any] = dict(written.equations)
     for found in written.fields:
         end = "" if found.labels is None else "|" + ",".join(map(str, found.labels))
-        after |= {f"{symbol.name}{end}": definition for symbol, definition in found.features.items()}
+        after |= {symbol.name: definition for symbol, definition in found.features.items()}
         after |= {f"{name}{end}": component for name, component in found.components.items()}
     comparison = Comparison(written)
     rows = [
@@ -394,7 +394,7 @@ class Comparison:
             values[rho] = weights[rho].xreplace(values) if rho in weights else abs(source.number())
         labels = found.labels if found.labels is not None else (0,) * at.structure.tokens
         loss = at.loss.xreplace({k: sp.Integer(n) for k, n in zip(at.labels, labels, strict=True)}).doit()
-        features = {symbol: after[f"{symbol.name}{end}"] for symbol in found.features}
+        features = {symbol: after[symbol.name] for symbol in found.features}
         width = sp.Rational(1, 10 ** (DIGITS // 2 - 3))
 
         def slope(variable: sp.Symbol) -> sp.Expr:

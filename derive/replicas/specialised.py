@@ -545,16 +545,24 @@ class Specialised:
         """g of every token: once, or for every choice of labels where the loss depends on them."""
         at = self.at
         if not at.loss.has(*at.labels):
-            return (self._field(at.loss.xreplace(self.weights(None)), None, 0, 0),)
+            return (self._field(at.loss.xreplace(self.weights(None)), None),)
         found: list[Field] = []
+        named: dict[sp.Symbol, sp.Expr] = {}
         for labels in self.combinations:
-            counts = [sum(str(s).startswith(stem) for f in found for s in f.features) for stem in ("psi_", "psistar_")]
-            found.append(self._field(self._loss(labels), labels, *counts))
+            found.append(self._field(self._loss(labels), labels, named))
+            named |= found[-1].features
         return tuple(found)
 
-    def _field(self, loss: sp.Expr, labels: tuple[int, ...] | None, first: int, first_star: int) -> Field:
-        """Chain rule through the outermost functions of the student's fields; those that stand twice are named."""
-        at = self.at
+    def _field(
+        self, loss: sp.Expr, labels: tuple[int, ...] | None, named: dict[sp.Symbol, sp.Expr] | None = None
+    ) -> Field:
+        """Chain rule through the outermost functions of the student's fields; those that stand twice are named.
+
+        Args:
+            named: features of other labels.
+        """
+        at, named = self.at, named or {}
+        first, first_star = (sum(z.name.startswith(stem) for z in named) for stem in ("psi_", "psistar_"))
         variables = [*at.X, *[symbol for symbol in at.own if loss.has(symbol)]]
         loss = rows_of_two_as_sigmoids(loss)
         outer = _outermost(loss, set(variables))
@@ -586,10 +594,12 @@ class Specialised:
                 first_star += 1
         gradient = [e.xreplace(known) for e in gradient]
         for atom in sorted(_functions(gradient), key=sp.default_sort_key):
-            if atom.free_symbols & set(variables) and sum(e.count(atom) for e in gradient) > 1:
-                known[atom] = sp.Symbol(f"psi_{first}", real=True)
+            several = isinstance(atom, SoftmaxEntry) or sum(e.count(atom) for e in gradient) > 1
+            if atom.free_symbols & set(variables) and several:
+                before = [symbol for symbol, definition in named.items() if definition == atom]
+                known[atom] = before[0] if before else sp.Symbol(f"psi_{first}", real=True)
                 features[known[atom]] = atom
-                first += 1
+                first += not before
         slopes_of = {z: e.xreplace(known) for z, e in zip(variables, gradient, strict=True)}
         components = {}
         for l, a in product(*map(range, at.X.shape)):

@@ -15,6 +15,7 @@ from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
 from saddleforge.derive.latex import document, typeset
 from saddleforge.derive.model import model
 from saddleforge.derive.parameters import DiscreteNoise, Parameter
+from saddleforge.derive.replicas.references import Bibliography
 from saddleforge.derive.text import WIDTH, describe, report
 from saddleforge.derive.tokens import Tokens
 
@@ -139,11 +140,58 @@ def test_the_steps_compile_and_every_check_holds(name, tmp_path):
     chosen = catalogue_model(name)
     shown, source = describe(chosen, steps=True), document(chosen, steps=True)
     assert max(len(line) for line in shown.splitlines()) <= WIDTH
-    assert "FAILED" not in shown and shown.count("Checked:") == 9
+    # Nine steps, the model's own equations, message passing.
+    assert "FAILED" not in shown and shown.count("Checked:") == 11
     for leftover in ("Average(", "_hat", "|", "LogIntegral"):
         assert leftover not in shown[shown.index("Step 1") :]
     assert source.isascii() and "|ab" not in source
     compiles(source, tmp_path)
+
+
+def own_equations(chosen):
+    shown = describe(chosen)
+    return shown[shown.index("The equations of this model") : shown.index("Stability\n---")]
+
+
+def test_a_model_shows_its_own_saddle_point():
+    """Base case: one covariance, hence one q, V and theta; tau_1 and tau_2 keep an m each."""
+    lines = lines_of(own_equations(catalogue_model("dot_product_attention")))
+    for equation in (
+        "V = sigma² R",
+        "R = 1/(sigma² V^_1 + sigma² V^_2 + lambda)",
+        "θ = sigma⁴ R (θ^_1 + θ^_2)",
+        "m_1 = R (encodings_11 m^_1 + encodings_12 m^_2)",
+        "q^_1 = α E[g_1²]",
+        "V^_1 = (θ θ^_1 - α E[g_1 (ω_1 - m_1)])/q",
+    ):
+        assert equation in lines
+    lines = lines_of(own_equations(catalogue_model("lasso_regression")))
+    assert "w = { (b - lambda)/G if b > lambda; (b + lambda)/G if b < -lambda; 0 else }" in lines
+    assert "θ = sigma⁴ θ^ E_b,1[∂w/∂b]" in lines  # the teacher's row is zero in the second atom
+    assert "m^" not in own_equations(catalogue_model("lasso_regression")).replace("m^ drops out", "")
+    lines = lines_of(own_equations(catalogue_model("attention_on_mixture")))
+    assert "q^_1,2 = α (labels_3 E_2,1[g_1²] + labels_4 E_2,2[g_1²])" in lines
+
+
+def test_symmetries_of_a_model_are_said():
+    attention = own_equations(catalogue_model("dot_product_attention")).replace("\n", " ")
+    assert "unchanged if tokens 1 and 2 are exchanged" in attention and "as at their defaults" in attention
+    assert "even in the student's fields" in attention and "even in the teacher's fields, too" in attention
+    causal = own_equations(catalogue_model("causal_attention")).replace("\n", " ")
+    assert "exchanged" not in causal and "even in the student's fields" in causal
+    assert "even" not in own_equations(catalogue_model("ridge_regression"))
+
+
+def test_text_is_as_wide_as_asked():
+    for name in ("dot_product_attention", "lasso_regression"):
+        assert max(len(line) for line in describe(catalogue_model(name), width=80).splitlines()) <= 80
+
+
+def test_works_are_cited_by_number():
+    works = Bibliography()
+    assert works.cite("arXiv 2402.03902, Appendix C; R. Price, IRE (1958)") == "[1, Appendix C], [2]"
+    assert works.cite("arXiv 2402.03902, eq. C.9") == "[1, eq. C.9]"
+    assert len(works.listed()) == 2 and "Krzakala" in works.listed()[0]
 
 
 def test_symbols_of_the_readers_own():
