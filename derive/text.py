@@ -120,7 +120,7 @@ def report(model: Model, structure: Structure | None = None, steps: bool = False
             _law_section(at),
             *(_with_steps(model, at, theory) if steps else _with_own(at, theory)),
         ),
-        names=_names(at),
+        names=symbols_of(at),
     )
 
 
@@ -610,7 +610,7 @@ def _change(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)
 
 
-def _names(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]:
+def symbols_of(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]:
     """symbol -> (stem, indices from 1) of fields, noise, labels, weights and parameters; axes of length 1 drop."""
     names: dict[sp.Symbol, tuple[str, tuple[int | str, ...]]] = {}
 

@@ -13,6 +13,7 @@ from ..averages import CHANNEL, CONTEXTS, COORDINATE, Average
 from ..language import token_weight
 from ..model import ModelAt
 from ..parameters import leaves
+from ..text import symbols_of
 from .exact import Law, Source, Values
 from .numeric import value_at
 from .specialised import Context, Field, Specialised, SpectralAtom
@@ -96,6 +97,7 @@ def step(at: ModelAt) -> Step:
         "Sizes, clusters, spectrum, loss and penalty of the model are put in for their symbols.",
         "",
         tuple(tests),
+        symbols_of(at),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Expressions = Mapping[str, Any]
@@ -60,13 +60,18 @@ class Step:
     rule: str
     citation: str
     tests: tuple[Test, ...]
+    names: Mapping[Any, Any] = field(default_factory=dict)  # the model's own symbols, as a report holds them
 
     def _repr_latex_(self) -> str:
         """What comes out, for a notebook."""
         from ..latex import LatexPrinter  # a step is computed without it
 
-        printer = LatexPrinter({})
-        rows = [rf"\text{{{name.replace('_', ' ')}}}: & \quad {printer.show(e)}" for name, e in self.after.items()]
+        printer = LatexPrinter(dict(self.names))
+        rows = []
+        for name, expression in self.after.items():
+            words = rf"\text{{{name.replace('_', ' ')}}}"
+            label = printer.theory(name) if "@" in name and "|" not in name else None
+            rows.append(rf"{label or words}: & \quad {printer.show(expression)}")
         return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
 
     def verify(self) -> tuple[Check, ...]:
