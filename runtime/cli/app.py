@@ -676,8 +676,9 @@ def simulate(
         str,
         typer.Option(
             "--method",
-            metavar="auto|lbfgs|gd|adam|fista|gamp",
-            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or fista for penalties with corners.",
+            metavar="auto|lbfgs|gd|adam|fista|admm|gamp",
+            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or where penalty or loss have "
+            "corners fista or admm.",
         ),
     ] = "auto",
     seeds: Annotated[

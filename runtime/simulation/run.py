@@ -18,6 +18,7 @@ from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, gradient_norm
 from .orientation import oriented
 from .risk import Risk, Weights, overlaps_of
+from .splitting import has_corners
 
 RANDOM = "random"
 GAMP = "gamp"
@@ -31,7 +32,7 @@ class Plan:
 
     Attributes:
         start: a named start of the model, or `random`: W standard normal.
-        method: lbfgs, gd, adam, fista or gamp.
+        method: lbfgs, gd, adam, fista, admm or gamp.
         tolerance: of the gradient norm (of the relative step, for gamp).
         most: iterations, by default 20000, or 1000 of gamp.
         rate: step size of gd or adam in their units; inertia, damping: of gamp.
@@ -173,7 +174,7 @@ def checked(plan: Plan) -> Plan:
     corners = not problem.has_ridge and problem.solver.prior.CORNERS > 0
     method = plan.method
     if method == "auto":
-        method = "fista" if corners else "lbfgs"
+        method = "fista" if corners else "admm" if has_corners(problem) else "lbfgs"
     known = [*METHODS, GAMP]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")

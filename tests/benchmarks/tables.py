@@ -2,20 +2,22 @@
 
     python tests/benchmarks/tables.py integration
     python tests/benchmarks/tables.py cost
-    python tests/benchmarks/tables.py finite-size
+    python tests/benchmarks/tables.py finite-size [--threads N] [MODEL ...]
 
 They print Markdown. Times are of this machine: read them as ratios.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from saddleforge.fixed_point import StateMap, damped
 from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from saddleforge.overlaps import Overlaps
 from saddleforge.simulation.comparison import scaling
-from saddleforge.solution import start_overlaps
+from saddleforge.solution import same, start_overlaps
 
 # (dimension, what, model, parameters, start)
 CASES = (
@@ -44,6 +46,7 @@ LADDERS: dict[str, tuple[Rule, ...]] = {
     "sparse-grid": tuple(SparseGrid(level) for level in range(2, 8)),
     "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
 }
+DIMS = (400, 800, 1600)
 LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
 BUDGETS = (0.01, 0.1, 1.0, 10.0)  # seconds
 
@@ -144,63 +147,85 @@ def cost() -> None:
         print(f"| {name} | {' | '.join(str(n) for n in complete.values())} | {found.stdout.strip()} |", flush=True)
 
 
-# Where each branch is compared with simulations: model, alpha, further parameters; all named starts.
-FINITE = (
-    ("dot_product_attention", {"alpha": 2.0}),
-    ("causal_attention", {"alpha": 2.0}),
-    ("linear_attention", {"alpha": 2.0}),
-    ("tempered_attention", {"alpha": 2.0}),
-    ("hard_attention", {"alpha": 2.0}),
-    ("untied_attention", {"alpha": 2.0}),
-    ("value_attention", {"alpha": 3.0}),
-    ("attention_on_mixture", {"alpha": 2.0}),
-    ("mixture_classification", {"alpha": 2.0}),
-    ("committee_machine", {"alpha": 4.0}),
-    ("ridge_regression", {"alpha": 2.0}),
-    ("lasso_regression", {"alpha": 1.5}),
-    ("elastic_net_regression", {"alpha": 1.5}),
-    ("logistic_regression", {"alpha": 2.0}),
-    ("hinge", {"alpha": 2.0}),
-    ("squared_hinge", {"alpha": 2.0}),
-    ("huber_regression", {"alpha": 2.0}),
-    ("tukey_regression", {"alpha": 3.0}),
-    ("phase_retrieval", {"alpha": 4.0}),
+# Where each branch is compared with simulations: model, parameters, dimensions, seeds at the largest one; all starts.
+FINITE: tuple[tuple[str, dict[str, Any], tuple[int, ...], int], ...] = (
+    ("dot_product_attention", {"alpha": 2.0}, DIMS, 40),
+    ("causal_attention", {"alpha": 2.0}, DIMS, 24),
+    ("linear_attention", {"alpha": 2.0}, DIMS, 12),
+    ("tempered_attention", {"alpha": 2.0, "beta_teacher": 0.5}, DIMS, 24),
+    ("hard_attention", {"alpha": 2.0}, DIMS, 12),
+    ("untied_attention", {"alpha": 2.0}, DIMS, 12),
+    ("value_attention", {"alpha": 3.0}, DIMS, 12),
+    ("attention_on_mixture", {"alpha": 2.0, "labels": [0.4, 0.1, 0.1, 0.4]}, DIMS, 24),
+    ("mixture_classification", {"alpha": 2.0}, DIMS, 12),
+    ("committee_machine", {"alpha": 4.0}, DIMS, 12),
+    ("ridge_regression", {"alpha": 2.0}, DIMS, 12),
+    ("lasso_regression", {"alpha": 1.5}, DIMS, 12),
+    ("elastic_net_regression", {"alpha": 1.5}, DIMS, 12),
+    ("logistic_regression", {"alpha": 2.0}, DIMS, 48),
+    ("hinge", {"alpha": 2.0}, DIMS, 12),
+    ("squared_hinge", {"alpha": 2.0}, DIMS, 48),
+    ("huber_regression", {"alpha": 2.0}, DIMS, 12),
+    ("tukey_regression", {"alpha": 3.0}, DIMS, 12),
+    ("phase_retrieval", {"alpha": 4.0}, DIMS, 12),
 )
-DIMS = (400, 800, 1600)
-SEEDS = 12
 
 
-def finite_size(cases: Iterable[tuple] = FINITE) -> None:
-    """Every model and branch: simulations extrapolated to d -> infinity beside theory."""
-    print("| model | start, branch | runs on it | largest standard error | largest deviation | of | q lost | verdict |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, parameters in cases:
-        base = sf.problem(name, **parameters)
+def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
+    """Every model and branch (or those named): simulations extrapolated to d -> infinity beside theory.
+
+    Starts that lead to a solution already seen, and saddles, which minimisation leaves, are not simulated.
+    """
+    print("| model | start, branch | d | runs on it | standard error | largest deviation from theory | verdict |")
+    print("|---|---|---|---|---|---|---|")
+    for name, parameters, dims, seeds in FINITE:
+        if names and name not in names:
+            continue
+        base, known = sf.problem(name, **parameters), []
         for start in base.solver.model.STARTS:
             solution = sf.solve(base, start, accuracy=1e-3)
+            row = [name, start]
             if solution.losses is None:
-                print(f"| {name} | {start} | - | - | - | - | - | theory: {solution.status.value} |", flush=True)
-                continue
-            found = scaling(solution, dims=DIMS, seeds=SEEDS)
-            runs = [len(one.runs) for one in found.simulations]
-            limits = {
-                key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width
-            }
-            verdict = solution.stability.verdict if solution.stability else ""
-            lost = solution.stability.self_overlap_loss if solution.stability else np.nan
-            if min(runs) < 4 or not limits:
-                print(f"| {name} | {start} | {runs} | - | - | - | {lost:.2g} | {verdict} |", flush=True)
-                continue
-            last = found.measurements()[-1]
-            share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
-            worst = max(limits, key=lambda key: abs(limits[key].deviation))
-            item = limits[worst]
-            print(
-                f"| {name} | {start}, {solution.branch} | {runs} | {100 * share:.2f} % | {item.deviation:+.1f} "
-                f"({100 * (item.mean / item.theory - 1):+.2f} %) | {worst} | {lost:.2g} | {verdict} |",
-                flush=True,
-            )
+                row += ["-", "-", "-", "-", f"theory: {solution.status.value}"]
+            elif twin := next((other for other in known if same(solution, other)), None):
+                row += ["-", "-", "-", "-", f"the solution from {twin.start}"]
+            else:
+                known.append(solution)
+                row[1] += f", {solution.branch}"
+                row += measured(solution, dims, seeds, threads)
+            print(f"| {' | '.join(row)} |", flush=True)
+
+
+def measured(solution: sf.Solution, dims: tuple[int, ...], seeds: int, threads: int | None) -> list[str]:
+    """Dimensions, runs on the branch, largest standard error and deviation, and what the theory says of itself."""
+    stability = solution.stability
+    verdict = stability.verdict if stability else ""
+    if stability and not stability.longitudinally_stable:
+        return ["-", "-", "-", "-", verdict]
+    found = scaling(solution, dims=dims, seeds=seeds, threads=threads)
+    runs = "; ".join(
+        f"{len(one.runs)} of {round(seeds * max(dims) / d)}" for d, one in zip(dims, found.simulations, strict=True)
+    )
+    cells = [", ".join(map(str, dims)), runs]
+    limits = {key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width}
+    if min(len(one.runs) for one in found.simulations) < 4 or not limits:
+        return [*cells, "-", "too few runs stay", verdict]
+    print(found.table(), file=sys.stderr)
+    last = found.measurements()[-1]
+    share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
+    worst = max(limits, key=lambda key: abs(limits[key].deviation))
+    item = limits[worst]
+    deviation = f"{item.deviation:+.1f} ({100 * (item.mean / item.theory - 1):+.2f} %) in {worst.replace('_', ' ')}"
+    return [*cells, f"{100 * share:.2f} %", deviation, verdict]
 
 
 if __name__ == "__main__":
-    {"integration": integration, "cost": cost, "finite-size": finite_size}[sys.argv[1]]()
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("table", choices=("integration", "cost", "finite-size"))
+    arguments.add_argument("models", nargs="*", help="of finite-size: these only")
+    arguments.add_argument("--threads", type=int, help="of finite-size: seeds side by side")
+    asked = arguments.parse_intermixed_args()
+    if asked.table == "finite-size":
+        finite_size(asked.models, asked.threads)
+    else:
+        {"integration": integration, "cost": cost}[asked.table]()

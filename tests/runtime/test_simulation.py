@@ -152,7 +152,7 @@ def ridge_solution(instance):
     return np.linalg.solve(tokens.T @ tokens + ridge, tokens.T @ target)
 
 
-@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "gamp"])
+@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "admm", "gamp"])
 def test_every_method_finds_the_ridge_estimator(method):
     at = problem("ridge_regression", alpha=3.0, lambda_=0.5)
     plan = checked(Plan(at, 120, "uninformed", method, tolerance=1e-9 if method == "gamp" else 1e-7))
@@ -174,6 +174,26 @@ def test_fista_meets_the_conditions_of_the_lasso():
     assert 10 < zero.sum() < 95
     assert np.all(np.abs(slope[zero]) <= l1 * (1 + 1e-7))
     assert slope[~zero] == pytest.approx(-l1 * np.sign(W[~zero]), abs=1e-7)
+
+
+def test_losses_with_corners_are_minimised_through_their_proximal_map():
+    assert checked(Plan(problem("hinge", rounding=0.05), 100, "semantic", "auto")).method == "lbfgs"
+    at = problem("hinge", alpha=2.0)
+    assert checked(Plan(at, 100, "semantic", "auto")).method == "admm"
+    risk = Risk(Instance(at, 100, seed=0))
+    found = METHODS["admm"](risk, random_weights(at, 100), Descent(tolerance=1e-9))
+    assert found.status == "converged"
+    # A support vector machine: lambda W = A^T (y a) with 0 <= a <= 1, and a = 1, 0 inside and outside of the margin.
+    tokens = np.concatenate([b[:, 0] for _, b in risk.instance.blocks()])
+    label = np.sign(tokens @ risk.instance.coordinates.pi[:, 0])
+    margin = label * (tokens @ found.weights.W[:, 0]) / 10
+    on = np.abs(margin - 1) < 1e-5
+    rows = tokens * label[:, None] / 10
+    rest = at.strengths[0] * found.weights.W[:, 0] - rows[margin < 1 - 1e-5].sum(axis=0)
+    shares, *_ = np.linalg.lstsq(rows[on].T, rest, rcond=None)
+    assert 20 < on.sum() < 100
+    assert rows[on].T @ shares == pytest.approx(rest, abs=1e-6)
+    assert np.all((shares > -1e-6) & (shares < 1 + 1e-6))
 
 
 def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
