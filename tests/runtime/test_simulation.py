@@ -12,7 +12,7 @@ from saddleforge.integration import ProxSpace
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
 from saddleforge.simulation import workers
-from saddleforge.simulation.comparison import Extrapolation, extrapolate, measurements, on_branch
+from saddleforge.simulation.comparison import Extrapolation, Scaling, extrapolate, measurements, on_branch
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
@@ -210,6 +210,7 @@ def test_a_plan_says_what_is_wrong_with_it():
         ({"method": "prayer"}, "no method 'prayer'; known are auto, lbfgs"),
         ({"d": 1}, "whole number from 2"),
         ({"tolerance": 0.0}, "tolerance"),
+        ({"memory": -1.0}, "memory"),
     ):
         with pytest.raises(InputError, match=sentence):
             checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
@@ -326,6 +327,21 @@ def test_a_correction_in_d_is_fitted_with_its_own_power():
         assert fit.value == pytest.approx(2.0, abs=1e-9) and fit.slope == pytest.approx(3.0, abs=1e-6)
     with pytest.raises(InputError, match="two dimensions"):
         extrapolate((100, 100), estimates[:2])
+
+
+def test_dimensions_that_no_run_stayed_on_the_branch_of_are_left_out_of_the_limit(attention):
+    solution = attention(2.0, "semantic", 1e-4)
+    plans = [checked(Plan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)]
+    sides = [
+        made(range(4), [1 + 10 / d + e for e in (-0.1, 0.0, 0.05, 0.05)], p)
+        for d, p in zip((100, 200, 400), plans, strict=True)
+    ]
+    empty = Simulation(plans[1], ())
+    limit, fit = Scaling(solution, (sides[0], empty, sides[2])).limits()["training_loss"]
+    assert fit.freedom == 0
+    assert limit.mean == pytest.approx(1.0, abs=1e-9)
+    assert Scaling(solution, (empty, sides[0], empty)).limits() == {}
+    assert "-" in Scaling(solution, (empty, *sides)).table().splitlines()[1]
 
 
 def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
