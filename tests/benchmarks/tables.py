@@ -47,6 +47,7 @@ LADDERS: dict[str, tuple[Rule, ...]] = {
     "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
 }
 DIMS = (400, 800, 1600)
+SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600
 LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
 BUDGETS = (0.01, 0.1, 1.0, 10.0)  # seconds
 
@@ -154,8 +155,8 @@ FINITE: tuple[tuple[str, dict[str, Any], tuple[int, ...], int], ...] = (
     ("linear_attention", {"alpha": 2.0}, DIMS, 12),
     ("tempered_attention", {"alpha": 2.0, "beta_teacher": 0.5}, DIMS, 24),
     ("hard_attention", {"alpha": 2.0}, DIMS, 12),
-    ("untied_attention", {"alpha": 2.0}, DIMS, 12),
-    ("value_attention", {"alpha": 3.0}, DIMS, 12),
+    ("untied_attention", {"alpha": 2.0}, SMALL, 24),
+    ("value_attention", {"alpha": 3.0}, SMALL, 16),
     ("attention_on_mixture", {"alpha": 2.0, "labels": [0.4, 0.1, 0.1, 0.4]}, DIMS, 24),
     ("mixture_classification", {"alpha": 2.0}, DIMS, 12),
     ("committee_machine", {"alpha": 4.0}, DIMS, 12),
