@@ -13,15 +13,15 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from ..search import searched
 from ..solution import start_mixture
+from . import splitting
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, gradient_norm
 from .orientation import oriented
-from .risk import Risk, Weights, overlaps_of
-from .splitting import has_corners
+from .risk import Risk, Weights, overlaps_of, refuse_own
 
 RANDOM = "random"
-GAMP = "gamp"
+ADMM, GAMP = "admm", "gamp"
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
 
@@ -174,7 +174,7 @@ def checked(plan: Plan) -> Plan:
     corners = not problem.has_ridge and problem.solver.prior.CORNERS > 0
     method = plan.method
     if method == "auto":
-        method = "fista" if corners else "admm" if has_corners(problem) else "lbfgs"
+        method = "fista" if corners else ADMM if splitting.is_for(problem) else "lbfgs"
     known = [*METHODS, GAMP]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
@@ -183,6 +183,8 @@ def checked(plan: Plan) -> Plan:
         raise InputError(f"no start {plan.start!r} for {problem.solver.name}; known are {', '.join(starts)}")
     if corners and method not in ("fista", GAMP):
         raise InputError(f"the penalty of {problem.solver.name} has corners; allowed methods are fista and gamp")
+    if method in (ADMM, GAMP):
+        refuse_own(problem, method)
     if plan.d < 2 or plan.d != int(plan.d):
         raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
     if not plan.tolerance > 0:

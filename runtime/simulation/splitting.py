@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..problem import Problem
-from .risk import Risk, Weights
+from .risk import Risk, Weights, holds_own, refuse_own
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -51,6 +51,16 @@ def has_corners(problem: Problem) -> bool:
             if np.any(np.abs(slopes[1] - slopes[0]) > _JUMP * (1 + np.abs(slopes[0]))):
                 return True
     return False
+
+
+def has_strong_ridge(problem: Problem) -> bool:
+    """Whether the penalty is a ridge of positive strength on every column."""
+    return problem.has_ridge and bool(np.all(problem.strengths > 0))
+
+
+def is_for(problem: Problem) -> bool:
+    """Whether the loss has corners, and nothing else stands in the way."""
+    return has_strong_ridge(problem) and not holds_own(problem) and has_corners(problem)
 
 
 class _Split:
@@ -119,10 +129,9 @@ def alternating_directions(risk: Risk, start: Weights, tolerance: float, most: i
         InputError: the loss holds q or trained numbers, or the penalty is no ridge.
     """
     problem = risk.problem
-    if risk.holds_own:
-        raise InputError(f"admm: the loss of {problem.solver.name} holds q or trained numbers; use lbfgs, gd or adam")
-    if not problem.has_ridge or not np.all(problem.strengths > 0):
-        raise InputError(f"admm: the penalty of {problem.solver.name} is no ridge of positive strength; use fista")
+    refuse_own(problem, "admm")
+    if not has_strong_ridge(problem):
+        raise InputError(f"admm: the penalty of {problem.solver.name} is no ridge of positive strength")
     split = _Split(risk.instance)
     W, v = start.W, 1.0
     columns, fields = split.solver(v), split.fields(W)
@@ -153,4 +162,4 @@ def alternating_directions(risk: Risk, start: Weights, tolerance: float, most: i
     return Weights(W, start.phi), residual, iteration
 
 
-__all__ = ["alternating_directions", "has_corners"]
+__all__ = ["alternating_directions", "is_for"]

@@ -203,6 +203,15 @@ def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
         checked(Plan(at, 100, "semantic", "lbfgs"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trained_temperature", "autoencoder"])
+def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_any_seed(name):
+    at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
+    for method in ("gamp", "admm"):
+        with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed are lbfgs"):
+            checked(Plan(at, 100, "semantic", method))
+
+
 def test_a_plan_says_what_is_wrong_with_it():
     at = problem("ridge_regression")
     for changes, sentence in (
