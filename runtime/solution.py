@@ -356,13 +356,13 @@ def solve(
     approach = _approach(problem, start, seed)
     if not approach.status.success and not approach.residual < 0.05:
         return _failed(problem, name, approach, COARSE)
-    known = searched(problem, approach.overlaps)
-    if known.search != problem.search:
+    thorough = searched(problem, approach.overlaps)
+    if thorough.search != problem.search:
         # The quick search missed minima: what it led to solves another map.
-        approach = _approach(known, approach.overlaps, seed)
+        approach = _approach(thorough, approach.overlaps, seed)
         if not approach.status.success and not approach.residual < 0.05:
-            return _failed(problem, name, approach, COARSE)
-    return finish(known, approach, _symmetry_of(known, approach))
+            return _failed(thorough, name, approach, COARSE)
+    return finish(thorough, approach, _symmetry_of(thorough, approach))
 
 
 _announced: set[str] = set()
