@@ -160,6 +160,7 @@ FINITE: tuple[tuple[str, dict[str, Any], tuple[int, ...], int], ...] = (
     ("attention_on_mixture", {"alpha": 2.0, "labels": [0.4, 0.1, 0.1, 0.4]}, DIMS, 24),
     ("mixture_classification", {"alpha": 2.0}, DIMS, 12),
     ("committee_machine", {"alpha": 4.0}, DIMS, 12),
+    ("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 24),
     ("ridge_regression", {"alpha": 2.0}, DIMS, 12),
     ("lasso_regression", {"alpha": 1.5}, DIMS, 12),
     ("elastic_net_regression", {"alpha": 1.5}, DIMS, 12),
@@ -185,7 +186,7 @@ def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
         base, known = sf.problem(name, **parameters), []
         for start in base.solver.model.STARTS:
             solution = sf.solve(base, start, accuracy=1e-3)
-            row = [name, start]
+            row = [", ".join([name, *(f"{key} = {value}" for key, value in parameters.items())]), start]
             if solution.losses is None:
                 row += ["-", "-", "-", "-", f"theory: {solution.status.value}"]
             elif twin := next((other for other in known if same(solution, other)), None):
