@@ -165,7 +165,7 @@ FINITE: tuple[tuple[str, dict[str, Any], tuple[int, ...], int], ...] = (
     ("lasso_regression", {"alpha": 1.5}, DIMS, 12),
     ("elastic_net_regression", {"alpha": 1.5}, DIMS, 12),
     ("logistic_regression", {"alpha": 2.0}, DIMS, 48),
-    ("hinge", {"alpha": 2.0}, DIMS, 12),
+    ("hinge", {"alpha": 2.0}, SMALL, 24),
     ("squared_hinge", {"alpha": 2.0}, DIMS, 48),
     ("huber_regression", {"alpha": 2.0}, DIMS, 12),
     ("tukey_regression", {"alpha": 3.0}, DIMS, 12),
