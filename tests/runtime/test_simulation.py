@@ -457,9 +457,20 @@ def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lasso_regression", "attention_on_mixture", "mixture_classification", "hinge"])
-def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name):
-    at = problem(name, alpha=2.0)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("lasso_regression", {}),
+        ("attention_on_mixture", {}),
+        ("mixture_classification", {}),
+        (
+            "hinge",
+            {"rounding": 0.3},
+        ),  # on a sharp corner the messages do not settle: V^ counts the samples that sit there
+    ],
+)
+def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name, parameters):
+    at = problem(name, alpha=2.0, **parameters)
     start = next(iter(at.solver.model.STARTS))
     one, other = (run(checked(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6)))
     assert one.status == other.status == "converged"
