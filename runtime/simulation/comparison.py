@@ -325,6 +325,7 @@ def scaling(
     *,
     dims: Sequence[int] = (250, 500, 1000, 2000),
     seeds: int = 16,
+    first: int = 0,
     method: str = "auto",
     threads: int | None = None,
     **options: Any,
@@ -333,6 +334,7 @@ def scaling(
 
     Args:
         seeds: at the largest d; smaller ones get as many more as they fluctuate more, so that all means are as sharp.
+        first: the first seed.
 
     Raises:
         InputError: the solution has no named start, or what `simulate` refuses.
@@ -344,7 +346,7 @@ def scaling(
         simulation = simulate(
             solution.problem,
             d=d,
-            seeds=round(seeds * max(dims) / d),
+            seeds=range(first, first + round(seeds * max(dims) / d)),
             start=solution.start,
             method=method,
             threads=threads,

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,6 @@ LADDERS: dict[str, tuple[Rule, ...]] = {
     "sparse-grid": tuple(SparseGrid(level) for level in range(2, 8)),
     "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
 }
-DIMS = (400, 800, 1600)
-SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600
 LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
 BUDGETS = (0.01, 0.1, 1.0, 10.0)  # seconds
 
@@ -148,28 +146,38 @@ def cost() -> None:
         print(f"| {name} | {' | '.join(str(n) for n in complete.values())} | {found.stdout.strip()} |", flush=True)
 
 
-# Where each branch is compared with simulations: model, parameters, dimensions, seeds at the largest one; all starts.
-FINITE: tuple[tuple[str, dict[str, Any], tuple[int, ...], int], ...] = (
-    ("dot_product_attention", {"alpha": 2.0}, DIMS, 40),
-    ("causal_attention", {"alpha": 2.0}, DIMS, 24),
-    ("linear_attention", {"alpha": 2.0}, DIMS, 12),
-    ("tempered_attention", {"alpha": 2.0, "beta_teacher": 0.5}, DIMS, 24),
-    ("hard_attention", {"alpha": 2.0}, SMALL, 16),
-    ("untied_attention", {"alpha": 2.0}, SMALL, 16),
-    ("value_attention", {"alpha": 3.0}, SMALL, 16),
-    ("attention_on_mixture", {"alpha": 2.0, "labels": [0.4, 0.1, 0.1, 0.4]}, DIMS, 24),
-    ("mixture_classification", {"alpha": 2.0}, DIMS, 12),
-    ("committee_machine", {"alpha": 4.0}, DIMS, 12),
-    ("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 24),
-    ("ridge_regression", {"alpha": 2.0}, DIMS, 12),
-    ("lasso_regression", {"alpha": 1.5}, DIMS, 12),
-    ("elastic_net_regression", {"alpha": 1.5}, DIMS, 12),
-    ("logistic_regression", {"alpha": 2.0}, DIMS, 48),
-    ("hinge", {"alpha": 2.0}, SMALL, 24),
-    ("squared_hinge", {"alpha": 2.0}, DIMS, 48),
-    ("huber_regression", {"alpha": 2.0}, DIMS, 12),
-    ("tukey_regression", {"alpha": 3.0}, DIMS, 12),
-    ("phase_retrieval", {"alpha": 4.0}, DIMS, 12),
+class Case(NamedTuple):
+    """Where every branch of a model is compared with simulations: `seeds` at the largest d, from `first` on."""
+
+    model: str
+    parameters: dict[str, Any]
+    dims: tuple[int, ...] = (400, 800, 1600)
+    seeds: int = 12
+    first: int = 0
+
+
+SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600
+FINITE = (
+    Case("dot_product_attention", {"alpha": 2.0}),
+    Case("causal_attention", {"alpha": 2.0}),
+    Case("linear_attention", {"alpha": 2.0}),
+    Case("tempered_attention", {"alpha": 2.0}),
+    Case("hard_attention", {"alpha": 2.0}, SMALL, 16),
+    Case("untied_attention", {"alpha": 2.0}, SMALL, 16),
+    Case("value_attention", {"alpha": 3.0}, SMALL, 16),
+    Case("attention_on_mixture", {"alpha": 2.0}),
+    Case("mixture_classification", {"alpha": 2.0}),
+    Case("committee_machine", {"alpha": 4.0}),
+    Case("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 24),
+    Case("ridge_regression", {"alpha": 2.0}),
+    Case("lasso_regression", {"alpha": 1.5}),
+    Case("elastic_net_regression", {"alpha": 1.5}),
+    Case("logistic_regression", {"alpha": 2.0}, seeds=48, first=1000),
+    Case("hinge", {"alpha": 2.0}, SMALL, 24),
+    Case("squared_hinge", {"alpha": 2.0}, seeds=48, first=1000),
+    Case("huber_regression", {"alpha": 2.0}),
+    Case("tukey_regression", {"alpha": 3.0}),
+    Case("phase_retrieval", {"alpha": 4.0}),
 )
 
 
@@ -180,13 +188,13 @@ def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
     """
     print("| model | start, branch | d | runs on it | standard error | largest deviation from theory | verdict |")
     print("|---|---|---|---|---|---|---|")
-    for name, parameters, dims, seeds in FINITE:
-        if names and name not in names:
+    for case in FINITE:
+        if names and case.model not in names:
             continue
-        base, known = sf.problem(name, **parameters), []
+        base, known = sf.problem(case.model, **case.parameters), []
         for start in base.solver.model.STARTS:
             solution = sf.solve(base, start, accuracy=2e-3)
-            row = [", ".join([name, *(f"{key} = {value}" for key, value in parameters.items())]), start]
+            row = [", ".join([case.model, *(f"{key} = {value}" for key, value in case.parameters.items())]), start]
             if solution.losses is None:
                 row += ["-", "-", "-", "-", f"theory: {solution.status.value}"]
             elif twin := next((other for other in known if same(solution, other)), None):
@@ -194,21 +202,20 @@ def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
             else:
                 known.append(solution)
                 row[1] += f", {solution.branch}"
-                row += measured(solution, dims, seeds, threads)
+                row += measured(solution, case, threads)
             print(f"| {' | '.join(row)} |", flush=True)
 
 
-def measured(solution: sf.Solution, dims: tuple[int, ...], seeds: int, threads: int | None) -> list[str]:
+def measured(solution: sf.Solution, case: Case, threads: int | None) -> list[str]:
     """Dimensions, runs on the branch, largest standard error and deviation, and what the theory says of itself."""
     stability = solution.stability
     verdict = stability.verdict if stability else ""
     if stability and not stability.longitudinally_stable:
         return ["-", "-", "-", "-", verdict]
-    found = scaling(solution, dims=dims, seeds=seeds, threads=threads)
-    runs = "; ".join(
-        f"{len(one.runs)} of {round(seeds * max(dims) / d)}" for d, one in zip(dims, found.simulations, strict=True)
-    )
-    cells = [", ".join(map(str, dims)), runs]
+    found = scaling(solution, dims=case.dims, seeds=case.seeds, first=case.first, threads=threads)
+    counts = [round(case.seeds * max(case.dims) / d) for d in case.dims]
+    runs = "; ".join(f"{len(one.runs)} of {count}" for one, count in zip(found.simulations, counts, strict=True))
+    cells = [", ".join(map(str, case.dims)), runs]
     limits = {key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width}
     if min(len(one.runs) for one in found.simulations) < 4 or not limits:
         return [*cells, "-", "too few runs stay", verdict]
