@@ -708,6 +708,7 @@ def simulate(
         float | None,
         typer.Option(
             "--memory",
+            min=0,
             metavar="GB",
             help="Gigabytes of data a seed may hold (default 1.5); what is beyond is drawn again, the same, each step.",
         ),

@@ -68,7 +68,7 @@ def refuse_own(problem: Problem, method: str) -> None:
     if holds_own(problem):
         name = problem.solver.name
         raise InputError(
-            f"{method}: the loss of {name} holds q or trained numbers; allowed methods are lbfgs, gd, adam"
+            f"{method}: the loss of {name} holds q or trained numbers; allowed methods are lbfgs, gd and adam"
         )
 
 

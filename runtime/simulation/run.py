@@ -190,7 +190,7 @@ def checked(plan: Plan) -> Plan:
     if not plan.tolerance > 0:
         raise InputError(f"tolerance = {plan.tolerance!r} is out of range; allowed is (0, inf)")
     if not plan.memory >= 0:
-        raise InputError(f"memory = {plan.memory!r} is out of range; allowed is [0, inf)")
+        raise InputError(f"memory = {plan.memory!r} is out of range; allowed are [0, inf) bytes")
     if plan.most is not None and plan.most < 1:
         raise InputError(f"most = {plan.most!r}: a whole number from 1 is expected")
     return replace(plan, method=method)

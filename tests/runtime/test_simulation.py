@@ -208,7 +208,7 @@ def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
 def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_any_seed(name):
     at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
     for method in ("gamp", "admm"):
-        with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed are lbfgs"):
+        with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed methods are lbfgs"):
             checked(Plan(at, 100, "semantic", method))
 
 
