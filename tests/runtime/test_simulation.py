@@ -209,7 +209,7 @@ def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_a
     at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
     for method in ("gamp", "admm"):
         with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed methods are lbfgs"):
-            checked(Plan(at, 100, "semantic", method))
+            checked(Plan(at, 100, "random", method))
 
 
 def test_a_plan_says_what_is_wrong_with_it():
