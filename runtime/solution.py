@@ -356,8 +356,13 @@ def solve(
     approach = _approach(problem, start, seed)
     if not approach.status.success and not approach.residual < 0.05:
         return _failed(problem, name, approach, COARSE)
-    problem = searched(problem, approach.overlaps)
-    return finish(problem, approach, _symmetry_of(problem, approach))
+    thorough = searched(problem, approach.overlaps)
+    if thorough.search != problem.search:
+        # The quick search missed minima: what it led to solves another map.
+        approach = _approach(thorough, approach.overlaps, seed)
+        if not approach.status.success and not approach.residual < 0.05:
+            return _failed(thorough, name, approach, COARSE)
+    return finish(thorough, approach, _symmetry_of(thorough, approach))
 
 
 _announced: set[str] = set()
@@ -1026,7 +1031,7 @@ def solutions(
             task.advance()
             if solution.losses is None:
                 say(f"start {name}: {solution.status.value.replace('_', ' ')}; {solution.status.advice}")
-            elif not any(_same(solution, other) for other in found):
+            elif not any(same(solution, other) for other in found):
                 found.append(solution)
     if deflate and found:
         from .deflation import deflated
@@ -1037,10 +1042,21 @@ def solutions(
     return [replace(s, rank=i) for i, s in enumerate(found, start=1)]
 
 
-def _same(one: Solution, other: Solution) -> bool:
+def same(one: Solution, other: Solution) -> bool:
+    """Whether two solutions of a problem agree within their errors."""
     scales = one.overlaps.block_scales
     tolerance = 3 * (one.errors + other.errors) + 1e-6 * scales
     return bool(np.all(np.abs(one.overlaps.pack() - other.overlaps.pack()) <= tolerance))
 
 
-__all__ = ["Solution", "branch_of", "by_rule", "refine_losses", "solutions", "solve", "start_overlaps", "with_losses"]
+__all__ = [
+    "Solution",
+    "branch_of",
+    "by_rule",
+    "refine_losses",
+    "same",
+    "solutions",
+    "solve",
+    "start_overlaps",
+    "with_losses",
+]

@@ -12,11 +12,18 @@ from .mixed_target import mixed, positional_target, token_error
 
 
 def hard(scores: sp.Matrix) -> sp.Matrix:
-    """1 at the largest entry of each row, 0 elsewhere: softmax at zero temperature."""
+    """1 at the largest entry of each row, 0 elsewhere: softmax at zero temperature. The first of equal ones counts.
+
+    Equal scores have no weight, but nodes of a rule may lie there: half a target would cost it an order.
+    """
     count = scores.shape[1]
+
+    def above(one: sp.Expr, other: sp.Expr, first: bool) -> sp.Expr:
+        return sp.Piecewise((1, one >= other if first else one > other), (0, True))
+
     return sp.Matrix(
         *scores.shape,
-        lambda i, j: sp.Mul(*[sp.Heaviside(scores[i, j] - scores[i, b]) for b in range(count) if b != j]),
+        lambda i, j: sp.Mul(*[above(scores[i, j], scores[i, b], j < b) for b in range(count) if b != j]),
     )
 
 

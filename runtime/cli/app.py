@@ -684,8 +684,9 @@ def simulate(
         str,
         typer.Option(
             "--method",
-            metavar="auto|lbfgs|gd|adam|fista|gamp",
-            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or fista for penalties with corners.",
+            metavar="auto|lbfgs|gd|adam|fista|admm|gamp",
+            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or where penalty or loss have "
+            "corners fista or admm.",
         ),
     ] = "auto",
     seeds: Annotated[
@@ -711,6 +712,15 @@ def simulate(
         bool,
         typer.Option("--free-teacher", help="Let the Gram matrix of teacher and means fluctuate, as 1/sqrt(d)."),
     ] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            "--memory",
+            min=0,
+            metavar="GB",
+            help="Gigabytes of data a seed may hold (default 1.5); what is beyond is drawn again, the same, each step.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.nc", help="Write every finished seed; go on from what is there."),
@@ -732,7 +742,9 @@ def simulate(
     problem = options.problem_of(model, set_)
     begin = RANDOM if start == RANDOM else options.start_of(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
-    chosen |= {name: value for name, value in (("inertia", inertia), ("damping", damping)) if value is not None}
+    limit = None if memory is None else 1e9 * memory
+    given = (("inertia", inertia), ("damping", damping), ("memory", limit))
+    chosen |= {name: value for name, value in given if value is not None}
     plan = checked(Plan(problem, d, begin, method, **chosen))
     if theory and begin == RANDOM:
         raise InputError("--theory needs a named start: theory has no random one")

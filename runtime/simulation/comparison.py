@@ -47,13 +47,14 @@ class Measured:
 
 
 def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measured]:
-    """Entries of q, m, theta (named as the columns of tables), trained numbers, training loss and test error."""
+    """Entries of q, m, theta (named as the columns of tables), trained numbers, training loss and test error; what is
+    simulated is nan where no run converged."""
     problem = solution.problem
     theory, widths = _named(problem, solution.overlaps), _named(problem, solution.half_widths)
     found: dict[str, Measured] = {}
     runs = [_named(problem, run.overlaps) for run in simulation.converged]
     for name, value in theory.items():
-        if not any(run[name] for run in runs):
+        if runs and not any(run[name] for run in runs):
             continue  # exactly zero: a law without means, say
         estimate = Estimate.of([run[name] for run in runs])
         found[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
@@ -269,14 +270,21 @@ class Scaling:
         return [measurements(self.solution, simulation) for simulation in self.simulations]
 
     def limits(self) -> dict[str, tuple[Measured, Extrapolation]]:
-        """Name -> theory beside the extrapolation to d -> infinity, and the fit."""
-        every = self.measurements()
+        """Name -> theory beside the extrapolation to d -> infinity, and the fit.
+
+        Dimensions where fewer than two runs stayed on the branch say nothing; with fewer than two others there is no
+        limit.
+        """
+        known = [(d, one) for d, one in zip(self.dims, self.measurements(), strict=True) if _has_errors(one)]
+        if len(known) < 2:
+            return {}
+        dims, every = zip(*known, strict=True)
         found = {}
         for name, first in every[0].items():
             estimates = [Estimate(one[name].mean, one[name].standard_error) for one in every]
-            if not all(np.isfinite(e.standard_error) and e.standard_error > 0 for e in estimates):
+            if not all(e.standard_error > 0 for e in estimates):
                 continue
-            fit = extrapolate(self.dims, estimates)
+            fit = extrapolate(dims, estimates)
             found[name] = (Measured(first.theory, first.half_width, fit.value, fit.error), fit)
         return found
 
@@ -307,11 +315,17 @@ class Scaling:
         return plot_scaling(self, path)
 
 
+def _has_errors(found: dict[str, Measured]) -> bool:
+    """Whether there were runs enough for standard errors."""
+    return any(np.isfinite(item.standard_error) for item in found.values())
+
+
 def scaling(
     solution: Solution,
     *,
     dims: Sequence[int] = (250, 500, 1000, 2000),
     seeds: int = 16,
+    first: int = 0,
     method: str = "auto",
     threads: int | None = None,
     **options: Any,
@@ -320,6 +334,7 @@ def scaling(
 
     Args:
         seeds: at the largest d; smaller ones get as many more as they fluctuate more, so that all means are as sharp.
+        first: the first seed.
 
     Raises:
         InputError: the solution has no named start, or what `simulate` refuses.
@@ -331,7 +346,7 @@ def scaling(
         simulation = simulate(
             solution.problem,
             d=d,
-            seeds=round(seeds * max(dims) / d),
+            seeds=range(first, first + round(seeds * max(dims) / d)),
             start=solution.start,
             method=method,
             threads=threads,

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from .comparison import Comparison, Scaling
 
 
-def points(axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None) -> None:
+def points(
+    axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
+) -> None:
     """Simulated means with one standard error, hollow so that the line beneath stays visible."""
     axes.errorbar(
         x,
@@ -42,7 +44,7 @@ def points(axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, lab
         yerr=error,
         fmt=marker,
         color=colour,
-        markerfacecolor="white",
+        markerfacecolor=face,
         markersize=5,
         capsize=2.5,
         linewidth=1.1,
@@ -153,21 +155,24 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
 def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> None:
     """Simulation over theory against 1/d, a colour an observable."""
     inverse = np.linspace(0, 1 / min(dims), 100)
+    apart = 0.008 * inverse[-1]  # observables side by side
     colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
     for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
         colour = colours[number % len(colours)]
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
         values = [one[name] for one in every]
+        aside = apart * (number - (len(rows) - 1) / 2)
         points(
             axes,
-            1 / np.array(dims, float),
+            1 / np.array(dims, float) + aside,
             [item.mean / limit.theory for item in values],
             [item.standard_error / abs(limit.theory) for item in values],
             colour,
             "o",
             name.replace("_", " "),
         )
-        points(axes, [0.0], [limit.mean / limit.theory], [limit.standard_error / abs(limit.theory)], colour, "D")
+        error = [limit.standard_error / abs(limit.theory)]
+        points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
     axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
     axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
     axes.set_ylabel("simulation / theory")
@@ -247,7 +252,6 @@ def _draw_plane(axes: Axes, content: Mapping[str, Any]) -> None:
         colour = (BLUE, GREEN, ORANGE, RED, PINK)[number % 5]
         here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
         both = [row for row in here if row["theory"] is not None]
-        axes.plot([r["alpha"] for r in both], [1e3 * r["theory"] for r in both], color=colour)
         axes.plot([r["alpha"] for r in both], [1e3 * r["theory"] for r in both], color=colour, marker="_", markersize=9)
         found = [row for row in here if row["simulation"] is not None]
         points(

@@ -28,7 +28,7 @@ from ..integration.fields import DomainError
 from ..overlaps import Overlaps
 from ..problem import Problem
 from .instance import Instance, stream
-from .risk import Weights, overlaps_of
+from .risk import Weights, overlaps_of, refuse_own
 
 INERTIA = 0.8
 DAMPING = 0.0
@@ -91,8 +91,7 @@ def gamp(
         InputError: the loss holds q or trained numbers, for which the algorithm is not written here.
     """
     problem = instance.problem
-    if problem.trained or problem.solver.model.HOLDS_Q:
-        raise InputError(f"gamp: the loss of {problem.solver.name} holds q or trained numbers; use lbfgs, gd or adam")
+    refuse_own(problem, "gamp")
     for name, weight in (("inertia", inertia), ("damping", damping)):
         if not 0 <= weight < 1:
             raise InputError(f"{name} = {weight!r} is out of range; allowed is [0, 1)")

@@ -1,4 +1,4 @@
-"""Ways down the risk: L-BFGS, gradient descent, Adam, and proximal gradient steps where the penalty has corners."""
+"""Ways down the risk: L-BFGS, gradient descent, Adam, and for corners of penalty or loss their proximal maps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..problem import Problem
 from .risk import Risk, Value, Weights
+from .splitting import alternating_directions
 
 _MEMORY = 20  # pairs kept by L-BFGS
 _POWER_STEPS = 12
@@ -22,7 +23,7 @@ class Minimum:
 
     Attributes:
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
-            from a minimum; of `fista`, of the proximal residual.
+            from a minimum; of `fista`, of the proximal residual, and of `admm`, the larger of its two.
         status: converged, max_iterations, not_finite, or stalled: rounding of the loss hides any further descent
             (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
     """
@@ -188,6 +189,12 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     return _ended(weights, risk(weights), residual, iteration, descent)
 
 
+def splitting(risk: Risk, start: Weights, descent: Descent) -> Minimum:
+    """ADMM with the proximal map of the loss (`alternating_directions`), for losses with corners."""
+    weights, residual, iterations = alternating_directions(risk, start, descent.tolerance, descent.most)
+    return _ended(weights, risk(weights), residual, iterations, descent)
+
+
 def curvature(risk: Risk, at: Weights, data_only: bool = False) -> float:
     """Largest curvature of the risk near some weights, by power iteration on differences of its gradient."""
     generator = np.random.default_rng(3)
@@ -228,6 +235,7 @@ METHODS: dict[str, Callable[[Risk, Weights, Descent], Minimum]] = {
     "gd": gradient_descent,
     "adam": adam,
     "fista": proximal_gradient,
+    "admm": splitting,
 }
 
 __all__ = ["METHODS", "Descent", "Minimum", "curvature", "gradient_norm"]

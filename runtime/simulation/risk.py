@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import InputError
 from ..overlaps import Overlaps
+from ..problem import Problem
 from .instance import Instance
 
 
@@ -53,13 +55,30 @@ def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = Non
     )
 
 
+def holds_own(problem: Problem) -> bool:
+    """Whether the loss holds overlaps q of the weights, or numbers trained with them."""
+    return bool(problem.trained) or problem.solver.model.HOLDS_Q
+
+
+def refuse_own(problem: Problem, method: str) -> None:
+    """
+    Raises:
+        InputError: the loss holds q or trained numbers, which the method does not know of.
+    """
+    if holds_own(problem):
+        name = problem.solver.name
+        raise InputError(
+            f"{method}: the loss of {name} holds q or trained numbers; allowed methods are lbfgs, gd and adam"
+        )
+
+
 class Risk:
     """sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.problem = instance.problem
-        self.holds_own = bool(self.problem.trained) or self.problem.solver.model.HOLDS_Q
+        self.holds_own = holds_own(self.problem)
         self.evaluations = 0
         groups = instance.groups
         self._alone = groups[0][0] if len(groups) == 1 else None
@@ -153,4 +172,4 @@ class Risk:
         return 2 * np.einsum("ic,ia,cab->ib", self.instance.coordinates.gamma, W, matrices) / self.instance.d
 
 
-__all__ = ["Risk", "Value", "Weights", "overlaps_of"]
+__all__ = ["Risk", "Value", "Weights", "holds_own", "overlaps_of", "refuse_own"]

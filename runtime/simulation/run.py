@@ -13,14 +13,15 @@ from ..overlaps import Overlaps
 from ..problem import Problem
 from ..search import searched
 from ..solution import start_mixture
+from . import splitting
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, gradient_norm
 from .orientation import oriented
-from .risk import Risk, Weights, overlaps_of
+from .risk import Risk, Weights, overlaps_of, refuse_own
 
 RANDOM = "random"
-GAMP = "gamp"
+ADMM, GAMP = "admm", "gamp"
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
 
@@ -31,7 +32,7 @@ class Plan:
 
     Attributes:
         start: a named start of the model, or `random`: W standard normal.
-        method: lbfgs, gd, adam, fista or gamp.
+        method: lbfgs, gd, adam, fista, admm or gamp.
         tolerance: of the gradient norm (of the relative step, for gamp).
         most: iterations, by default 20000, or 1000 of gamp.
         rate: step size of gd or adam in their units; inertia, damping: of gamp.
@@ -173,7 +174,7 @@ def checked(plan: Plan) -> Plan:
     corners = not problem.has_ridge and problem.solver.prior.CORNERS > 0
     method = plan.method
     if method == "auto":
-        method = "fista" if corners else "lbfgs"
+        method = "fista" if corners else ADMM if splitting.is_for(problem) else "lbfgs"
     known = [*METHODS, GAMP]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
@@ -182,10 +183,14 @@ def checked(plan: Plan) -> Plan:
         raise InputError(f"no start {plan.start!r} for {problem.solver.name}; known are {', '.join(starts)}")
     if corners and method not in ("fista", GAMP):
         raise InputError(f"the penalty of {problem.solver.name} has corners; allowed methods are fista and gamp")
+    if method in (ADMM, GAMP):
+        refuse_own(problem, method)
     if plan.d < 2 or plan.d != int(plan.d):
         raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
     if not plan.tolerance > 0:
         raise InputError(f"tolerance = {plan.tolerance!r} is out of range; allowed is (0, inf)")
+    if not plan.memory >= 0:
+        raise InputError(f"memory = {plan.memory!r} is out of range; allowed are [0, inf) bytes")
     if plan.most is not None and plan.most < 1:
         raise InputError(f"most = {plan.most!r}: a whole number from 1 is expected")
     return replace(plan, method=method)

@@ -2,20 +2,22 @@
 
     python tests/benchmarks/tables.py integration
     python tests/benchmarks/tables.py cost
-    python tests/benchmarks/tables.py finite-size
+    python tests/benchmarks/tables.py finite-size [--threads N] [MODEL ...]
 
 They print Markdown. Times are of this machine: read them as ratios.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from saddleforge.fixed_point import StateMap, damped
 from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from saddleforge.overlaps import Overlaps
 from saddleforge.simulation.comparison import scaling
-from saddleforge.solution import start_overlaps
+from saddleforge.solution import same, start_overlaps
 
 # (dimension, what, model, parameters, start)
 CASES = (
@@ -144,63 +146,95 @@ def cost() -> None:
         print(f"| {name} | {' | '.join(str(n) for n in complete.values())} | {found.stdout.strip()} |", flush=True)
 
 
-# Where each branch is compared with simulations: model, alpha, further parameters; all named starts.
+class Case(NamedTuple):
+    """Where every branch of a model is compared with simulations: `seeds` at the largest d, from `first` on."""
+
+    model: str
+    parameters: dict[str, Any]
+    dims: tuple[int, ...] = (400, 800, 1600)
+    seeds: int = 12
+    first: int = 0
+
+
+SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600
 FINITE = (
-    ("dot_product_attention", {"alpha": 2.0}),
-    ("causal_attention", {"alpha": 2.0}),
-    ("linear_attention", {"alpha": 2.0}),
-    ("tempered_attention", {"alpha": 2.0}),
-    ("hard_attention", {"alpha": 2.0}),
-    ("untied_attention", {"alpha": 2.0}),
-    ("value_attention", {"alpha": 3.0}),
-    ("attention_on_mixture", {"alpha": 2.0}),
-    ("mixture_classification", {"alpha": 2.0}),
-    ("committee_machine", {"alpha": 4.0}),
-    ("ridge_regression", {"alpha": 2.0}),
-    ("lasso_regression", {"alpha": 1.5}),
-    ("elastic_net_regression", {"alpha": 1.5}),
-    ("logistic_regression", {"alpha": 2.0}),
-    ("hinge", {"alpha": 2.0}),
-    ("squared_hinge", {"alpha": 2.0}),
-    ("huber_regression", {"alpha": 2.0}),
-    ("tukey_regression", {"alpha": 3.0}),
-    ("phase_retrieval", {"alpha": 4.0}),
+    Case("dot_product_attention", {"alpha": 2.0}),
+    Case("causal_attention", {"alpha": 2.0}),
+    Case("linear_attention", {"alpha": 2.0}),
+    Case("tempered_attention", {"alpha": 2.0}),
+    Case("hard_attention", {"alpha": 2.0}, SMALL, 16),
+    Case("untied_attention", {"alpha": 2.0}, SMALL, 16),
+    Case("value_attention", {"alpha": 3.0}, SMALL, 16),
+    Case("attention_on_mixture", {"alpha": 2.0}),
+    Case("mixture_classification", {"alpha": 2.0}),
+    Case("committee_machine", {"alpha": 4.0}),
+    Case("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 24),
+    Case("ridge_regression", {"alpha": 2.0}),
+    Case("lasso_regression", {"alpha": 1.5}),
+    Case("elastic_net_regression", {"alpha": 1.5}),
+    Case("logistic_regression", {"alpha": 2.0}, seeds=48, first=1000),
+    Case("hinge", {"alpha": 2.0}, SMALL, 24),
+    Case("squared_hinge", {"alpha": 2.0}, seeds=48, first=1000),
+    Case("huber_regression", {"alpha": 2.0}),
+    Case("tukey_regression", {"alpha": 3.0}),
+    Case("phase_retrieval", {"alpha": 4.0}),
 )
-DIMS = (400, 800, 1600)
-SEEDS = 12
 
 
-def finite_size(cases: Iterable[tuple] = FINITE) -> None:
-    """Every model and branch: simulations extrapolated to d -> infinity beside theory."""
-    print("| model | start, branch | runs on it | largest standard error | largest deviation | of | q lost | verdict |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, parameters in cases:
-        base = sf.problem(name, **parameters)
+def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
+    """Every model and branch (or those named): simulations extrapolated to d -> infinity beside theory.
+
+    Starts that lead to a solution already seen, and saddles, which minimisation leaves, are not simulated.
+    """
+    print("| model | start, branch | d | runs on it | standard error | largest deviation from theory | verdict |")
+    print("|---|---|---|---|---|---|---|")
+    for case in FINITE:
+        if names and case.model not in names:
+            continue
+        base, known = sf.problem(case.model, **case.parameters), []
         for start in base.solver.model.STARTS:
-            solution = sf.solve(base, start, accuracy=1e-3)
+            solution = sf.solve(base, start, accuracy=2e-3)
+            row = [", ".join([case.model, *(f"{key} = {value}" for key, value in case.parameters.items())]), start]
             if solution.losses is None:
-                print(f"| {name} | {start} | - | - | - | - | - | theory: {solution.status.value} |", flush=True)
-                continue
-            found = scaling(solution, dims=DIMS, seeds=SEEDS)
-            runs = [len(one.runs) for one in found.simulations]
-            limits = {
-                key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width
-            }
-            verdict = solution.stability.verdict if solution.stability else ""
-            lost = solution.stability.self_overlap_loss if solution.stability else np.nan
-            if min(runs) < 4 or not limits:
-                print(f"| {name} | {start} | {runs} | - | - | - | {lost:.2g} | {verdict} |", flush=True)
-                continue
-            last = found.measurements()[-1]
-            share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
-            worst = max(limits, key=lambda key: abs(limits[key].deviation))
-            item = limits[worst]
-            print(
-                f"| {name} | {start}, {solution.branch} | {runs} | {100 * share:.2f} % | {item.deviation:+.1f} "
-                f"({100 * (item.mean / item.theory - 1):+.2f} %) | {worst} | {lost:.2g} | {verdict} |",
-                flush=True,
-            )
+                row += ["-", "-", "-", "-", f"theory: {solution.status.value}"]
+            elif twin := next((other for other in known if same(solution, other)), None):
+                row += ["-", "-", "-", "-", f"the solution from {twin.start}"]
+            else:
+                known.append(solution)
+                row[1] += f", {solution.branch}"
+                row += measured(solution, case, threads)
+            print(f"| {' | '.join(row)} |", flush=True)
+
+
+def measured(solution: sf.Solution, case: Case, threads: int | None) -> list[str]:
+    """Dimensions, runs on the branch, largest standard error and deviation, and what the theory says of itself."""
+    stability = solution.stability
+    verdict = stability.verdict if stability else ""
+    if stability and not stability.longitudinally_stable:
+        return ["-", "-", "-", "-", verdict]
+    found = scaling(solution, dims=case.dims, seeds=case.seeds, first=case.first, threads=threads)
+    counts = [round(case.seeds * max(case.dims) / d) for d in case.dims]
+    runs = "; ".join(f"{len(one.runs)} of {count}" for one, count in zip(found.simulations, counts, strict=True))
+    cells = [", ".join(map(str, case.dims)), runs]
+    limits = {key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width}
+    if min(len(one.runs) for one in found.simulations) < 4 or not limits:
+        return [*cells, "-", "too few runs stay", verdict]
+    print(found.table(), file=sys.stderr)
+    last = found.measurements()[-1]
+    share = max(last[key].standard_error / abs(last[key].mean) for key in limits)
+    worst = max(limits, key=lambda key: abs(limits[key].deviation))
+    item = limits[worst]
+    deviation = f"{item.deviation:+.1f} ({100 * (item.mean / item.theory - 1):+.2f} %) in {worst.replace('_', ' ')}"
+    return [*cells, f"{100 * share:.2f} %", deviation, verdict]
 
 
 if __name__ == "__main__":
-    {"integration": integration, "cost": cost, "finite-size": finite_size}[sys.argv[1]]()
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("table", choices=("integration", "cost", "finite-size"))
+    arguments.add_argument("models", nargs="*", help="of finite-size: these only")
+    arguments.add_argument("--threads", type=int, help="of finite-size: seeds side by side")
+    asked = arguments.parse_intermixed_args()
+    if asked.table == "finite-size":
+        finite_size(asked.models, asked.threads)
+    else:
+        {"integration": integration, "cost": cost}[asked.table]()

@@ -12,7 +12,7 @@ from saddleforge.integration import ProxSpace
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
 from saddleforge.simulation import workers
-from saddleforge.simulation.comparison import Extrapolation, extrapolate, measurements, on_branch
+from saddleforge.simulation.comparison import Extrapolation, Scaling, extrapolate, measurements, on_branch
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
@@ -152,7 +152,7 @@ def ridge_solution(instance):
     return np.linalg.solve(tokens.T @ tokens + ridge, tokens.T @ target)
 
 
-@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "gamp"])
+@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "admm", "gamp"])
 def test_every_method_finds_the_ridge_estimator(method):
     at = problem("ridge_regression", alpha=3.0, lambda_=0.5)
     plan = checked(Plan(at, 120, "uninformed", method, tolerance=1e-9 if method == "gamp" else 1e-7))
@@ -176,11 +176,40 @@ def test_fista_meets_the_conditions_of_the_lasso():
     assert slope[~zero] == pytest.approx(-l1 * np.sign(W[~zero]), abs=1e-7)
 
 
+def test_losses_with_corners_are_minimised_through_their_proximal_map():
+    assert checked(Plan(problem("hinge", rounding=0.05), 100, "semantic", "auto")).method == "lbfgs"
+    at = problem("hinge", alpha=2.0)
+    assert checked(Plan(at, 100, "semantic", "auto")).method == "admm"
+    risk = Risk(Instance(at, 100, seed=0))
+    found = METHODS["admm"](risk, random_weights(at, 100), Descent(tolerance=1e-9))
+    assert found.status == "converged"
+    # A support vector machine: lambda W = A^T (y a) with 0 <= a <= 1, and a = 1, 0 inside and outside of the margin.
+    tokens = np.concatenate([b[:, 0] for _, b in risk.instance.blocks()])
+    label = np.sign(tokens @ risk.instance.coordinates.pi[:, 0])
+    margin = label * (tokens @ found.weights.W[:, 0]) / 10
+    on = np.abs(margin - 1) < 1e-5
+    rows = tokens * label[:, None] / 10
+    rest = at.strengths[0] * found.weights.W[:, 0] - rows[margin < 1 - 1e-5].sum(axis=0)
+    shares, *_ = np.linalg.lstsq(rows[on].T, rest, rcond=None)
+    assert 20 < on.sum() < 100
+    assert rows[on].T @ shares == pytest.approx(rest, abs=1e-6)
+    assert np.all((shares > -1e-6) & (shares < 1 + 1e-6))
+
+
 def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
     at = problem("lasso_regression")
     assert checked(Plan(at, 100, "semantic", "auto")).method == "fista"
     with pytest.raises(InputError, match=r"corners.*fista and gamp"):
         checked(Plan(at, 100, "semantic", "lbfgs"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trained_temperature", "autoencoder"])
+def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_any_seed(name):
+    at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
+    for method in ("gamp", "admm"):
+        with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed methods are lbfgs"):
+            checked(Plan(at, 100, "random", method))
 
 
 def test_a_plan_says_what_is_wrong_with_it():
@@ -190,6 +219,7 @@ def test_a_plan_says_what_is_wrong_with_it():
         ({"method": "prayer"}, "no method 'prayer'; known are auto, lbfgs"),
         ({"d": 1}, "whole number from 2"),
         ({"tolerance": 0.0}, "tolerance"),
+        ({"memory": -1.0}, "memory"),
     ):
         with pytest.raises(InputError, match=sentence):
             checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
@@ -308,6 +338,21 @@ def test_a_correction_in_d_is_fitted_with_its_own_power():
         extrapolate((100, 100), estimates[:2])
 
 
+def test_dimensions_that_no_run_stayed_on_the_branch_of_are_left_out_of_the_limit(attention):
+    solution = attention(2.0, "semantic", 1e-4)
+    plans = [checked(Plan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)]
+    sides = [
+        made(range(4), [1 + 10 / d + e for e in (-0.1, 0.0, 0.05, 0.05)], p)
+        for d, p in zip((100, 200, 400), plans, strict=True)
+    ]
+    empty = Simulation(plans[1], ())
+    limit, fit = Scaling(solution, (sides[0], empty, sides[2])).limits()["training_loss"]
+    assert fit.freedom == 0
+    assert limit.mean == pytest.approx(1.0, abs=1e-9)
+    assert Scaling(solution, (empty, sides[0], empty)).limits() == {}
+    assert "-" in Scaling(solution, (empty, *sides)).table().splitlines()[1]
+
+
 def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
     generator = np.random.default_rng(0)
     found = []
@@ -357,7 +402,9 @@ CATALOGUE = {
     "attention_on_mixture": {"alpha": 2.0},
     "causal_attention": {"alpha": 2.0},
     "untied_attention": {"alpha": 2.0},
-    "value_attention": {"alpha": 2.0},
+    "value_attention": {"alpha": 3.0},  # at 2 replica symmetry is unstable, and theta a fifth too small
+    "tukey_regression": {"alpha": 3.0},
+    "phase_retrieval": {"alpha": 4.0},
 }
 
 
@@ -412,9 +459,20 @@ def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lasso_regression", "attention_on_mixture", "mixture_classification", "hinge"])
-def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name):
-    at = problem(name, alpha=2.0)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("lasso_regression", {}),
+        ("attention_on_mixture", {}),
+        ("mixture_classification", {}),
+        (
+            "hinge",
+            {"rounding": 0.3},
+        ),  # on a sharp corner the messages do not settle: V^ counts the samples that sit there
+    ],
+)
+def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name, parameters):
+    at = problem(name, alpha=2.0, **parameters)
     start = next(iter(at.solver.model.STARTS))
     one, other = (run(checked(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6)))
     assert one.status == other.status == "converged"
