@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TYPES := build/mypy/saddleforge
 
-.PHONY: reproduce test test-all bench generate check clean
+.PHONY: reproduce test test-all test-oldest-sympy bench generate values check clean
 .DELETE_ON_ERROR:
 
 reproduce: $(STAMP)          ## the main job: every table and figure, into results/
