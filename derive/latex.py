@@ -16,6 +16,8 @@ from .parameters import Structure
 from .text import (
     CONTEXT_INDEX,
     GREEK,
+    LATEX,
+    STEMS,
     SUMS,
     THEORY,
     TOKEN_INDEX,
@@ -27,6 +29,7 @@ from .text import (
     TextPrinter,
     Words,
     is_sum,
+    own_entry,
     print_average,
     print_jacobian,
     renamed,
@@ -86,7 +89,9 @@ class LatexPrinter(SympyLatexPrinter):
         if expr in self.names:
             stem, indices = self.names[expr]
             kind, _, word = stem.rpartition(" ")
-            symbol = parameter_symbol(word, self.entries) if kind else {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
+            symbol = {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
+            if kind:
+                symbol = own_entry(stem, self.entries, parameter_symbol(word, self.entries))[LATEX]
             separator = "," if any(len(str(n)) > 1 for n in indices) else ""
             subscript = separator.join(str(n) for n in indices)
             if word == "B0":
@@ -97,8 +102,7 @@ class LatexPrinter(SympyLatexPrinter):
             return f"S^{{({found[1]})}}" + (f"_{{{found[2]}}}" if found[2] else "")
         found = re.fullmatch(r"(tau|pi|rhostar)_(\d+)", expr.name)
         if found:
-            symbol = {"tau": r"\tau", "pi": r"\pi", "rhostar": r"\rho^{\star}"}[found[1]]
-            return f"{symbol}_{{{int(found[2]) + 1}}}"
+            return f"{self.entries[STEMS[found[1]]][LATEX]}_{{{int(found[2]) + 1}}}"
         return self.theory(expr.name) or expr.name
 
     def join_terms(self, terms: Any) -> list[str]:
@@ -164,8 +168,8 @@ class LatexPrinter(SympyLatexPrinter):
         if kind == CHANNEL:
             return r"\mathbb{E}" + (f"_{{{label[1:]}}}" if label else "") + rf"\left[{body}\right]"
         if kind in (COORDINATE, "field"):
-            index = r"\nu" if kind == COORDINATE else "b"
-            return rf"\mathbb{{E}}_{{{index}}}\left[{body}\right]"
+            average = self.entries["mean_coordinate" if kind == COORDINATE else "mean_field"][LATEX]
+            return rf"{average}\left[{body}\right]"
         index = SUMS[kind][1] if kind in SUMS else label.replace("l", r"\ell")
         return rf"\sum_{{{index}}} " + (rf"\left[{body}\right]" if several else body)
 
@@ -188,7 +192,7 @@ class LatexPrinter(SympyLatexPrinter):
         if name == "minimum":
             body = rf"\min_{{X}} \left\{{{arguments[0]}\right\}}"
         elif name == "maximum":
-            body = rf"\max_{{w}} \left\{{{arguments[0]}\right\}}"
+            body = rf"\max_{{{self.entries['w'][LATEX]}}} \left\{{{arguments[0]}\right\}}"
         elif name == "gradient":
             body = rf"\frac{{\partial {arguments[0]}}}{{\partial {arguments[1]}}}"
         elif name == "change":
@@ -244,13 +248,13 @@ def document(
     Args:
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\kappa"}; conjugates follow.
+        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\kappa"}, as `renamed` takes them.
 
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
     content = report(model, structure, steps)
-    theory = renamed(names or {})
+    theory = renamed(names or {}, content.names)
     printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     title = _escaped(content.title)
     lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
@@ -367,7 +371,7 @@ def _table(table: Table, printer: LatexPrinter) -> list[str]:
     def cell(value: Any) -> str:
         if isinstance(value, str):
             return _prose(value)
-        return f"${printer.show(value)}$"
+        return _words(value, printer) if isinstance(value, Words) else f"${printer.show(value)}$"
 
     printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
     columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")

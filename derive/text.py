@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,7 +146,7 @@ def _model_section(model: Model, at: ModelAt) -> Section:
     return Section(
         "Model",
         (
-            Words(model.summary or "No summary was given."),
+            with_symbols(model.summary or "No summary was given.", _spoken(at)),
             Words(f"Source: {model.source}" if model.source else "No source was given."),
             Words(
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
@@ -161,7 +161,8 @@ def _penalty_items(at: ModelAt) -> list[Relation | Words]:
     """The penalty of a row of W, where it is not a ridge."""
     if at.penalty is None:
         return []
-    held = [Words("Its slope jumps where w = {}.", (sp.Tuple(*at.penalty.kinks),))] if at.penalty.kinks else []
+    kinks = sp.Tuple(*at.penalty.kinks)
+    held = [Words("Its slope jumps where {} = {}.", (sp.Symbol("w"), kinks))] if at.penalty.kinks else []
     return [
         Relation(sp.Symbol("penalty"), at.penalty.expression, "the convex penalty of a row of the weights, per d"),
         *held,
@@ -256,13 +257,34 @@ def _parameter_section(at: ModelAt) -> Section:
         shape = parameter.shape(at.structure)
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
         symbol = _entry_symbol(parameter.name)
-        rows.append((parameter.name.rstrip("_"), symbol, default, parameter.allowed, parameter.doc))
+        meaning = with_symbols(parameter.doc, _spoken(at))
+        rows.append((parameter.name.rstrip("_"), symbol, default, parameter.allowed, meaning))
     return Section("Parameters", (Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows)),))
 
 
 def _entry_symbol(name: str) -> sp.Symbol:
     """The symbol that stands for a parameter, or a general entry of it, in a table."""
     return sp.Symbol(f"entry {name}")
+
+
+def _bare_symbol(name: str) -> sp.Symbol:
+    """The symbol that stands for a parameter as a whole."""
+    return sp.Symbol(f"bare {name}")
+
+
+def _spoken(at: ModelAt) -> dict[str, Any]:
+    """What words about the model call by a letter: its parameters, the weights and a row of them."""
+    letters = {name.rstrip("_"): _bare_symbol(name) for name in at.parameters}
+    weights = {name: sp.Symbol(name) for name in ("W", "w")}
+    return weights | {name: symbol for name, symbol in letters.items() if len(name) == 1 or name in GREEK}
+
+
+def with_symbols(text: str, symbols: Mapping[str, Any]) -> Words:
+    """Words of which those in `symbols` are printed as what they stand for; a capital A may be an article."""
+    names = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
+    pieces = re.split(rf"(?<!\w)(?!A [a-z])({names})(?![\w']|-[a-z])", text)
+    objects = tuple(symbols[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+    return Words("{}" * len(objects), objects)
 
 
 def _law_section(at: ModelAt) -> Section:
@@ -446,7 +468,10 @@ def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
     held = {a.arg for e in saddle.equations for a in e.value.atoms(sp.Inverse)}
     held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
     inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
-    convex = [Words("r(w) plus the quadratic form of {} must be strictly convex in w.", (p.G,))]
+    row = sp.Symbol("w")
+    convex = [
+        Words("{} plus the quadratic form of {} must be strictly convex in {}.", (sp.Symbol("penalty"), p.G, row))
+    ]
     conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
     return Section(
         "Training loss and domain",
@@ -473,9 +498,9 @@ def _stability_section(
         "Stability",
         (
             Words(
-                "Response of all L s fields of a sentence, stacked; V is block diagonal over tokens and H the Hessian "
+                "Response of all L s fields of a sentence, stacked; {} is block diagonal over tokens and H the Hessian "
                 "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
-                (_Stacked(field.condition),),
+                (Stacked(field.V), Stacked(field.condition)),
             ),
             Relation(Jacobian(p.g, p.omega), field.jacobian, stacked=True),
             Words(
@@ -528,7 +553,7 @@ def _longitudinal_items(
 
 
 @dataclass(frozen=True)
-class _Stacked:
+class Stacked:
     """An expression printed without token and context indices."""
 
     expression: Any
@@ -583,6 +608,7 @@ def _names(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]:
         parameter(known.symbols(at.structure), known.name.rstrip("_"), ())
         axes = [size for size in known.shape(at.structure) if size > 1]
         names[_entry_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", tuple("ijkl"[: len(axes)]))
+        names[_bare_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", ())
     return names
 
 
@@ -698,6 +724,16 @@ def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, st
     return None if entry is None else (change, entry, replicas)
 
 
+STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star"}  # of symbols with an index -> their entry
+
+
+def own_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
+    """(text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default."""
+    kind, _, word = stem.rpartition(" ")
+    known = word if kind in ("row", "overlap") else stem
+    return theory[known][:2] if known in theory else (default, default)
+
+
 # Symbols of a reader's own may stand for these; a conjugate follows its overlap.
 RENAMED = (
     "q", "V", "m", "theta", "rho_star", "m_star", "gamma", "tau", "pi", "omega", "g", "G", "B", "Q", "R", "w", "b", "W",
@@ -706,27 +742,80 @@ RENAMED = (
 )  # fmt: skip
 
 
-def renamed(names: Mapping[str, str]) -> dict[str, Entry]:
-    """The theory's symbols with some replaced by a reader's own, given in LaTeX; \\mu is μ in text.
+# Entries that are written with the symbol of another.
+_MADE_OF = {
+    "loss_q": "q", "loss_phi": "phi", "D_prime": "D", "domega": "omega", "field_mean": "omega", "H_w": "w", "h_w": "w",
+    "field_covariance": "omega", "penalty": "w", "row_penalty": "w", "row_objective": "w", "mean_field": "b",
+    "alpha_d": "alpha", "Phi_beta": "beta", "teacher_means": "m_star", "gamma_vector": "gamma",
+}  # fmt: skip
+# What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices and the like.
+_FIXED = (*"XYhxykuLKstdnlciIEZSCHz", r"\ell")
+TEXT, LATEX = 0, 1
+
+
+def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[str, Entry]:
+    """The symbols of a report with some replaced by a reader's own, given in LaTeX; \\mu, or mu, is μ in text.
+
+    Args:
+        names: the name of a parameter of the model, or else of a symbol of the theory (`theory.NAME`, where a parameter
+            has the name) -> its new symbol.
+        own: symbols of the model.
+        column: TEXT or LATEX, the form in which a symbol must not stand for two things.
 
     Raises:
         ModelError: a name is unknown, or a symbol would stand for two things.
     """
     theory = dict(THEORY)
+    if not names:
+        return theory
+    of_model = {stem.rpartition(" ")[2]: stem for stem, _ in own.values() if stem.startswith(("parameter ", "noise "))}
+    changed: dict[str, str] = {}  # entry -> what the reader calls it
     for name, symbol in names.items():
-        if name not in RENAMED:
-            raise ModelError(f"no symbol {name!r} to rename; known are {', '.join(RENAMED)}")
+        key = name.removeprefix("theory.") if name.startswith("theory.") else of_model.get(name.rstrip("_"), name)
+        if key not in RENAMED and key not in of_model.values():
+            known = f"known are {', '.join(RENAMED)}" + (f" and of the model {', '.join(of_model)}" if of_model else "")
+            raise ModelError(f"no symbol {name!r} to rename; {known}")
         if not symbol.strip():
             raise ModelError(f"the new symbol for {name} is empty")
+        if key in changed:
+            raise ModelError(f"{name} is renamed twice")
+        symbol = rf"\{symbol}" if symbol in GREEK else symbol
         text = GREEK.get(symbol.removeprefix("\\"), symbol.replace("\\", ""))
-        theory[name] = (text, symbol, THEORY[name][2])
-        if f"{name}_hat" in THEORY:
-            theory[f"{name}_hat"] = (f"{text}^", rf"\hat{{{symbol}}}", THEORY[name][2])
-    for name in names:
-        twins = [other for other in RENAMED if other != name and theory[other][1] == theory[name][1]]
+        hat = rf"\hat{{{symbol}}}"
+        symbol = f"{{{symbol}}}" if "_" in symbol else symbol  # an index of its own is followed by that of a context
+        theory[key] = (text, symbol, THEORY[key][2] if key in THEORY else NO_INDEX)
+        if f"{key}_hat" in THEORY:
+            theory[f"{key}_hat"] = (f"{text}^", hat, THEORY[key][2])
+        changed[key] = name
+    for key, part in _MADE_OF.items():
+        if part in changed:
+            text, symbol = (_put(theory[part][i], THEORY[part][i], THEORY[key][i]) for i in (TEXT, LATEX))
+            theory[key] = (text, symbol, THEORY[key][2])
+    for key, name in changed.items():
+        taken = _taken(theory, of_model, column)
+        twins = [other for other, symbol in taken if other != key and symbol == theory[key][column]]
         if twins:
-            raise ModelError(f"{theory[name][1]} would stand for {name} and for {twins[0]}; rename {twins[0]}, too")
+            other = next((called for stem, called in changed.items() if stem == twins[0]), twins[0])
+            why = f"for {other}; rename {other}, too" if other else "keeps its meaning in every formula"
+            raise ModelError(f"{theory[key][column]} would stand for {name} and {why}")
     return theory
+
+
+def _put(new: str, old: str, whole: str) -> str:
+    """A symbol that holds another, with this one replaced; letters of a word are no symbols."""
+    before = "" if old.startswith("\\") else r"(?<![A-Za-z\\])"
+    return re.sub(rf"{before}{re.escape(old)}(?![A-Za-z])", lambda _: new, whole)
+
+
+def _taken(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int) -> Iterator[tuple[str, str]]:
+    """(what it is, symbol) of everything that a formula may hold."""
+    for name in RENAMED:
+        yield name, theory[name][column]
+    for name, stem in of_model.items():
+        greek = rf"\{name}" if column == LATEX else GREEK.get(name, name)
+        yield (stem, theory[stem][column]) if stem in theory else (name, greek if name in GREEK else name)
+    for symbol in _FIXED:
+        yield "", symbol
 
 
 SUMS = {"replicas": ("a", "a"), "pairs": ("a≠b", r"a \neq b"), "samples": ("μ", r"\mu"), "rows": ("i", "i")}
@@ -801,7 +890,7 @@ class TextPrinter(StrPrinter):
         if expr in self.names:
             stem, indices = self.names[expr]
             kind, _, word = stem.rpartition(" ")
-            shown = word if kind else {"B0": "B₀", "rho": "ρ"}.get(word, word)
+            shown = {"B0": "B₀", "rho": "ρ"}.get(word, word) if not kind else own_entry(stem, self.entries, word)[TEXT]
             separator = "," if any(len(str(n)) > 1 for n in indices) else ""
             return shown + (f"_{separator.join(str(n) for n in indices)}" if indices else "")
         found = re.fullmatch(r"softmax_(\w+?)(?:_(\w+))?", expr.name)
@@ -809,7 +898,7 @@ class TextPrinter(StrPrinter):
             return f"S{found[1]}" + (f"[{found[2]}]" if found[2] else "")
         found = re.fullmatch(r"(tau|pi|rhostar)_(\d+)", expr.name)
         if found:
-            return {"tau": "τ", "pi": "π", "rhostar": "ρ⋆"}[found[1]] + f"_{int(found[2]) + 1}"
+            return f"{self.entries[STEMS[found[1]]][TEXT]}_{int(found[2]) + 1}"
         return self.theory(expr.name) or expr.name
 
     def _sum(self, terms: Any) -> str:
@@ -886,7 +975,7 @@ class TextPrinter(StrPrinter):
         if kind == CHANNEL:
             return f"E{label}[{body}]"
         if kind in (COORDINATE, "field"):
-            return f"{'E_ν' if kind == COORDINATE else 'E_b'}[{body}]"
+            return f"{self.entries['mean_coordinate' if kind == COORDINATE else 'mean_field'][TEXT]}[{body}]"
         label = SUMS[kind][0] if kind in SUMS else label
         return f"Σ_{label}{_TIE}{f'[{body}]' if several else body}"
 
@@ -906,7 +995,7 @@ class TextPrinter(StrPrinter):
         if name == "minimum":
             return f"min_X {{ {self._print(expr.args[0])} }}"
         if name == "maximum":
-            return f"max_w {{ {self._print(expr.args[0])} }}"
+            return f"max_{self.entries['w'][TEXT]} {{ {self._print(expr.args[0])} }}"
         if name == "gradient":
             return f"∂{self._print(expr.args[0])}/∂{self._print(expr.args[1])}"
         if name == "change":
@@ -927,14 +1016,16 @@ class TextPrinter(StrPrinter):
     def _print_Tuple(self, expr: sp.Tuple) -> str:
         return "(" + ", ".join(self._print(e) for e in expr) + ")"
 
-    def _print__Stacked(self, expr: _Stacked) -> str:
+    def _print_Stacked(self, expr: Stacked) -> str:
         return self.show(expr.expression, stacked=True)
 
     def show(self, value: Any, stacked: bool = False) -> str:
         """Print an object of a report; strings pass unchanged."""
         if isinstance(value, str):
             return value
-        if isinstance(value, _Stacked):
+        if isinstance(value, Words):
+            return value.text.format(*[self.show(e) for e in value.objects])
+        if isinstance(value, Stacked):
             return self.show(value.expression, stacked=True)
         self.stacked = stacked
         try:
@@ -989,13 +1080,13 @@ def describe(
     Args:
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own in LaTeX, {"theta": "M"}; conjugates follow.
+        names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `renamed` takes them.
 
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
     """
     content = report(model, structure, steps)
-    printer = TextPrinter(content.names, renamed(names or {}))
+    printer = TextPrinter(content.names, renamed(names or {}, content.names, TEXT))
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
@@ -1005,7 +1096,7 @@ def describe(
 
 def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
     if isinstance(item, Words):
-        return _wrapped(item.text.format(*[printer.show(e) for e in item.objects]), "", "")
+        return _wrapped(printer.show(item), "", "")
     if isinstance(item, Table):
         return _table(item, printer)
     sign = {">": "≻", "->": "→"}.get(item.sign, item.sign)

@@ -7,7 +7,7 @@ import sympy as sp
 from ..averages import COORDINATE, Jacobian, MatrixAverage, Symbols
 from ..model import Model, ModelAt
 from ..stability import TOKENS
-from ..text import Relation, Section, Table, Words
+from ..text import Relation, Section, Stacked, Table, Words, with_symbols
 from .ansatz import ansatz
 from .derivation import derivation
 from .fields import Inputs
@@ -31,15 +31,19 @@ def step_sections(at: ModelAt) -> dict[int, Section]:
     return {
         step.number: Section(
             f"Step {step.number}: {step.name}",
-            (_said(step.rule), *items[step.number], _said(_checked(step)), _said(f"See {step.citation}.")),
+            (
+                with_symbols(step.rule, _OVERLAPS),
+                *items[step.number],
+                with_symbols(_checked(step), _OVERLAPS),
+                Words("{}", (f"See {step.citation}.",)),
+            ),
         )
         for step in steps.steps
     }
 
 
-def _said(text: str) -> Words:
-    """Words in which braces are braces."""
-    return Words("{}", (text,))
+# What the words of a step call by name, printed without the index of a context.
+_OVERLAPS = {name: Stacked(sp.MatrixSymbol(name, 1, 1)) for name in ("q", "V", "m", "theta")}
 
 
 def _sizes(steps: Derivation) -> tuple[sp.Expr, sp.Expr]:

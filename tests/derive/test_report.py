@@ -148,6 +148,54 @@ def test_symbols_of_the_readers_own():
         describe(chosen, names={"thta": "m"})
 
 
+def test_parameters_of_the_readers_own():
+    """In the loss, in the table, in the words about the model; the theory's symbol of the same name is left alone."""
+    chosen = catalogue_model("dot_product_attention")
+    shown = describe(chosen, names={"omega": "a", "A": "P", "lambda": r"\epsilon", "theory.epsilon": "e"})
+    assert "learns (1-a) softmax(Y Y^T) + a P." in shown and "(P_11 a" in shown and "g_l = V_c⁻¹ (x_l - ω_l)" in shown
+    rows = [line.split()[:2] for line in shown.splitlines()]
+    assert ["omega", "a"] in rows and ["A", "P_ij"] in rows and ["lambda", "ε"] in rows
+    source = document(chosen, names={"omega": "a", "theory.omega": r"h_\star"})
+    assert r"\mathtt{A}_{11} \, a" in source and r"\mathtt{omega}" not in source and r"\omega" not in source
+    assert r"{h_\star}_{\ell}" in source
+    noisy = describe(catalogue_model("ridge_regression"), names={"u": r"\nu"})
+    assert "loss(X, Y, k, u) = (ν + y - x)²/2" in noisy
+
+
+@pytest.mark.parametrize("steps", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_words_and_composite_symbols_follow_a_new_name(steps):
+    chosen = catalogue_model("lasso_regression")
+    names = {"theta": "T", "V": r"\chi", "q": "P", "w": "v", "b": "f", "pi": "z_0", "omega": r"\eta"}
+    shown = describe(chosen, steps=steps, names=names)
+    said = ["max_v {", "r(v)", "strictly convex in v.", "Its slope jumps where v = (0).", "strength of |v|"]
+    said += ["r(v) = lambda abs(v)", "stacked; chi is block diagonal"]
+    said += ["exceeds it by the variance chi.", "condition for conjugate P, chi, m, T,", "E_f["] if steps else []
+    for words in said:
+        assert words in " ".join(shown.split()), words
+    for gone in ("θ", "ω", "V_c", "q_c", "E_b", "π", "theta"):
+        assert gone not in shown[shown.index("Order parameters") :], gone
+    source = document(chosen, names=names)
+    assert r"\max_{v}" in source and r"\hat{T}_{c}" in source
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ({"theta": "M_0", "omega": "A"}, "A would stand for omega and for A; rename A, too"),
+        ({"theta": "sigma"}, r"\\sigma would stand for theta and for sigma; rename sigma, too"),
+        ({"theta": "X"}, "X would stand for theta and keeps its meaning in every formula"),
+        ({"omega": r"\theta"}, r"\\theta would stand for omega and for theta; rename theta, too"),
+        ({"omega": "a", "q": "a"}, "a would stand for omega and for q; rename q, too"),
+        ({"omega": " "}, "the new symbol for omega is empty"),
+        ({"theta": "a", "theory.theta": "b"}, "theory.theta is renamed twice"),
+        ({"thta": "a"}, "no symbol 'thta' to rename; known are .*epsilon, .* and of the model .*omega"),
+    ],
+)
+def test_a_symbol_that_would_stand_for_two_things_is_refused(names, sentence):
+    with pytest.raises(ModelError, match=sentence):
+        document(catalogue_model("dot_product_attention"), names=names)
+
+
 def test_a_model_shows_its_own_loss():
     lines = lines_of(describe(catalogue_model("ridge_regression")))
     assert "loss(X, Y, k, u) = (u + y - x)²/2" in lines
