@@ -55,7 +55,7 @@ def _sizes(steps: Derivation) -> tuple[sp.Expr, sp.Expr]:
 def _checked(step: Step) -> str:
     """The outcome of every check, in words."""
     said = []
-    checks = step.verify()
+    checks = step.check()
     for word, outcome in (("Checked", True), ("FAILED", False)):
         names: dict[str, list[str]] = {}
         for check in checks:

@@ -50,7 +50,7 @@ class Step:
         before, after: named SymPy expressions that go in and come out.
         rule: what was done, in words.
         citation: where it is written.
-        tests: what `verify` checks.
+        tests: what `check` carries out.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Step:
         rows = [rf"\text{{{name.replace('_', ' ')}}}: & \quad {printer.show(e)}" for name, e in self.after.items()]
         return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
 
-    def verify(self) -> tuple[Check, ...]:
+    def check(self) -> tuple[Check, ...]:
         """Carry out every check on this step's input and output."""
         return tuple(test(self.before, self.after) for test in self.tests)
 
@@ -88,6 +88,6 @@ class Derivation:
         parts = [f"**Step {step.number}: {step.name}.** {step.rule}\n\n{step._repr_latex_()}" for step in self.steps]
         return "\n\n".join(parts)
 
-    def verify(self) -> tuple[tuple[Step, Check], ...]:
+    def check(self) -> tuple[tuple[Step, Check], ...]:
         """All checks of all steps."""
-        return tuple((step, check) for step in self.steps for check in step.verify())
+        return tuple((step, check) for step in self.steps for check in step.check())

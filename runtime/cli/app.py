@@ -18,6 +18,7 @@ from .options import (
     PointsOption,
     ProofOption,
     QuietOption,
+    RenameOption,
     SeedOption,
     SetOption,
     StartOption,
@@ -102,10 +103,7 @@ def derive(
     steps: Annotated[
         bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
     ] = False,
-    rename: Annotated[
-        list[str] | None,
-        typer.Option("--rename", metavar="NAME=SYMBOL", help="A symbol of your own, in LaTeX: theta=M. Repeats."),
-    ] = None,
+    rename: RenameOption = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
     set_: StructureOption = None,
     json: JsonOption = False,
@@ -114,6 +112,7 @@ def derive(
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
     from ..files import check_writable, write_whole
     from ..progress import set_quiet
+    from ..solver import symbolic_model
 
     set_quiet(quiet)
     if format not in ("text", "latex"):
@@ -121,13 +120,13 @@ def derive(
     if output is not None:
         check_writable(output)
     sizes = options.sizes_only(set_)
-    loaded = _symbolic_model(model)
+    loaded = symbolic_model(model)
     structure = loaded.structure(**sizes)
     if format == "latex":
         from ..derive.latex import document as render
     else:
         from ..derive.text import describe as render
-    text = render(loaded, structure, steps, _renamed(rename))
+    text = render(loaded, structure, steps, options.renamed(rename))
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if output is not None:
         write_whole(output, text)
@@ -135,46 +134,10 @@ def derive(
     return Outcome(text, {**data, "text": text})
 
 
-def _renamed(pairs: list[str] | None) -> dict[str, str]:
-    """NAME=SYMBOL as a dictionary."""
-    for pair in pairs or []:
-        if "=" not in pair:
-            raise InputError(f"--rename {pair}: NAME=SYMBOL is expected, such as theta=M")
-    return dict(pair.split("=", 1) for pair in pairs or [])
-
-
 def _sizes_json(structure: Any) -> dict[str, int]:
     from ..solver import STRUCTURAL
 
     return {name: getattr(structure, name) for name in STRUCTURAL}
-
-
-def _symbolic_model(name: str) -> Any:
-    """A Model of the catalogue or of a user's file; imports SymPy."""
-    from ..solver import catalogue, read_model_file
-
-    if name in catalogue():
-        from ..derive.catalogue import catalogue_model
-
-        return catalogue_model(name)
-    path = _model_file(name)
-    if path is None:
-        raise InputError(f"no model {name!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
-    return read_model_file(path)
-
-
-def _model_file(name: str) -> Path | None:
-    """The path of a user's model file, checked to be readable; None where the name is no path."""
-    import os
-
-    if not (name.endswith(".py") or os.sep in name):
-        return None
-    path = Path(name)
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise InputError(f"model file {path}: {error.strerror or error}") from error
-    return path
 
 
 @app.command()
@@ -249,7 +212,7 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
     """The solver of one model at one structure: into the user's cache, or under a folder."""
     from ..files import check_folder, write_whole
     from ..progress import say
-    from ..solver import load_solver
+    from ..solver import load_solver, model_path, symbolic_model
 
     if out is None:
         if check:
@@ -257,14 +220,14 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
                 f"--check needs --out DIR for {name}: solvers in the cache are keyed by their sources, never stale"
             )
         options.prepare()
-        _model_file(name)
+        model_path(name)
         solver = load_solver(name, **sizes)
         return Outcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
     from ..derive.emit.writer import generate as generate_solver
 
     if not check:
         check_folder(out)
-    model = _symbolic_model(name)
+    model = symbolic_model(name)
     structure = model.structure(**sizes)
     folder = out / model.name / structure.key
     say(f"deriving and generating {model.name} at {structure.key}")
