@@ -12,10 +12,10 @@ from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 
 from .averages import CHANNEL, COORDINATE, Average, Jacobian, MatrixAverage
 from .model import Model
+from .names import GREEK
 from .parameters import Structure
 from .text import (
     CONTEXT_INDEX,
-    GREEK,
     LATEX,
     STEMS,
     SUMS,

@@ -77,10 +77,7 @@ def _differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matr
 
 def _sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
     """Sum of matrices, products multiplied out; the zero matrix for no terms."""
-    total: MatrixExpr = sp.ZeroMatrix(*shape)
-    for term in terms:
-        total = total + term.expand()
-    return total.doit()
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *[term.expand() for term in terms]).doit()
 
 
 def _averaged(kind: str, matrix: MatrixExpr) -> MatrixExpr:

@@ -20,6 +20,7 @@ from .errors import ModelError
 from .free_entropy import FreeEntropy, free_entropy
 from .language import SoftmaxEntry, token_weight
 from .model import Model, ModelAt
+from .names import GREEK, RENAMED, both_forms
 from .parameters import GaussianNoise, Structure
 from .regulariser import Regulariser
 from .saddle_point import SaddlePoint, saddle_point
@@ -710,10 +711,6 @@ THEORY: dict[str, Entry] = {
     "mean_coordinate": ("E_ν", r"\mathbb{E}_{\nu}", NO_INDEX),
     "mean_context": ("E_c", r"\mathbb{E}_{c}", NO_INDEX),
 }
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "kappa": "κ", "lambda": "λ",
-    "mu": "μ", "nu": "ν", "rho": "ρ", "sigma": "σ", "tau": "τ", "omega": "ω", "Delta": "Δ", "pi": "π",
-}  # fmt: skip
 
 
 def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
@@ -732,14 +729,6 @@ def own_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str
     kind, _, word = stem.rpartition(" ")
     known = word if kind in ("row", "overlap") else stem
     return theory[known][:2] if known in theory else (default, default)
-
-
-# Symbols of a reader's own may stand for these; a conjugate follows its overlap.
-RENAMED = (
-    "q", "V", "m", "theta", "rho_star", "m_star", "gamma", "tau", "pi", "omega", "g", "G", "B", "Q", "R", "w", "b", "W",
-    "W_star", "Sigma", "mu", "encoding", "token", "r", "alpha", "beta", "Phi", "M", "N", "Lambda", "phi", "Kappa", "D",
-    "epsilon", "Gamma", "training_loss",
-)  # fmt: skip
 
 
 # Entries that are written with the symbol of another.
@@ -779,8 +768,7 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
             raise ModelError(f"the new symbol for {name} is empty")
         if key in changed:
             raise ModelError(f"{name} is renamed twice")
-        symbol = rf"\{symbol}" if symbol in GREEK else symbol
-        text = GREEK.get(symbol.removeprefix("\\"), symbol.replace("\\", ""))
+        text, symbol = both_forms(symbol)
         hat = rf"\hat{{{symbol}}}"
         symbol = f"{{{symbol}}}" if "_" in symbol else symbol  # an index of its own is followed by that of a context
         theory[key] = (text, symbol, THEORY[key][2] if key in THEORY else NO_INDEX)

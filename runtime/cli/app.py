@@ -286,6 +286,7 @@ def solve(
         bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
     ] = False,
     proof: ProofOption = False,
+    rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -294,6 +295,7 @@ def solve(
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..contract import dumps
     from ..files import check_writable, write_whole
+    from ..naming import symbols_of
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -304,6 +306,7 @@ def solve(
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
+    symbols_of(problem, own := options.renamed(rename))
     wanted = options.names(derivatives)
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
@@ -318,13 +321,13 @@ def solve(
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
-        outcome = _solve_all(problem, {**chosen, "deflate": deflate})
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, own)
     else:
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
         try:
-            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json)
+            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, own)
         except NotProvedError as error:
-            outcome = _not_proved(error, json)
+            outcome = _not_proved(error, json, own)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
         write_whole(output, dumps(data) + "\n")
@@ -332,9 +335,9 @@ def solve(
     return outcome
 
 
-def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool) -> Outcome:
+def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, own: dict[str, str]) -> Outcome:
     """A solution, with its sensitivities to the parameters named (an empty list names all)."""
-    text, status, message = ("" if json else solution.table()), Exit.DONE, ""
+    text, status, message = ("" if json else solution.table(own)), Exit.DONE, ""
     if not solution.success:
         status, message = Exit.NOT_CONVERGED, _advice(solution)
     from ..solution import Solution as InDoubles
@@ -351,7 +354,7 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
-def _not_proved(error: NotProvedError, json: bool) -> Outcome:
+def _not_proved(error: NotProvedError, json: bool, own: dict[str, str]) -> Outcome:
     """The estimate in double precision, and why there is no proof.
 
     Raises:
@@ -363,7 +366,7 @@ def _not_proved(error: NotProvedError, json: bool) -> Outcome:
         raise error
     solution, reason = error.estimate, str(error)
     return Outcome(
-        "" if json else solution.table(),
+        "" if json else solution.table(own),
         lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
         Exit.NOT_CONVERGED,
         f"not proved: {reason}; what is shown is the estimate in double precision",
@@ -403,7 +406,7 @@ def _advice(solution: Solution | PreciseSolution) -> str:
     return f"{solution.status.value.replace('_', ' ')} from start {solution.start}{reason}: {solution.status.advice}"
 
 
-def _solve_all(problem: Problem, chosen: dict[str, Any]) -> Outcome:
+def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
     from ..contract import parameters_json
     from ..solution import solutions
     from ..text import with_error
@@ -418,7 +421,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any]) -> Outcome:
     for s in found:
         loss = with_error(s.training_loss, s.training_loss_error)
         lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.value.replace('_', ' ')}")
-    lines += [line for s in found for line in ("", s.table())]
+    lines += [line for s in found for line in ("", s.table(own))]
     weak = [s for s in found if not s.success]
     return Outcome(
         "\n".join(lines),
@@ -495,6 +498,7 @@ def curve(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
+    rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -503,11 +507,14 @@ def curve(
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
     import numpy as np
 
+    from ..naming import symbols_of
+
     name, ends, count = options.interval(over, counted=True)
     assert ends is not None and count is not None
     options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
+    symbols_of(problem, own := options.renamed(rename))
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
 
@@ -546,7 +553,7 @@ def curve(
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
-    text = curve_table(found)
+    text = curve_table(found, own)
     if output is not None and found.solutions:
         try:
             found.save(output)
