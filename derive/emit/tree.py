@@ -55,6 +55,13 @@ def _catalogue_text() -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
+def written_with(root: Path) -> str:
+    """The version of SymPy that wrote the solvers of a tree; empty without any."""
+    for path in sorted(root.glob("*/*/model.py")):
+        return path.read_text(encoding="utf-8").splitlines()[0].rpartition("SymPy ")[2].rstrip(".")
+    return ""
+
+
 def differences(root: Path, names: list[str] | None = None) -> list[str]:
     """Sentences that say where the tree differs from what the generator writes: missing, stale and orphan files."""
     found: list[str] = []

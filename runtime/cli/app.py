@@ -166,7 +166,9 @@ def generate(
         raise InputError("--set goes with a MODEL; without one the whole catalogue is generated")
     if model is not None and (model not in catalogue() or sizes):
         return _generate_one(model, sizes, out, check)
-    from ..derive.emit.tree import differences, write_tree
+    from importlib.metadata import version
+
+    from ..derive.emit.tree import differences, write_tree, written_with
 
     root, fix = _tree(out)
     names = None if model is None else [model]
@@ -179,6 +181,9 @@ def generate(
         found = differences(root, names)
         data = {"folder": str(root), "status": "stale" if found else "fresh", "differences": found}
         if found:
+            wanted, here = written_with(root), version("sympy")
+            if wanted and wanted != here:
+                fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
             return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{root} is stale; `{fix}` brings it up to date")
         return Outcome(f"{root} is up to date", data)
     touched = write_tree(root, names)
