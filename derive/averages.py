@@ -228,7 +228,9 @@ def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbo
             scalar = sp.Mul(*[a for a in expression.args if a is not averages[0]])
             return (scalar * differentiate(averages[0], variable, symbols)).doit()
     if isinstance(expression, Average):
-        rule = {CONTEXTS: trace_gradient, COORDINATE: _coordinate_rule, CHANNEL: _channel_rule}[expression.kind]
+        if expression.kind == CONTEXTS:
+            return trace_gradient(expression.summand, variable, symbols)
+        rule = {COORDINATE: _coordinate_rule, CHANNEL: _channel_rule}[expression.kind]
         return rule(expression.summand, variable, symbols)
     if not expression.has(variable):
         return sp.ZeroMatrix(*variable.shape)
