@@ -84,7 +84,7 @@ class ModelDerivation:
 
     def _repr_latex_(self) -> str:
         """The free entropy and the saddle point."""
-        wanted = [s for s in self._report.sections if s.title in ("Free entropy", "Saddle point")]
+        wanted = [s for s in self._report.sections if s.title in ("Free entropy", "Saddle-point equations")]
         shown = [_display([item for item in s.items if isinstance(item, Relation)], self._printer) for s in wanted]
         return "\n".join(shown)
 

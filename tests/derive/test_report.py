@@ -168,8 +168,8 @@ def test_words_and_composite_symbols_follow_a_new_name(steps):
     names = {"theta": "T", "V": r"\chi", "q": "P", "w": "v", "b": "f", "pi": "z_0", "omega": r"\eta"}
     shown = describe(chosen, steps=steps, names=names)
     said = ["max_v {", "r(v)", "strictly convex in v.", "Its slope jumps where v = (0).", "strength of |v|"]
-    said += ["r(v) = lambda abs(v)", "stacked; chi is block diagonal"]
-    said += ["exceeds it by the variance chi.", "condition for conjugate P, chi, m, T,", "E_f["] if steps else []
+    said += ["r(v) = lambda abs(v)", "stacked; χ is block diagonal"]
+    said += ["exceeds it by the variance χ.", "condition for conjugate P, χ, m, T,", "E_f["] if steps else []
     for words in said:
         assert words in " ".join(shown.split()), words
     for gone in ("θ", "ω", "V_c", "q_c", "E_b", "π", "theta"):
