@@ -5,8 +5,9 @@ JOBS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 TYPES := build/mypy/saddleforge
+OLDEST_SYMPY := 1.13.0
 
-.PHONY: reproduce test test-all bench generate check clean
+.PHONY: reproduce test test-all test-oldest-sympy bench generate values check clean
 .DELETE_ON_ERROR:
 
 reproduce: $(STAMP)          ## the main job: every table and figure, into results/
@@ -18,11 +19,22 @@ test: $(STAMP)               ## the default suite
 test-all: $(STAMP)           ## the default suite and the slow tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable -m ""
 
+# An overlay in front of .venv: nothing else is installed twice.
+test-oldest-sympy: $(STAMP)  ## derivation and values on the oldest SymPy that pyproject.toml allows
+	rm -rf build/oldest-sympy
+	$(BIN)/python -m pip install --quiet --no-deps --target build/oldest-sympy "sympy==$(OLDEST_SYMPY)"
+	PYTHONPATH=build/oldest-sympy $(BIN)/python -c 'import sympy, sys; sys.exit(sympy.__version__ != "$(OLDEST_SYMPY)")'
+	PYTHONPATH=build/oldest-sympy $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable \
+	  tests/derive tests/generated/test_fresh_values.py
+
 bench: $(STAMP)              ## timings, one process so that they mean something
 	$(BIN)/python -m pytest tests/benchmarks -m "" -p no:xdist --benchmark-enable
 
 generate: $(STAMP)           ## rewrite generated/ from the catalogue
 	$(BIN)/saddleforge generate
+
+values: $(STAMP)             ## rewrite the committed values of every generated expression
+	$(BIN)/python tests/generated/write_values.py
 
 # mypy cannot see through the editable install, so it reads the packages through links named after them.
 check: $(STAMP)              ## ruff and mypy

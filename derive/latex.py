@@ -12,10 +12,12 @@ from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 
 from .averages import CHANNEL, COORDINATE, Average, Jacobian, MatrixAverage
 from .model import Model
+from .names import GREEK
 from .parameters import Structure
 from .text import (
     CONTEXT_INDEX,
-    GREEK,
+    LATEX,
+    STEMS,
     SUMS,
     THEORY,
     TOKEN_INDEX,
@@ -28,6 +30,7 @@ from .text import (
     TextPrinter,
     Words,
     is_sum,
+    own_entry,
     parameters_first,
     print_average,
     print_jacobian,
@@ -63,9 +66,11 @@ _SPECIAL = {
 class LatexPrinter(SympyLatexPrinter):
     """SymPy objects of this package in LaTeX's mathematics mode."""
 
-    def __init__(self, names: Names, theory: Mapping[str, Entry] = THEORY) -> None:
+    form = LATEX
+
+    def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         super().__init__({"mat_delim": "(", "order": "none", "mul_symbol": r" \, ", "long_frac_ratio": 2})
-        self.names, self.entries, self.at = names, theory, Indices()
+        self.names, self.entries, self.at = names, THEORY if theory is None else theory, Indices()
         self.stacked = False
 
     def theory(self, name: str) -> str | None:
@@ -88,7 +93,9 @@ class LatexPrinter(SympyLatexPrinter):
         if expr in self.names:
             stem, indices = self.names[expr]
             kind, _, word = stem.rpartition(" ")
-            symbol = parameter_symbol(word, self.entries) if kind else {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
+            symbol = {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
+            if kind:
+                symbol = own_entry(stem, self.entries, parameter_symbol(word, self.entries))[LATEX]
             separator = "," if any(len(str(n)) > 1 for n in indices) else ""
             subscript = separator.join(str(n) for n in indices)
             if word == "B0":
@@ -99,9 +106,7 @@ class LatexPrinter(SympyLatexPrinter):
             return f"S^{{({found[1]})}}" + (f"_{{{found[2]}}}" if found[2] else "")
         found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
         if found:
-            stems = {"rhostar": r"\rho^{\star}", "psistar": r"\psi^{\star}"}
-            symbol = stems.get(found[1], rf"\{found[1]}")
-            return f"{symbol}_{{{int(found[2]) + 1}}}"
+            return f"{self.entries[STEMS[found[1]]][LATEX]}_{{{int(found[2]) + 1}}}"
         if expr.name.startswith("slope@"):
             variable = self._print_Symbol(sp.Symbol(expr.name.removeprefix("slope@"), real=True))
             return rf"\frac{{\partial \ell}}{{\partial {variable}}}"
@@ -167,7 +172,8 @@ class LatexPrinter(SympyLatexPrinter):
         return rf"\frac{{\partial {field}}}{{\partial {variable}}}"
 
     def _print_Derivative(self, expr: sp.Derivative) -> str:
-        return rf"\frac{{\partial {expr.expr.func.__name__}}}{{\partial {self.entries[expr.variables[0].name][1]}}}"
+        function, variable = (self.entries[name][LATEX] for name in (expr.expr.func.__name__, expr.variables[0].name))
+        return rf"\frac{{\partial {function}}}{{\partial {variable}}}"
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
         return print_average(self, expr)
@@ -178,11 +184,11 @@ class LatexPrinter(SympyLatexPrinter):
         if kind == CHANNEL:
             return r"\mathbb{E}" + (f"_{{{label[1:]}}}" if label else "") + rf"\left[{body}\right]"
         if kind in (COORDINATE, "field"):
-            index = r"\nu" if kind == COORDINATE else "b"
-            return rf"\mathbb{{E}}_{{{index}}}\left[{body}\right]"
+            average = self.entries["mean_coordinate" if kind == COORDINATE else "mean_field"][LATEX]
+            return rf"{average}\left[{body}\right]"
         if "@" in kind:
             return r"\mathbb{E}" + (f"_{{{label}}}" if label else "") + rf"\left[{body}\right]"
-        index = SUMS[kind][1] if kind in SUMS else label.replace("l", r"\ell")
+        index = self.entries[SUMS[kind]][LATEX] if kind in SUMS else label.replace("l", r"\ell")
         return rf"\sum_{{{index}}} " + (rf"\left[{body}\right]" if several else body)
 
     def _print_LogDet(self, expr: sp.Expr) -> str:
@@ -204,7 +210,7 @@ class LatexPrinter(SympyLatexPrinter):
         if name == "minimum":
             body = rf"\min_{{X}} \left\{{{arguments[0]}\right\}}"
         elif name == "maximum":
-            body = rf"\max_{{w}} \left\{{{arguments[0]}\right\}}"
+            body = rf"\max_{{{self.entries['w'][LATEX]}}} \left\{{{arguments[0]}\right\}}"
         elif name == "gradient":
             body = rf"\frac{{\partial {arguments[0]}}}{{\partial {arguments[1]}}}"
         elif name == "change":
@@ -260,7 +266,7 @@ def document(
     Args:
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\kappa"}; conjugates follow.
+        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\chi"}, as `renamed` takes them.
 
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
@@ -270,7 +276,7 @@ def document(
 
 def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
     """A report as a LaTeX document, as `document` returns it."""
-    theory = renamed(names or {})
+    theory = renamed(names or {}, content.names)
     printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     title = _escaped(content.title)
     lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
@@ -401,7 +407,7 @@ def _table(table: Table, printer: LatexPrinter) -> list[str]:
     def cell(value: Any) -> str:
         if isinstance(value, str):
             return _prose(value)
-        return f"${printer.show(value)}$"
+        return _words(value, printer) if isinstance(value, Words) else f"${printer.show(value)}$"
 
     printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
     columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")

@@ -64,12 +64,12 @@ def _differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matr
         for position, factor in enumerate(factors):
             change = _differential(factor, changes).doit()
             if not change.is_ZeroMatrix:
-                terms.append((scalar * sp.MatMul(*factors[:position], change, *factors[position + 1 :])).doit())
+                terms.append(sp.MatMul(scalar, *factors[:position], change, *factors[position + 1 :]))
         return _sum(terms, expression.shape)
     if isinstance(expression, sp.Transpose):
         return _differential(expression.arg, changes).doit().T.doit()
     if isinstance(expression, sp.Inverse):
-        return (-1 * expression * _differential(expression.arg, changes) * expression).doit()
+        return sp.MatMul(-1, expression, _differential(expression.arg, changes), expression)
     if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
         return _averaged(expression.kind, _differential(expression.summand, changes).doit())
     raise TypeError(f"no rule for the change of {expression}")
@@ -77,10 +77,13 @@ def _differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matr
 
 def _sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
     """Sum of matrices, products multiplied out; the zero matrix for no terms."""
-    total: MatrixExpr = sp.ZeroMatrix(*shape)
-    for term in terms:
-        total = total + term.expand()
-    return total.doit()
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(_multiplied_out, terms)).doit()
+
+
+def _multiplied_out(term: MatrixExpr) -> MatrixExpr:
+    """`expand`, which visits every corner of an expression, where there is a sum to take apart."""
+    factors = sp.MatMul.make_args(term)
+    return term.expand() if any(isinstance(factor, sp.MatAdd | sp.MatMul) for factor in factors) else term
 
 
 def _averaged(kind: str, matrix: MatrixExpr) -> MatrixExpr:

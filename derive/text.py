@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from .errors import ModelError
 from .free_entropy import FreeEntropy, free_entropy
 from .language import SoftmaxEntry, token_weight
 from .model import Model, ModelAt
+from .names import GREEK, RENAMED, both_forms
 from .parameters import GaussianNoise, Structure
 from .regulariser import Regulariser
 from .saddle_point import SaddlePoint, saddle_point
@@ -159,8 +160,8 @@ def _model_section(model: Model, at: ModelAt) -> Section:
     return Section(
         "Model",
         (
-            _summary(model.summary or "No summary was given.", at),
-            Words(f"Source: {model.source}." if model.source else "No source was given."),
+            with_symbols(model.summary or "No summary was given.", _spoken(at)),
+            Words("Source: {}.", (model.source,)) if model.source else Words("No source was given."),
             Words(
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
                 f"t = {sizes.teacher_rank} (columns of the teacher's), K = {sizes.clusters} (clusters a token)."
@@ -169,22 +170,6 @@ def _model_section(model: Model, at: ModelAt) -> Section:
             *_penalty_items(at),
         ),
     )
-
-
-def _summary(text: str, at: ModelAt) -> Words:
-    """Names of Greek letters in it as the parameters they are."""
-    symbols: list[sp.Symbol] = []
-
-    def named(found: re.Match[str]) -> str:
-        symbols.append(_entry_symbol(f"{found[0]}"))
-        return "{}"
-
-    known = {p.name.rstrip("_"): p for p in at.parameters.values() if p.name.rstrip("_") in GREEK}
-    known = {name: p for name, p in known.items() if not p.shape(at.structure)}
-    text = text.replace("{", "").replace("}", "")
-    if known:
-        text = re.sub(rf"\b(?:{'|'.join(known)})\b", named, text)
-    return Words(text, tuple(symbols))
 
 
 def _risk_items(at: ModelAt) -> list[Relation | Words]:
@@ -222,7 +207,8 @@ def _penalty_items(at: ModelAt) -> list[Relation | Words]:
             Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2),
             Words("with the diagonal matrix {} of the strengths of the ridge penalty.", (p.Lambda,)),
         ]
-    held = [Words("Its slope jumps where w = {}.", (sp.Tuple(*at.penalty.kinks),))] if at.penalty.kinks else []
+    kinks = sp.Tuple(*at.penalty.kinks)
+    held = [Words("Its slope jumps where {} = {}.", (sp.Symbol("w"), kinks))] if at.penalty.kinks else []
     return [
         Relation(sp.Symbol("penalty"), at.penalty.expression, "the convex penalty of a row of the weights, per d"),
         *held,
@@ -333,7 +319,8 @@ def _parameter_section(at: ModelAt) -> Section:
         shape = parameter.shape(at.structure)
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
         symbol = _entry_symbol(parameter.name)
-        rows.append((parameter.name.rstrip("_"), symbol, default, parameter.allowed, parameter.doc))
+        meaning = with_symbols(parameter.doc, _spoken(at))
+        rows.append((parameter.name.rstrip("_"), symbol, default, parameter.allowed, meaning))
     table = Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows))
     shared = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
     names = [parameter.name.rstrip("_") for parameter in at.parameters.values()]
@@ -346,6 +333,26 @@ def _parameter_section(at: ModelAt) -> Section:
 def _entry_symbol(name: str) -> sp.Symbol:
     """The symbol that stands for a parameter, or a general entry of it, in a table."""
     return sp.Symbol(f"entry {name}")
+
+
+def _bare_symbol(name: str) -> sp.Symbol:
+    """The symbol that stands for a parameter as a whole."""
+    return sp.Symbol(f"bare {name}")
+
+
+def _spoken(at: ModelAt) -> dict[str, Any]:
+    """What words about the model call by a letter: its parameters, the weights and a row of them."""
+    letters = {name.rstrip("_"): _bare_symbol(name) for name in at.parameters}
+    weights = {name: sp.Symbol(name) for name in ("W", "w")}
+    return weights | {name: symbol for name, symbol in letters.items() if len(name) == 1 or name in GREEK}
+
+
+def with_symbols(text: str, symbols: Mapping[str, Any]) -> Words:
+    """Words of which those in `symbols` are printed as what they stand for; a capital A may be an article."""
+    names = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
+    pieces = re.split(rf"(?<!\w)(?!A [a-z])({names})(?![\w']|-[a-z])", text)
+    objects = tuple(symbols[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+    return Words("{}" * len(objects), objects)
 
 
 def _law_section(at: ModelAt) -> Section:
@@ -545,9 +552,9 @@ def _stability_section(
         "Stability",
         (
             Words(
-                "Response of all L s fields of a sentence, stacked; V is block diagonal over tokens and H the Hessian "
+                "Response of all L s fields of a sentence, stacked; {} is block diagonal over tokens and H the Hessian "
                 "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
-                (_Stacked(field.condition),),
+                (Stacked(field.V), Stacked(field.condition)),
             ),
             Relation(Jacobian(p.g, p.omega), field.jacobian, stacked=True),
             Words(
@@ -600,7 +607,7 @@ def _longitudinal_items(
 
 
 @dataclass(frozen=True)
-class _Stacked:
+class Stacked:
     """An expression printed without token and context indices."""
 
     expression: Any
@@ -655,6 +662,7 @@ def symbols_of(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]
         parameter(known.symbols(at.structure), known.name.rstrip("_"), ())
         axes = [size for size in known.shape(at.structure) if size > 1]
         names[_entry_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", tuple("ijkl"[: len(axes)]))
+        names[_bare_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", ())
     return names
 
 
@@ -722,6 +730,8 @@ THEORY: dict[str, Entry] = {
     "token": ("𝐱", r"\mathbf{x}", TOKEN_INDEX),
     "sample_loss": ("loss(X^μ, Y^μ, k^μ, u^μ)", r"\ell(X^{\mu}, Y^{\mu}, k^{\mu}, u^{\mu})", NO_INDEX),
     "row_penalty": ("r(w^i)", "r(w^{i})", NO_INDEX),
+    "replica_index": ("a", "a", NO_INDEX),
+    "replica_pair": ("a≠a'", r"a \neq a'", NO_INDEX),
     "sample_index": ("μ", r"\mu", NO_INDEX),
     "row_index": ("i", "i", NO_INDEX),
     "risk": ("risk", r"\mathcal{R}(W)", NO_INDEX),
@@ -744,7 +754,8 @@ THEORY: dict[str, Entry] = {
     "Gamma": ("Γ", r"\Gamma", NO_INDEX),
     "second_variation": ("δ²S", r"\delta^{2} S", NO_INDEX),
     "A_row": ("G_i", "G_{i}", NO_INDEX),
-    "xi": ("ξ_i", r"\xi_{i}", NO_INDEX),
+    "xi": ("ξ", r"\xi", NO_INDEX),
+    "xi_row": ("ξ_i", r"\xi_{i}", NO_INDEX),
     "N_row": ("N_i", "N_{i}", NO_INDEX),
     "penalty_gradient": ("∇r(w)", r"\nabla r(w)", NO_INDEX),
     "omega_mean": ("E[ω_l]", r"\mathbb{E}[\omega_{\ell}]", NO_INDEX),
@@ -764,16 +775,12 @@ THEORY: dict[str, Entry] = {
     "Omega": ("Ω", r"\Omega", NO_INDEX),
     "psi": ("ψ", r"\psi", NO_INDEX),
     "psi_star": ("ψ⋆", r"\psi^{\star}", NO_INDEX),
-    "moment": ("T", r"\mathcal{T}", NO_INDEX),
+    "moment": ("𝒯", r"\mathcal{T}", NO_INDEX),
     "b_pi": ("E[b πᵀ]", r"\mathbb{E}[b \, \pi^{T}]", NO_INDEX),
     "b_tau": ("E[b τ]", r"\mathbb{E}[b \, \tau]", NO_INDEX),
     "dw/db": ("∂w/∂b", r"\tfrac{\partial w}{\partial b}", NO_INDEX),
     "rho_token": ("ρ_l", r"\rho_{\ell}", NO_INDEX),
 }
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "kappa": "κ", "lambda": "λ",
-    "mu": "μ", "nu": "ν", "rho": "ρ", "sigma": "σ", "tau": "τ", "omega": "ω", "Delta": "Δ", "pi": "π",
-}  # fmt: skip
 
 
 _SELF_OVERLAP = {"r": "q", "r_hat": "q_hat"}  # the overlap of a replica with itself is q_aa
@@ -798,38 +805,101 @@ def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, st
     return None if entry is None else (change, entry, replicas)
 
 
-# Symbols of a reader's own may stand for these; a conjugate follows its overlap.
-RENAMED = (
-    "q", "V", "m", "theta", "rho_star", "m_star", "gamma", "tau", "pi", "omega", "g", "G", "B", "Q", "R", "w", "b", "W",
-    "W_star", "Sigma", "mu", "encoding", "token", "alpha", "beta", "Phi", "M", "N", "Lambda", "phi", "Kappa", "D",
-    "epsilon", "Gamma", "training_loss",
-)  # fmt: skip
+# Of symbols with an index -> their entry.
+STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star", "psi": "psi", "psistar": "psi_star"}
 
 
-def renamed(names: Mapping[str, str]) -> dict[str, Entry]:
-    """The theory's symbols with some replaced by a reader's own, given in LaTeX; \\mu is μ in text.
+def own_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
+    """(text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default."""
+    kind, _, word = stem.rpartition(" ")
+    known = word if kind in ("row", "overlap") else stem
+    return theory[known][:2] if known in theory else (default, default)
+
+
+# Entries that are written with the symbol of another.
+_MADE_OF = {
+    "loss_q": "q", "loss_phi": "phi", "D_prime": "D", "domega": "omega", "field_mean": "omega", "H_w": "w", "h_w": "w",
+    "field_covariance": "omega", "penalty": "w", "row_penalty": "w", "row_objective": "w", "penalty_gradient": "w",
+    "mean_field": "b", "b_mean": "b", "b_covariance": "b", "b_pi": ("b", "pi"), "b_tau": ("b", "tau"),
+    "dw/db": ("w", "b"), "alpha_d": "alpha", "Phi_beta": ("Phi", "beta"), "teacher_means": "m_star",
+    "gamma_vector": "gamma", "gram": "z_vector", "risk": "W", "sample_loss": "sample_index", "A_row": "G",
+    "xi_row": "xi", "g_previous": "g", "omega_mean": "omega", "omega_covariance": "omega", "omega_teacher": "omega",
+}  # fmt: skip
+# What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices, rho of a token and the like.
+_FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUN", r"\ell", r"\rho")
+TEXT, LATEX = 0, 1
+
+
+def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[str, Entry]:
+    """The symbols of a report with some replaced by a reader's own, given in LaTeX; \\mu, or mu, is μ in text.
+
+    Args:
+        names: the name of a parameter of the model, or else of a symbol of the theory (`theory.NAME`, where a parameter
+            has the name) -> its new symbol.
+        own: symbols of the model.
+        column: TEXT or LATEX, the form in which a symbol must not stand for two things.
 
     Raises:
         ModelError: a name is unknown, or a symbol would stand for two things.
     """
     theory = dict(THEORY)
+    if not names:
+        return theory
+    of_model = {stem.rpartition(" ")[2]: stem for stem, _ in own.values() if stem.startswith(("parameter ", "noise "))}
+    changed: dict[str, str] = {}  # entry -> what the reader calls it
     for name, symbol in names.items():
-        if name not in RENAMED:
-            raise ModelError(f"no symbol {name!r} to rename; known are {', '.join(RENAMED)}")
+        key = name.removeprefix("theory.") if name.startswith("theory.") else of_model.get(name.rstrip("_"), name)
+        if key not in RENAMED and key not in of_model.values():
+            known = f"known are {', '.join(RENAMED)}" + (f" and of the model {', '.join(of_model)}" if of_model else "")
+            raise ModelError(f"no symbol {name!r} to rename; {known}")
         if not symbol.strip():
             raise ModelError(f"the new symbol for {name} is empty")
-        text = GREEK.get(symbol.removeprefix("\\"), symbol.replace("\\", ""))
-        theory[name] = (text, symbol, THEORY[name][2])
-        if f"{name}_hat" in THEORY:
-            theory[f"{name}_hat"] = (f"{text}^", rf"\hat{{{symbol}}}", THEORY[name][2])
-    for name in names:
-        twins = [other for other in RENAMED if other != name and theory[other][1] == theory[name][1]]
+        if key in changed:
+            raise ModelError(f"{name} is renamed twice")
+        text, symbol = both_forms(symbol)
+        hat = rf"\hat{{{symbol}}}"
+        symbol = f"{{{symbol}}}" if "_" in symbol else symbol  # an index of its own is followed by that of a context
+        theory[key] = (text, symbol, THEORY[key][2] if key in THEORY else NO_INDEX)
+        if f"{key}_hat" in THEORY:
+            theory[f"{key}_hat"] = (f"{text}^", hat, THEORY[key][2])
+        changed[key] = name
+    for key, parts in _MADE_OF.items():
+        new = {part: theory[part] for part in ([parts] if isinstance(parts, str) else parts) if part in changed}
+        text, symbol = (
+            _put({THEORY[p][i]: entry[i] for p, entry in new.items()}, THEORY[key][i]) for i in (TEXT, LATEX)
+        )
+        theory[key] = (text, symbol, THEORY[key][2])
+    for key, name in changed.items():
+        taken = _taken(theory, of_model, column)
+        twins = [other for other, symbol in taken if other != key and symbol == theory[key][column]]
         if twins:
-            raise ModelError(f"{theory[name][1]} would stand for {name} and for {twins[0]}; rename {twins[0]}, too")
+            other = next((called for stem, called in changed.items() if stem == twins[0]), twins[0])
+            why = f"for {other}; rename {other}, too" if other else "keeps its meaning in every formula"
+            raise ModelError(f"{theory[key][column]} would stand for {name} and {why}")
     return theory
 
 
-SUMS = {"replicas": ("a", "a"), "pairs": ("a≠a'", r"a \neq a'"), "samples": ("μ", r"\mu"), "rows": ("i", "i")}
+def _put(new: Mapping[str, str], whole: str) -> str:
+    """A symbol that holds others, old -> new, with these replaced all at once; letters of a word are no symbols."""
+    if not new:
+        return whole
+    ways = [("" if old.startswith("\\") else r"(?<![A-Za-z\\])") + re.escape(old) for old in new]
+    return re.sub(rf"(?:{'|'.join(ways)})(?![A-Za-z])", lambda found: new[found[0]], whole)
+
+
+def _taken(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int) -> Iterator[tuple[str, str]]:
+    """(what it is, symbol) of everything that a formula may hold."""
+    for name in RENAMED:
+        yield name, theory[name][column]
+    for name, stem in of_model.items():
+        greek = rf"\{name}" if column == LATEX else GREEK.get(name, name)
+        yield (stem, theory[stem][column]) if stem in theory else (name, greek if name in GREEK else name)
+    for symbol in _FIXED:
+        yield "", both_forms(symbol)[column]
+
+
+# Kind of a sum -> the entry of its index.
+SUMS = {"replicas": "replica_index", "pairs": "replica_pair", "samples": "sample_index", "rows": "row_index"}
 
 
 class Indices:
@@ -876,6 +946,8 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 class TextPrinter(StrPrinter):
     """SymPy objects of this package as one line of Unicode text."""
 
+    form = TEXT
+
     def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None, width: int = WIDTH) -> None:
         self.width = width
         super().__init__({"order": "none"})  # of factors, which come in an order of their own
@@ -902,7 +974,7 @@ class TextPrinter(StrPrinter):
         if expr in self.names:
             stem, indices = self.names[expr]
             kind, _, word = stem.rpartition(" ")
-            shown = word if kind else {"B0": "B₀", "rho": "ρ"}.get(word, word)
+            shown = {"B0": "B₀", "rho": "ρ"}.get(word, word) if not kind else own_entry(stem, self.entries, word)[TEXT]
             separator = "," if any(len(str(n)) > 1 for n in indices) else ""
             return shown + (f"_{separator.join(str(n) for n in indices)}" if indices else "")
         found = re.fullmatch(r"softmax_(\w+?)(?:_(\w+))?", expr.name)
@@ -910,8 +982,7 @@ class TextPrinter(StrPrinter):
             return f"S{found[1]}" + (f"[{found[2]}]" if found[2] else "")
         found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
         if found:
-            stems = {"tau": "τ", "pi": "π", "rhostar": "ρ⋆", "psi": "ψ", "psistar": "ψ⋆"}
-            return f"{stems[found[1]]}_{int(found[2]) + 1}"
+            return f"{self.entries[STEMS[found[1]]][TEXT]}_{int(found[2]) + 1}"
         if expr.name.startswith("slope@"):
             return f"∂loss/∂{self._print_Symbol(sp.Symbol(expr.name.removeprefix('slope@'), real=True))}"
         return self.theory(expr.name) or expr.name
@@ -979,7 +1050,8 @@ class TextPrinter(StrPrinter):
         return f"∂{field}/∂{variable}"
 
     def _print_Derivative(self, expr: sp.Derivative) -> str:
-        return f"∂{expr.expr.func.__name__}/∂{self.entries[expr.variables[0].name][0]}"
+        function, variable = (self.entries[name][TEXT] for name in (expr.expr.func.__name__, expr.variables[0].name))
+        return f"∂{function}/∂{variable}"
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
         return print_average(self, expr)
@@ -990,10 +1062,10 @@ class TextPrinter(StrPrinter):
         if kind == CHANNEL:
             return f"E{label}[{body}]"
         if kind in (COORDINATE, "field"):
-            return f"{'E_ν' if kind == COORDINATE else 'E_b'}[{body}]"
+            return f"{self.entries['mean_coordinate' if kind == COORDINATE else 'mean_field'][TEXT]}[{body}]"
         if "@" in kind:
             return f"E{'_' * bool(label)}{label}[{body}]"
-        label = SUMS[kind][0] if kind in SUMS else label
+        label = self.entries[SUMS[kind]][TEXT] if kind in SUMS else label
         return f"Σ_{label}{_TIE}{f'[{body}]' if several else body}"
 
     def _print_LogDet(self, expr: sp.Expr) -> str:
@@ -1012,7 +1084,7 @@ class TextPrinter(StrPrinter):
         if name == "minimum":
             return f"min_X {{ {self._print(expr.args[0])} }}"
         if name == "maximum":
-            return f"max_w {{ {self._print(expr.args[0])} }}"
+            return f"max_{self.entries['w'][TEXT]} {{ {self._print(expr.args[0])} }}"
         if name == "gradient":
             return f"∂{self._print(expr.args[0])}/∂{self._print(expr.args[1])}"
         if name == "change":
@@ -1041,14 +1113,16 @@ class TextPrinter(StrPrinter):
     def _print_Tuple(self, expr: sp.Tuple) -> str:
         return "(" + ", ".join(self._print(e) for e in expr) + ")"
 
-    def _print__Stacked(self, expr: _Stacked) -> str:
+    def _print_Stacked(self, expr: Stacked) -> str:
         return self.show(expr.expression, stacked=True)
 
     def show(self, value: Any, stacked: bool = False) -> str:
         """Print an object of a report; strings pass unchanged."""
         if isinstance(value, str):
             return value
-        if isinstance(value, _Stacked):
+        if isinstance(value, Words):
+            return value.text.format(*[self.show(e) for e in value.objects])
+        if isinstance(value, Stacked):
             return self.show(value.expression, stacked=True)
         self.stacked = stacked
         try:
@@ -1090,7 +1164,7 @@ def print_average(printer: Any, expr: Average | MatrixAverage) -> str:
         label = kind
     elif "@" in kind:  # given labels of a sentence, or a row in an atom of the spectrum
         stem, _, own = kind.partition("@")
-        label = ",".join(part for part in ("b" if stem == "row" else "", own) if part)
+        label = ",".join(part for part in (printer.entries["b"][printer.form] if stem == "row" else "", own) if part)
     elif kind != "field":
         at.depth += 1
     body = printer._print(summand)
@@ -1126,7 +1200,7 @@ def describe(
     Args:
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own in LaTeX, {"theta": "M"}; conjugates follow.
+        names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `renamed` takes them.
 
     Raises:
         ModelError: the model is not well posed at the structure, or a name is unknown or taken.
@@ -1136,7 +1210,7 @@ def describe(
 
 def shown(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:
     """A report as text, as `describe` returns it."""
-    printer = TextPrinter(content.names, renamed(names or {}), width)
+    printer = TextPrinter(content.names, renamed(names or {}, content.names, TEXT), width)
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
@@ -1146,7 +1220,7 @@ def shown(content: Report, names: Mapping[str, str] | None = None, width: int = 
 
 def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
     if isinstance(item, Words):
-        return _wrapped(item.text.format(*[printer.show(e) for e in item.objects]), "", "", printer.width)
+        return _wrapped(printer.show(item), "", "", printer.width)
     if isinstance(item, Table):
         return _table(item, printer)
     sign = {">": "≻", "->": "→"}.get(item.sign, item.sign)

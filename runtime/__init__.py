@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from .simulation.simulation import Simulation, simulate
     from .simulation.transition import finite_transition
     from .solution import Solution, solutions, solve
+    from .solver import derivation
     from .thresholds import Threshold, almeida_thouless, crossing, where
     from .tuning import Optimum, TunedCurve, tune, tuned_curve
     from .verification import verified
 
 # Runtime: no SymPy.
 _WHERE = {
+    "derivation": "solver",
     "problem": "problem",
     "Problem": "problem",
     "solve": "solution",
@@ -144,6 +146,7 @@ __all__ = [
     "critical_line",
     "crossing",
     "curve",
+    "derivation",
     "finite_transition",
     "follow",
     "half_square",

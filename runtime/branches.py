@@ -135,11 +135,17 @@ class Curve:
 
         return curve_dataset(self, stability)
 
-    def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
-        """One row a solution, columns named q_1, V_1, ... per token."""
+    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+        """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
         from .tables import curve_frame
 
-        return curve_frame(self, stability)
+        return curve_frame(self, stability, names)
+
+    def to_latex(self, names: Mapping[str, str] | None = None) -> str:
+        """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
+        from .tables import curve_tabular
+
+        return curve_tabular(self, names)
 
     def save(self, path: str | Path) -> None:
         """Write netCDF, whole or not at all."""

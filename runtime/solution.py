@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -166,11 +166,11 @@ class Solution:
         """Minima of the Moreau objective at random points: which are proved global, how many there are."""
         return landscape(self.problem, self.overlaps)
 
-    def table(self) -> str:
-        """The solution for a terminal."""
+    def table(self, names: Mapping[str, str] | None = None) -> str:
+        """The solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
         from .text import solution_table
 
-        return solution_table(self)
+        return solution_table(self, names)
 
     def __repr__(self) -> str:
         return self.table()

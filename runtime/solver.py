@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
 from .errors import InputError
+
+if TYPE_CHECKING:
+    from .derive.notebook import ModelDerivation
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 PARTS = ("model", "channel", "bounds", "prior", "tangent", "metric", "reference")
@@ -210,6 +213,63 @@ def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     _announce(model.name, structure.key)
     _write_solver(model, sizes, folder)
     return Solver(path.stem, structure.key, folder)
+
+
+def symbolic_model(model: Any) -> Any:
+    """A Model of the catalogue or of a user's file; imports SymPy. A Model passes.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    from saddleforge.derive.model import Model
+
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | Path):
+        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
+    if model in catalogue():
+        from saddleforge.derive.catalogue import catalogue_model
+
+        return catalogue_model(str(model))
+    path = model_path(model)
+    if path is None:
+        raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
+    return read_model_file(path)
+
+
+def model_path(model: str | Path) -> Path | None:
+    """The path of a user's model file, checked to be readable; None where the name is no path.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    name, path = str(model), Path(model)
+    if not (name.endswith(".py") or os.sep in name):
+        return None
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise InputError(f"model file {path}: {error.strerror or error}") from error
+    return path
+
+
+def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int) -> ModelDerivation:
+    """The derivation of a model from its replicated partition function.
+
+    Args:
+        model: a catalogue name, a path to a model file, or a Model.
+        names: symbols of your own in LaTeX, {"theta": "T", "omega": "a"}: a parameter of the model, or else a symbol of
+            the theory. Conjugates follow.
+        sizes: tokens, student_rank, teacher_rank, clusters, where the model leaves them free.
+
+    Raises:
+        InputError: there is no such model or size.
+        ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
+    """
+    from saddleforge.derive.notebook import ModelDerivation
+
+    loaded = symbolic_model(model)
+    return ModelDerivation(loaded, _structure(loaded, sizes), names or {})
 
 
 def read_model_file(path: Path) -> Any:

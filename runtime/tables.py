@@ -18,7 +18,9 @@ from ._version import __version__
 from .contract import clean, parameters_json
 from .errors import InputError
 from .files import check_writable, write_whole
+from .naming import symbols_of, with_index
 from .problem import Problem
+from .text import with_error
 
 if TYPE_CHECKING:
     from .branches import Curve
@@ -283,9 +285,58 @@ def _index_text(index: Sequence[int], shape: Sequence[int]) -> str:
     return text
 
 
-def curve_frame(curve: Curve, stability: bool = True) -> pandas.DataFrame:
-    """`curve_dataset` with flat columns, see `dataset_frame`."""
-    return dataset_frame(curve_dataset(curve, stability))
+def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+    """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `naming.symbols_of`.
+
+    Raises:
+        InputError: a name is unknown, or a symbol would stand for two columns.
+    """
+    frame = dataset_frame(curve_dataset(curve, stability))
+    if not names or not curve.solutions:
+        return frame
+    problem = curve.solutions[0].problem
+    shown = symbols_of(problem, names)
+    columns = {dimension_of(curve.parameter): shown[curve.parameter.rstrip("_")][0]}
+    for suffix in ("", "_error"):
+        for name in block_columns(problem, curve.solutions[0].overlaps):
+            stem, _, index = name.partition("_")
+            columns[f"{name}{suffix}"] = f"{shown[stem][0]}_{index}{suffix}"
+        for number in problem.trained:
+            columns[f"trained_{number['name']}{suffix}"] = f"trained_{shown[number['name']][0]}{suffix}"
+    twins = {columns.get(str(name), str(name)) for name in frame.columns}
+    if len(twins) < len(frame.columns):
+        raise InputError(f"a new symbol is the name of another column; the columns are {', '.join(frame.columns)}")
+    return frame.rename(columns=columns)
+
+
+def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
+    """A branch as a LaTeX tabular, values with their half widths in the last digits.
+
+    Raises:
+        InputError: the branch was not found, a name is unknown, or a symbol would stand for two things.
+    """
+    if not curve.solutions:
+        raise InputError(f"there is nothing to tabulate: {curve.end_text()}")
+    problem = curve.solutions[0].problem
+    shown = symbols_of(problem, names)
+    heads = [shown[curve.parameter.rstrip("_")][1]]
+    for name in block_columns(problem, curve.solutions[0].overlaps):
+        stem, *index = name.split("_")
+        heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
+    heads += [shown[number["name"]][1] for number in problem.trained]
+    heads += [r"e_{\mathrm{t}}", r"\varepsilon_{\mathrm{g}}"]
+    rows = []
+    for solution in curve.solutions:
+        values, widths = (block_columns(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
+        cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
+        cells += [with_error(values[name], widths[name]) for name in values]
+        cells += [with_error(*pair) for pair in zip(solution.overlaps.phi, solution.half_widths.phi, strict=True)]
+        cells.append(with_error(solution.training_loss, solution.training_loss_error))
+        cells.append(with_error(solution.test_error, solution.test_error_error))
+        rows.append(" & ".join(cells) + r" \\")
+    head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
+    frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+    return "\n".join([*frame, r"\end{tabular}"]) + "\n"
 
 
 def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
@@ -323,6 +374,7 @@ __all__ = [
     "block_columns",
     "curve_dataset",
     "curve_frame",
+    "curve_tabular",
     "dataset_frame",
     "dimension_of",
     "followed_dataset",

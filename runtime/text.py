@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .naming import Symbols, symbols_of
 
 if TYPE_CHECKING:
     from .overlaps import Overlaps
@@ -46,18 +49,19 @@ def with_error(value: float, error: float) -> str:
     return f"{shown}({digits * 10 ** max(exponent, 0)})"
 
 
-def solution_table(solution: Solution) -> str:
-    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict."""
+def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -> str:
+    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `naming.symbols_of`."""
     problem = solution.problem
+    shown = symbols_of(problem, names)
     lines = [
-        problem_line(problem),
+        problem_line(problem, shown),
         f"start {solution.start}, reached {solution.branch}"
         + (f", rank {solution.rank} by training loss" if solution.rank else "")
         + f"; {solution.status.value.replace('_', ' ')}, residual {solution.residual:.1e}",
     ]
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
-    lines += overlap_lines(problem, solution.overlaps, solution.half_widths)
+    lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     if solution.losses:
         lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
         if math.isfinite(solution.test_error):
@@ -75,17 +79,19 @@ def solution_table(solution: Solution) -> str:
     return "\n".join(lines)
 
 
-def problem_line(problem: Problem) -> str:
+def problem_line(problem: Problem, shown: Symbols | None = None) -> str:
     """Model and parameters."""
+    shown = shown or symbols_of(problem)
     return (
-        f"{problem.solver.name}  alpha = {problem.alpha:g}  "
-        + "  ".join(f"{n.rstrip('_')} = {_short(v)}" for n, v in problem.parameters.items())
+        f"{problem.solver.name}  {shown['alpha'][0]} = {problem.alpha:g}  "
+        + "  ".join(f"{shown[n.rstrip('_')][0]} = {_short(v)}" for n, v in problem.parameters.items())
         + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}")
     )
 
 
-def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps) -> list[str]:
+def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown: Symbols | None = None) -> list[str]:
     """The overlaps of every context with their errors, a line a column of W; what is not a number is left out."""
+    shown = shown or symbols_of(problem)
     lines = []
     s, t = problem.student_rank, problem.teacher_rank
     for context in range(problem.contexts):
@@ -98,15 +104,16 @@ def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps) -> lis
                     index = "" if s == 1 else f"_{a + 1}{b + 1}"
                     value, width = getattr(overlaps, name)[context, a, b], getattr(widths, name)[context, a, b]
                     if math.isfinite(value):
-                        parts.append(f"{name}{index} {with_error(value, width)}")
+                        parts.append(f"{shown[name][0]}{index} {with_error(value, width)}")
             index = "" if s == 1 else f"_{a + 1}"
-            parts.append(f"m{index} {_near_zero(overlaps.m[context, a], widths.m[context, a])}")
+            parts.append(f"{shown['m'][0]}{index} {_near_zero(overlaps.m[context, a], widths.m[context, a])}")
             for b in range(t):
                 index = "" if s == t == 1 else f"_{a + 1}{b + 1}"
-                parts.append(f"theta{index} {_near_zero(overlaps.theta[context, a, b], widths.theta[context, a, b])}")
+                value = _near_zero(overlaps.theta[context, a, b], widths.theta[context, a, b])
+                parts.append(f"{shown['theta'][0]}{index} {value}")
             lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
     for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
-        lines.append(f"  {number['name']} {with_error(value, width)} (trained)")
+        lines.append(f"  {shown[number['name']][0]} {with_error(value, width)} (trained)")
     return lines
 
 

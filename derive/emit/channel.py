@@ -116,7 +116,7 @@ def build_channel(model: ModelAt) -> Channel:
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
     definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*X, *model.own}, "f")
     feature_names = tuple(symbol.name for symbol, _ in definitions)
-    features = freeze({symbol.name: e for symbol, e in definitions})
+    features = freeze({symbol.name: e for symbol, e in definitions}, inner=True)
 
     w = fields(model, "w")
     quadratic = sp.Integer(0)
@@ -230,7 +230,7 @@ def _moment_rows(
         for token in range(model.structure.tokens):
             for n, symbol in enumerate(phi):
                 results[f"r_{token}_{offset + n}"] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
-    slopes = freeze({name: expression for expression, name in own.items()}, prefix="o") if own else None
+    slopes = freeze({name: expression for expression, name in own.items()}, prefix="o", inner=True) if own else None
     return tuple(moments), results, slopes
 
 

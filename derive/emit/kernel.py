@@ -7,7 +7,9 @@ subexpressions become temporaries, and every expression a nest of plain tuples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +74,39 @@ class Kernel:
         return frozenset(read)
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """A kernel on record.
+
+    Attributes:
+        inputs: the symbols it reads, with their assumptions.
+        inner: whether its results only feed other kernels, under names that count them (f0, f1, ...).
+    """
+
+    kernel: Kernel
+    inputs: frozenset[sp.Symbol]
+    inner: bool
+
+
+_RECORD: ContextVar[list[Frozen] | None] = ContextVar("record", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Frozen]]:
+    """Every kernel that is frozen or split inside the block, in order."""
+    record: list[Frozen] = []
+    token = _RECORD.set(record)
+    try:
+        yield record
+    finally:
+        _RECORD.reset(token)
+
+
+def _put_on_record(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> None:
+    if (record := _RECORD.get()) is not None:
+        record.append(Frozen(kernel, frozenset(symbol for symbol in inputs if symbol.name in kernel.names), inner))
+
+
 def _operations(node: Node) -> int:
     if node[0] in ("number", "name"):
         return 0
@@ -92,7 +127,10 @@ def names(node: Node) -> set[str]:
 
 
 def freeze(
-    outputs: Mapping[str, sp.Expr], definitions: Mapping[str, sp.Expr] | None = None, prefix: str = "t"
+    outputs: Mapping[str, sp.Expr],
+    definitions: Mapping[str, sp.Expr] | None = None,
+    prefix: str = "t",
+    inner: bool = False,
 ) -> Kernel:
     """Expressions to a kernel with deterministic statements.
 
@@ -100,6 +138,7 @@ def freeze(
         outputs: name -> expression.
         definitions: name -> expression, intermediate values that outputs and other definitions use by name.
         prefix: of the temporaries' names; must not collide with symbols.
+        inner: whether the outputs only feed other kernels, under names that count them; `recorded` keeps it.
 
     Raises:
         TypeError: an expression holds a function no printer knows.
@@ -139,7 +178,10 @@ def freeze(
     for _, node in results:
         for name in sorted(names(node), key=_natural):
             visit(name)
-    return Kernel(tuple(ordered), results)
+    kernel = Kernel(tuple(ordered), results)
+    read = [sp.sympify(e).free_symbols for e in (*definitions.values(), *outputs.values())]
+    _put_on_record(kernel, set().union(*read), inner)
+    return kernel
 
 
 def _natural(name: str) -> tuple[Any, ...]:
@@ -296,4 +338,7 @@ def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]
         else:
             second.append(Statement(statement.targets, walk(statement.expression)))
     last = tuple((name, walk(node)) for name, node in kernel.results)
-    return Kernel(tuple(first), tuple((n, node) for node, n in results.items())), Kernel(tuple(second), last)
+    split = Kernel(tuple(first), tuple((n, node) for node, n in results.items())), Kernel(tuple(second), last)
+    for part, inner in zip(split, (True, False), strict=True):
+        _put_on_record(part, (), inner)  # `freeze` has the symbols on record
+    return split

@@ -51,10 +51,10 @@ def literal(value: Any, dialect: Dialect = NUMBA) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(literal(v, dialect) for v in value)
         return f"({inner},)" if value else "()"
-    lines = dialect.body(freeze({"value": value}))
+    lines = dialect.body(freeze({"literal": value}))
     if len(lines) != 1:
         raise TypeError(f"law entries must be simple expressions, not {value}")
-    return lines[0].removeprefix("value = ")
+    return lines[0].removeprefix("literal = ")
 
 
 def parameters_in(values: Any, at: ModelAt) -> list[str]:

@@ -172,10 +172,10 @@ def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], d
     composite_lines: list[str] = []
     composite_names: set[str] = set()
     for target, e in composite_entries(saddle).items():
-        kernel = freeze({"value": e})
+        kernel = freeze({target: e})
         composite_names |= kernel.names
         (line,) = dialect.body(kernel)
-        composite_lines.append(f"{target} += {line.removeprefix('value = ')}")
+        composite_lines.append(line.replace(" = ", " += ", 1))
     return _loads(composite_names, arrays, vectors) + composite_lines
 
 

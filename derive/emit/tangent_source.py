@@ -122,7 +122,7 @@ def _ridge_context(model: ModelAt, saddle: Any) -> dict[str, Any]:
     p = saddle.symbols
     vectors = {p.m.name, p.m_hat.name}
     entries = composite_entries(saddle)
-    kernels = {target: freeze({"value": e}) for target, e in entries.items()}
+    kernels = {target: freeze({target: e}) for target, e in entries.items()}
     read = sorted(set().union(*[kernel.names for kernel in kernels.values()]) - {"gamma_n"})
     lines = []
     for name in read:
@@ -132,7 +132,7 @@ def _ridge_context(model: ModelAt, saddle: Any) -> dict[str, Any]:
     for target, kernel in kernels.items():
         (line,) = NUMBA.body(kernel)
         array, place = target.rstrip("]").split("[")
-        lines.append(f"{array}[..., :, {place}] += {line.removeprefix('value = ')}")
+        lines.append(f"{array}[..., :, {place}] += {line.removeprefix(f'{target} = ')}")
 
     _, _, Btau, Bpi, entries_of = ridge_moments(saddle)
     outputs = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..catalogue import SHIPPED, catalogue_model, shipped_structures
 from ..model import Model
 from ..parameters import STRUCTURAL, Structural
-from .writer import generate
+from .writer import Generated, generate
 
 KEPT = {"README.md", "__init__.py"}
 
@@ -24,13 +24,19 @@ def catalogue_entry(model: Model) -> dict[str, object]:
     return {"summary": model.summary, "source": model.source, "sizes": sizes}
 
 
-def expected_files(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
-    """(relative path, text) of every generated file of the named models (default all), the catalogue last."""
+def solvers(names: list[str] | None = None) -> Iterator[Generated]:
+    """Every shipped solver of the named models (default all)."""
     for name in names or sorted(SHIPPED):
         model = catalogue_model(name)
         for structure in shipped_structures(name):
-            for file, text in generate(model, structure).files.items():
-                yield f"{name}/{structure.key}/{file}", text
+            yield generate(model, structure)
+
+
+def expected_files(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
+    """(relative path, text) of every generated file of the named models (default all), the catalogue last."""
+    for solver in solvers(names):
+        for file, text in solver.files.items():
+            yield f"{solver.model}/{solver.structure.key}/{file}", text
     yield "catalogue.py", _catalogue_text()
 
 
@@ -47,6 +53,13 @@ def _catalogue_text() -> str:
         lines += [f"        {key!r}: {value!r}," for key, value in entry.items()]
         lines.append("    },")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def written_with(root: Path) -> str:
+    """The version of SymPy that wrote the solvers of a tree; empty without any."""
+    for path in sorted(root.glob("*/*/model.py")):
+        return path.read_text(encoding="utf-8").splitlines()[0].rpartition("SymPy ")[2].rstrip(".")
+    return ""
 
 
 def differences(root: Path, names: list[str] | None = None) -> list[str]:

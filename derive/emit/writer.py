@@ -16,7 +16,7 @@ from ..parameters import Structure
 from .chain import rows_of_two_as_sigmoids
 from .channel import build_channel, constants_of, gaussian_noise, joint_discrete_noise
 from .channel_source import bounds_context, channel_context, names_of, noise_branch
-from .kernel import Kernel, freeze
+from .kernel import Frozen, Kernel, freeze, recorded
 from .metadata_source import metadata_file
 from .numba_printer import body, helpers
 from .prior_source import prior_context
@@ -29,12 +29,13 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated solver: file name -> text, and the digest of the model it came from."""
+    """A generated solver: file name -> text, the digest of the model it came from, and every kernel made on the way."""
 
     model: str
     structure: Structure
     digest: str
     files: dict[str, str]
+    frozen: tuple[Frozen, ...]
 
 
 def generate(model: Model, structure: Structure | None = None) -> Generated:
@@ -46,13 +47,19 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
     """
     structure = structure or model.default_structure()
     at = model.at(structure)
+    with recorded() as frozen:
+        files = _files(model, at)
+    return Generated(at.name, structure, at.digest(), files, tuple(frozen))
+
+
+def _files(model: Model, at: ModelAt) -> dict[str, str]:
     check_bounded(at)
     if at.penalty is not None:
-        check_convex(at.penalty, structure)
+        check_convex(at.penalty, at.structure)
     channel = build_channel(at)
     environment = _environment()
     metric = _metric_context(at)
-    common = {"model": at.name, "structure": structure.key, "header": _header(at)}
+    common = {"model": at.name, "structure": at.structure.key, "header": _header(at)}
     files = {
         "model.py": metadata_file(model, at, _header(at)),
         "channel.py": environment.get_template("channel.py.jinja").render(
@@ -66,7 +73,7 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
             **common, **reference_context(at, channel, metric["kernels"]["metric"], _unpacker(at))
         ),
     }
-    return Generated(at.name, structure, at.digest(), {name: _tidy(text) for name, text in files.items()})
+    return {name: _tidy(text) for name, text in files.items()}
 
 
 def _header(model: ModelAt) -> str:

@@ -20,7 +20,7 @@ from .objects import SAMPLES
 from .partition import DIMENSION
 from .step import Expressions, Step, Test
 
-ENTRY = sp.Symbol("xi", real=True)  # coordinate i of token l of a sentence with its encoding, over the root of d
+ENTRY = sp.Symbol("xi_row", real=True)  # coordinate i of token l of a sentence with its encoding, over the root of d
 
 
 def previous(p: Symbols) -> sp.MatrixSymbol:
@@ -64,14 +64,14 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
             "minimum of a risk is a fixed point",
             "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and G at random, exactly",
             lambda _before, after: _minimum_is_fixed(after, kind, p),
-            ("omega", "b", "g", "proximal", "row", "N", "trained"),
+            ("omega", "b", "g", "proximal", "row", "N_row", "trained"),
         ),
         Test(
             "reactions of message passing",
             "V against its saddle-point equation, G against the sum over contexts of the conjugates of V with averages "
             "over three sentences, exactly",
             lambda before, after: _reactions_hold(before, after),
-            ("V", "A", "N"),
+            ("V", "A_row", "N_row"),
         ),
         Test(
             "state evolution, fields",
@@ -89,7 +89,7 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
         ),
     ]
     return Step(
-        10,
+        11,
         "Message passing at finite dimension",
         {"objective": p.proximal_objective, **_needed(saddle)},
         after,
@@ -129,12 +129,12 @@ def _iteration(p: Symbols, kind: str) -> dict[str, Any]:
         "V": by_rows,
         "g": field,
         "proximal": field + loss_gradient(p),
-        "A": -1 * by_sentences,
+        "A_row": -1 * by_sentences,
         "b": _over_data(ENTRY * p.g) + A * p.w,
         "row": (slope + stiffness * p.w - p.b).doit(),
     }
     if p.loss_holds_q:  # q is a mean over the rows: each of them moves it
-        found["N"] = 2 * _over_data(_second_moment(p) * p.loss_q)
+        found["N_row"] = 2 * _over_data(_second_moment(p) * p.loss_q)
     if p.trained:
         found["trained"] = p.Kappa * p.phi + MatrixAverage(SAMPLES, p.loss_phi) / DIMENSION
     return found
@@ -258,7 +258,7 @@ def _minimum_is_fixed(after: Expressions, kind: str, p: Symbols) -> bool:
         fields[place] = g
     for i in range(d):
         sums = _sums(
-            lambda place, i=i: {"xi": data["xi"][place][i], "g": fields[place],
+            lambda place, i=i: {"xi_row": data["xi"][place][i], "g": fields[place],
                                 "loss_q": data["H"][place[0]] / 2, "gamma": data["gamma"][place[1]][i]}
         )  # fmt: skip
         w = W[i, :].T
@@ -266,7 +266,7 @@ def _minimum_is_fixed(after: Expressions, kind: str, p: Symbols) -> bool:
         values["penalty_gradient"] = data["Lambda"] * w + data["c"]
         at = _nested({**values}, sums)
         if p.loss_holds_q:
-            values["N_row"] = at(after["N"])
+            values["N_row"] = at(after["N_row"])
         if not is_zero(Values({**values, "b": at(after["b"])})(after["row"])):
             return False
     if not p.trained:
@@ -312,9 +312,9 @@ def _reactions_hold(before: Expressions, after: Expressions) -> bool:
         [{"dg/domega": G, "gamma": gamma, "loss_q": H} for G, H, gamma in zip(row, own, gammas, strict=True)]
         for row, own in zip(responses, slopes, strict=True)
     ]
-    given = _nested({"d": sp.Integer(d)}, sums)(after["A"])
-    if "N" in after:
-        given = given + _nested({"d": sp.Integer(d)}, sums)(after["N"])
+    given = _nested({"d": sp.Integer(d)}, sums)(after["A_row"])
+    if "N_row" in after:
+        given = given + _nested({"d": sp.Integer(d)}, sums)(after["N_row"])
     expected = sp.zeros(2, 2)
     for l, gamma in enumerate(gammas):
         states = tuple(

@@ -11,7 +11,7 @@ import sympy as sp
 from ..language import token_weight
 from ..model import ModelAt
 from ..parameters import DiscreteNoise, leaves
-from ..text import Relation, Section, Table, Words
+from ..text import Relation, Section, Table, Words, with_symbols
 from .exact import Source
 from .numeric import value_at
 from .specialised import MOST, Specialised
@@ -21,11 +21,11 @@ DIGITS = 25  # to which a symmetry is tested
 TITLE = "The equations of this model"
 
 
-def model_section(at: ModelAt, checked: str = "") -> Section:
+def model_section(at: ModelAt, checked: Words | None = None) -> Section:
     """Everything that specialised.py writes out, with its symbols said in words.
 
     Args:
-        checked: a sentence on the outcome of the checks; none if they were not carried out.
+        checked: the outcome of the checks; none if they were not carried out.
     """
     written = Specialised(at)
     if written.too_large:
@@ -43,7 +43,7 @@ def model_section(at: ModelAt, checked: str = "") -> Section:
             Words("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
             *_symmetries(at),
-            *([Words("{}", (checked,))] if checked else []),
+            *([checked] if checked else []),
         ),
     )
 
@@ -74,7 +74,7 @@ def _opening(written: Specialised) -> Items:
         elif any(len(group) > 1 for group in groups):
             alike = "; ".join(" and ".join(f"({own})" for own in group) for group in groups if len(group) > 1)
             said += f" The {kind} {alike} have one covariance, hence one q, V and theta, with the index of the first."
-    items.append(_about(said))
+    items.append(with_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")}))
     centred = [c for c in contexts if not written.has_mean(c)]
     if centred:
         which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
@@ -85,15 +85,6 @@ def _opening(written: Specialised) -> Items:
             )
         )
     return items
-
-
-def _about(said: str) -> Words:
-    """Words in which q, V and theta are symbols."""
-    symbols = {"q, V and theta": ("q@", "V@", "theta@")}
-    for phrase, names in symbols.items():
-        if phrase in said:
-            return Words(said.replace(phrase, "{}, {} and {}"), tuple(sp.Symbol(name) for name in names))
-    return Words(said)
 
 
 def _fields(written: Specialised) -> Items:

@@ -6,7 +6,7 @@ import sympy as sp
 
 from ..averages import COORDINATE, Average, MatrixAverage, Symbols
 from ..model import ModelAt
-from ..text import Relation, Section, Table, Words
+from ..text import Relation, Section, Stacked, Table, Words, with_symbols
 from . import message_passing, specialisation
 from .ansatz import ansatz
 from .derivation import derivation
@@ -33,9 +33,9 @@ def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
         step.number: Section(
             f"Step {step.number}: {step.name}",
             (
-                _said(step.rule),
+                with_symbols(step.rule, SPOKEN),
                 *items[step.number],
-                _said(checked(step)),
+                checked(step),
                 _said(f"See {works.cite(step.citation)}."),
             ),
         )
@@ -48,16 +48,20 @@ def _said(text: str) -> Words:
     return Words("{}", (text,))
 
 
+# What the words of a step call by name, printed without the index of a context.
+SPOKEN = {name: Stacked(sp.MatrixSymbol(name, 1, 1)) for name in ("q", "V", "m", "theta", "G", "B", "Q", "b")}
+
+
 def _symbols(at: ModelAt) -> Symbols:
     """Of a generic context, sizes as symbols."""
     s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
     return Symbols(s, t, len(at.trained), at.loss_holds_q)
 
 
-def checked(step: Step) -> str:
+def checked(step: Step) -> Words:
     """The outcome of every check, in words."""
     said = []
-    checks = step.verify()
+    checks = step.check()
     for word, outcome in (("Checked", True), ("FAILED", False)):
         names: dict[str, list[str]] = {}
         for check in checks:
@@ -65,7 +69,7 @@ def checked(step: Step) -> str:
                 names.setdefault(check.detail, []).append(check.name)
         if names:
             said.append(f"{word}: {'; '.join(f'{_listed(known)} ({detail})' for detail, known in names.items())}.")
-    return " ".join(said)
+    return with_symbols(" ".join(said), SPOKEN)
 
 
 def _listed(names: list[str]) -> str:
@@ -191,7 +195,7 @@ def _x(p: Symbols) -> sp.MatrixSymbol:
 
 
 def _limit(step: Step) -> Items:
-    A, U = sp.MatrixSymbol("P", 1, 1), sp.MatrixSymbol("U", 1, 1)
+    A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
     items: Items = [
@@ -307,15 +311,15 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
     row, N = sp.Symbol("row_index"), sp.MatrixSymbol("N_row", p.s, p.s)
     conditions = [Relation(after["proximal"], sp.Integer(0)), Relation(after["row"], sp.Integer(0))]
     items: Items = [
-        _said(step.rule),
+        with_symbols(step.rule, SPOKEN),
         Words(
             "{} is coordinate {} of a token with its encoding, over the root of d, {} the field of the step before; "
             "{}, {} and {} belong to row {} of the weights, and {} is here the mean over the d coordinates.",
             (message_passing.ENTRY, row, message_passing.previous(p), A, p.b, p.w, row, sp.Symbol("mean_coordinate")),
         ),
         *[Relation(left, after[name]) for left, name in ((p.omega, "omega"), (p.V, "V"), (p.g, "g"))],
-        *[Relation(left, after[name]) for left, name in ((A, "A"), (p.b, "b"))],
-        *([Relation(N, after["N"])] if "N" in after else []),
+        *[Relation(left, after[name]) for left, name in ((A, "A_row"), (p.b, "b"))],
+        *([Relation(N, after["N_row"])] if "N_row" in after else []),
         Words("where {} and the row {} solve", (x, p.w)),
         *conditions,
         *([Relation(after["trained"], sp.Integer(0))] if "trained" in after else []),
@@ -328,10 +332,10 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
         *[Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after],
         Words(
             "These are {}, {} and {}, and {}, {} and {} of the saddle point."
-            + (" ({} is the sum of the two limits.)" if "N" in after else ""),
-            (p.m, p.q, p.theta, p.G, p.B, p.Q, *([p.G] if "N" in after else [])),
+            + (" ({} is the sum of the two limits.)" if "N_row" in after else ""),
+            (p.m, p.q, p.theta, p.G, p.B, p.Q, *([p.G] if "N_row" in after else [])),
         ),
-        _said(checked(step)),
+        checked(step),
         _said(f"See {works.cite(step.citation)}."),
     ]
     return Section("Message passing", tuple(items))

@@ -13,7 +13,6 @@ from ..averages import CHANNEL, CONTEXTS, COORDINATE, Average
 from ..language import token_weight
 from ..model import ModelAt
 from ..parameters import leaves
-from ..text import symbols_of
 from .exact import Law, Source, Values
 from .numeric import value_at
 from .specialised import Context, Field, Specialised, SpectralAtom
@@ -97,7 +96,6 @@ def step(at: ModelAt) -> Step:
         "Sizes, clusters, spectrum, loss and penalty of the model are put in for their symbols.",
         "",
         tuple(tests),
-        symbols_of(at),
     )
 
 

@@ -46,11 +46,14 @@ class Step:
     """One step.
 
     Attributes:
-        number, name: its place, 1 to 9, and a title.
+        number, name: its place and a title; 1 to 9 are the replica calculation, 10 the equations of one model, 11
+            message passing.
         before, after: named SymPy expressions that go in and come out.
         rule: what was done, in words.
         citation: where it is written.
-        tests: what `verify` checks.
+        tests: what `check` carries out.
+        names: symbols of the model at hand, as a report holds them.
+        entries: symbols of the theory, as `text.renamed` returns them; the default ones if none.
     """
 
     number: int
@@ -60,21 +63,22 @@ class Step:
     rule: str
     citation: str
     tests: tuple[Test, ...]
-    names: Mapping[Any, Any] = field(default_factory=dict)  # the model's own symbols, as a report holds them
+    names: Mapping[Any, Any] = field(default_factory=dict)
+    entries: Mapping[str, Any] | None = None
 
     def _repr_latex_(self) -> str:
         """What comes out, for a notebook."""
         from ..latex import LatexPrinter  # a step is computed without it
 
-        printer = LatexPrinter(dict(self.names))
+        printer = LatexPrinter(dict(self.names), self.entries)
         rows = []
         for name, expression in self.after.items():
             words = rf"\text{{{name.replace('_', ' ')}}}"
-            label = printer.theory(name) if "@" in name and "|" not in name else None
+            label = None if "|" in name else printer.theory(name)
             rows.append(rf"{label or words}: & \quad {printer.show(expression)}")
         return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
 
-    def verify(self) -> tuple[Check, ...]:
+    def check(self) -> tuple[Check, ...]:
         """Carry out every check on this step's input and output."""
         return tuple(test(self.before, self.after) for test in self.tests)
 
@@ -93,6 +97,6 @@ class Derivation:
         parts = [f"**Step {step.number}: {step.name}.** {step.rule}\n\n{step._repr_latex_()}" for step in self.steps]
         return "\n\n".join(parts)
 
-    def verify(self) -> tuple[tuple[Step, Check], ...]:
+    def check(self) -> tuple[tuple[Step, Check], ...]:
         """All checks of all steps."""
-        return tuple((step, check) for step in self.steps for check in step.verify())
+        return tuple((step, check) for step in self.steps for check in step.check())

@@ -20,6 +20,7 @@ from .options import (
     PointsOption,
     ProofOption,
     QuietOption,
+    RenameOption,
     SeedOption,
     SetOption,
     StartOption,
@@ -104,10 +105,7 @@ def derive(
     steps: Annotated[
         bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
     ] = False,
-    rename: Annotated[
-        list[str] | None,
-        typer.Option("--rename", metavar="NAME=SYMBOL", help="A symbol of your own, in LaTeX: theta=M. Repeats."),
-    ] = None,
+    rename: RenameOption = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
     set_: StructureOption = None,
     json: JsonOption = False,
@@ -116,6 +114,7 @@ def derive(
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
     from ..files import check_writable, write_whole
     from ..progress import set_quiet
+    from ..solver import symbolic_model
 
     set_quiet(quiet)
     if format not in ("text", "latex"):
@@ -123,14 +122,14 @@ def derive(
     if output is not None:
         check_writable(output)
     sizes = options.sizes_only(set_)
-    loaded = _symbolic_model(model)
+    loaded = symbolic_model(model)
     structure = loaded.structure(**sizes)
     if format == "latex":
         from ..derive.latex import document as render
     else:
         from ..derive.text import describe as render
     narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
-    text = render(loaded, structure, steps, _renamed(rename), **narrow)
+    text = render(loaded, structure, steps, options.renamed(rename), **narrow)
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if output is not None:
         write_whole(output, text)
@@ -143,46 +142,10 @@ def _columns() -> int:
     return min(100, max(80, get_terminal_size().columns)) if sys.stdout.isatty() else 100
 
 
-def _renamed(pairs: list[str] | None) -> dict[str, str]:
-    """NAME=SYMBOL as a dictionary."""
-    for pair in pairs or []:
-        if "=" not in pair:
-            raise InputError(f"--rename {pair}: NAME=SYMBOL is expected, such as theta=M")
-    return dict(pair.split("=", 1) for pair in pairs or [])
-
-
 def _sizes_json(structure: Any) -> dict[str, int]:
     from ..solver import STRUCTURAL
 
     return {name: getattr(structure, name) for name in STRUCTURAL}
-
-
-def _symbolic_model(name: str) -> Any:
-    """A Model of the catalogue or of a user's file; imports SymPy."""
-    from ..solver import catalogue, read_model_file
-
-    if name in catalogue():
-        from ..derive.catalogue import catalogue_model
-
-        return catalogue_model(name)
-    path = _model_file(name)
-    if path is None:
-        raise InputError(f"no model {name!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
-    return read_model_file(path)
-
-
-def _model_file(name: str) -> Path | None:
-    """The path of a user's model file, checked to be readable; None where the name is no path."""
-    import os
-
-    if not (name.endswith(".py") or os.sep in name):
-        return None
-    path = Path(name)
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise InputError(f"model file {path}: {error.strerror or error}") from error
-    return path
 
 
 @app.command()
@@ -211,7 +174,9 @@ def generate(
         raise InputError("--set goes with a MODEL; without one the whole catalogue is generated")
     if model is not None and (model not in catalogue() or sizes):
         return _generate_one(model, sizes, out, check)
-    from ..derive.emit.tree import differences, write_tree
+    from importlib.metadata import version
+
+    from ..derive.emit.tree import differences, write_tree, written_with
 
     root, fix = _tree(out)
     names = None if model is None else [model]
@@ -224,6 +189,9 @@ def generate(
         found = differences(root, names)
         data = {"folder": str(root), "status": "stale" if found else "fresh", "differences": found}
         if found:
+            wanted, here = written_with(root), version("sympy")
+            if wanted and wanted != here:
+                fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
             return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{root} is stale; `{fix}` brings it up to date")
         return Outcome(f"{root} is up to date", data)
     touched = write_tree(root, names)
@@ -257,7 +225,7 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
     """The solver of one model at one structure: into the user's cache, or under a folder."""
     from ..files import check_folder, write_whole
     from ..progress import say
-    from ..solver import load_solver
+    from ..solver import load_solver, model_path, symbolic_model
 
     if out is None:
         if check:
@@ -265,14 +233,14 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
                 f"--check needs --out DIR for {name}: solvers in the cache are keyed by their sources, never stale"
             )
         options.prepare()
-        _model_file(name)
+        model_path(name)
         solver = load_solver(name, **sizes)
         return Outcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
     from ..derive.emit.writer import generate as generate_solver
 
     if not check:
         check_folder(out)
-    model = _symbolic_model(name)
+    model = symbolic_model(name)
     structure = model.structure(**sizes)
     folder = out / model.name / structure.key
     say(f"deriving and generating {model.name} at {structure.key}")
@@ -331,6 +299,7 @@ def solve(
         bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
     ] = False,
     proof: ProofOption = False,
+    rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -339,6 +308,7 @@ def solve(
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..contract import dumps
     from ..files import check_writable, write_whole
+    from ..naming import symbols_of
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -349,6 +319,7 @@ def solve(
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
+    symbols_of(problem, own := options.renamed(rename))
     wanted = options.names(derivatives)
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
@@ -363,13 +334,13 @@ def solve(
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
-        outcome = _solve_all(problem, {**chosen, "deflate": deflate})
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, own)
     else:
         begin = options.saved_overlaps(from_, problem) if from_ is not None else options.start_of(problem, start)
         try:
-            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json)
+            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, own)
         except NotProvedError as error:
-            outcome = _not_proved(error, json)
+            outcome = _not_proved(error, json, own)
     if output is not None:
         data = outcome.data() if callable(outcome.data) else outcome.data
         write_whole(output, dumps(data) + "\n")
@@ -377,9 +348,9 @@ def solve(
     return outcome
 
 
-def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool) -> Outcome:
+def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, own: dict[str, str]) -> Outcome:
     """A solution, with its sensitivities to the parameters named (an empty list names all)."""
-    text, status, message = ("" if json else solution.table()), Exit.DONE, ""
+    text, status, message = ("" if json else solution.table(own)), Exit.DONE, ""
     if not solution.success:
         status, message = Exit.NOT_CONVERGED, _advice(solution)
     from ..solution import Solution as InDoubles
@@ -396,7 +367,7 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
-def _not_proved(error: NotProvedError, json: bool) -> Outcome:
+def _not_proved(error: NotProvedError, json: bool, own: dict[str, str]) -> Outcome:
     """The estimate in double precision, and why there is no proof.
 
     Raises:
@@ -408,7 +379,7 @@ def _not_proved(error: NotProvedError, json: bool) -> Outcome:
         raise error
     solution, reason = error.estimate, str(error)
     return Outcome(
-        "" if json else solution.table(),
+        "" if json else solution.table(own),
         lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
         Exit.NOT_CONVERGED,
         f"not proved: {reason}; what is shown is the estimate in double precision",
@@ -448,7 +419,7 @@ def _advice(solution: Solution | PreciseSolution) -> str:
     return f"{solution.status.value.replace('_', ' ')} from start {solution.start}{reason}: {solution.status.advice}"
 
 
-def _solve_all(problem: Problem, chosen: dict[str, Any]) -> Outcome:
+def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
     from ..contract import parameters_json
     from ..solution import solutions
     from ..text import with_error
@@ -463,7 +434,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any]) -> Outcome:
     for s in found:
         loss = with_error(s.training_loss, s.training_loss_error)
         lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.value.replace('_', ' ')}")
-    lines += [line for s in found for line in ("", s.table())]
+    lines += [line for s in found for line in ("", s.table(own))]
     weak = [s for s in found if not s.success]
     return Outcome(
         "\n".join(lines),
@@ -540,6 +511,7 @@ def curve(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
+    rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -548,11 +520,14 @@ def curve(
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
     import numpy as np
 
+    from ..naming import symbols_of
+
     name, ends, count = options.interval(over, counted=True)
     assert ends is not None and count is not None
     options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
+    symbols_of(problem, own := options.renamed(rename))
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
 
@@ -591,7 +566,7 @@ def curve(
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
-    text = curve_table(found)
+    text = curve_table(found, own)
     if output is not None and found.solutions:
         try:
             found.save(output)

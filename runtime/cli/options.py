@@ -24,6 +24,14 @@ SetOption = Annotated[
         help="A parameter or a structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]'.",
     ),
 ]
+RenameOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename",
+        metavar="NAME=SYMBOL",
+        help="A symbol of your own for one of the theory or a parameter: theta=T, in LaTeX theta='\\chi'. Repeats.",
+    ),
+]
 StructureOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -123,6 +131,23 @@ def _numeric(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(_numeric(item) for item in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def renamed(pairs: list[str] | None) -> dict[str, str]:
+    """`--rename` as a dictionary.
+
+    Raises:
+        InputError: a pair has no sign of equality, or a name stands twice.
+    """
+    names: dict[str, str] = {}
+    for pair in pairs or []:
+        name, sign, symbol = pair.partition("=")
+        if not sign:
+            raise InputError(f"--rename {pair}: NAME=SYMBOL is expected, such as theta=T")
+        if name in names:
+            raise InputError(f"--rename {pair}: {name} is renamed twice")
+        names[name] = symbol
+    return names
 
 
 def sizes_only(items: list[str] | None) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from .._version import __version__
 from ..contract import parameters_json
+from ..naming import OVERLAPS, symbols_of
 from ..text import VANISHING, aligned, with_error
 
 if TYPE_CHECKING:
@@ -22,17 +24,19 @@ if TYPE_CHECKING:
     from ..tuning import TunedCurve
 
 
-def curve_table(curve: Curve | Followed) -> str:
-    """One line a point, and where the branch ends."""
+def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None) -> str:
+    """One line a point, and where the branch ends; `names` as in `naming.symbols_of`."""
     if not curve.solutions:
         return curve.end_text()
     first = curve.solutions[0]
     several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
-    rows = [[curve.parameter, "q", "V", "m", "theta", "training loss", "test error", "status"]]
+    shown = symbols_of(first.problem, names)
+    overlaps = [shown[name][0] for name in OVERLAPS]
+    rows = [[shown[curve.parameter.rstrip("_")][0], *overlaps, "training loss", "test error", "status"]]
     for solution in curve.solutions:
         widths = solution.half_widths
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
-        for name in ("q", "V", "m", "theta"):
+        for name in OVERLAPS:
             value = float(getattr(solution.overlaps, name).flat[0])
             width = float(getattr(widths, name).flat[0])
             cells.append("0" if abs(value) < 1e-12 else with_error(value, width))
@@ -42,7 +46,7 @@ def curve_table(curve: Curve | Followed) -> str:
         rows.append(cells)
     lines = [f"{first.problem.solver.name}, {curve.end_text()}", *aligned(rows)]
     if several:
-        lines.append("q, V, m, theta are those of token 1, first column; -o FILE.nc and --json hold all")
+        lines.append(f"{', '.join(overlaps)} are those of token 1, first column; -o FILE.nc and --json hold all")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +13,7 @@ from mpmath import mp
 from ..contract import parameters_json
 from ..errors import InputError, NotConvergedError, NotProvedError
 from ..fixed_point import Status
+from ..naming import symbols_of
 from ..overlaps import Overlaps
 from ..problem import Problem
 from ..solution import Solution, solve
@@ -82,16 +84,16 @@ class PreciseSolution:
     def __repr__(self) -> str:
         return self.table()
 
-    def table(self) -> str:
-        """For a terminal."""
-        evidence = self.evidence
+    def table(self, names: Mapping[str, str] | None = None) -> str:
+        """For a terminal; `names` are symbols of the reader's own."""
+        evidence, shown = self.evidence, symbols_of(self.problem, names)
         lines = [
-            f"{self.problem.solver.name}  alpha = {self.problem.alpha:g}",
+            f"{self.problem.solver.name}  {shown['alpha'][0]} = {self.problem.alpha:g}",
             f"start {self.start}, reached {self.near.branch}; {self.status.value.replace('_', ' ')}, "
             f"residual {evidence['residuals'][0]:.2g}, {evidence['digits']} digits carried",
         ]
         for name, entries in self._blocks().items():
-            lines += [f"  {name:<14}{value} +- {error}" for value, error in entries]
+            lines += [f"  {shown[name][0]:<14}{value} +- {error}" for value, error in entries]
         for name, (value, error) in self.observables.items():
             with mp.workdps(evidence["digits"]):
                 lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimals(value, error)))

@@ -33,6 +33,20 @@ def test_a_name_that_cannot_be_given_is_refused(call):
         assert sentence in refused.sentence
 
 
+def test_solve_and_curve_print_symbols_of_ones_own(call):
+    chosen = "--set", "alpha=1.0", "--accuracy", "1e-3", "--rename", "theta=T", "--rename", "lambda=k_0"
+    told = call("solve", "ridge_regression", *chosen)
+    assert told.status == 0
+    assert "   T 0." in told.stdout and "theta" not in told.stdout and "k_0 = 0.1" in told.stdout
+    assert set(json.loads(call("solve", "ridge_regression", *chosen, "--json").stdout)["overlaps"]) >= {"theta"}
+    for command in (
+        ("solve", "ridge_regression", "--set", "alpha=1"),
+        ("curve", "ridge_regression", "--over", "alpha=1:2:2"),
+    ):
+        refused = call(*command, "--rename", "theta=V")
+        assert refused.status == 2 and refused.sentence.endswith("V would stand for theta and for V; rename V, too")
+
+
 def test_derive_takes_structural_sizes(call):
     data = json.loads(call("derive", "dot_product_attention", "--set", "tokens=3", "--json").stdout)
     assert data["structure"] == {"tokens": 3, "student_rank": 1, "teacher_rank": 1, "clusters": 1}

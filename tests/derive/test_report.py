@@ -197,15 +197,78 @@ def test_works_are_cited_by_number():
 def test_symbols_of_the_readers_own():
     """Overlaps and their conjugates change name together, and two names may be exchanged."""
     chosen = catalogue_model("ridge_regression")
-    lines = lines_of(describe(chosen, names={"theta": "m", "m": r"\mu", "mu": "a"}))
+    lines = lines_of(describe(chosen, names={"theta": "m", "m": r"\mu", "mu": "a", "sample_index": "j"}))
     assert "m_c = E_ν[γ_c R B πᵀ]" in lines and "μ_c = E_ν[τ_c R B]" in lines and "μ^_c = α E_c[g_l]" in lines
     assert r"\hat{\mu}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell}\right]" in document(
-        chosen, names={"m": r"\mu", "mu": "a"}
+        chosen, names={"m": r"\mu", "mu": "a", "sample_index": "j"}
     )
     with pytest.raises(ModelError, match="rename m, too"):
         describe(chosen, names={"theta": "m"})
     with pytest.raises(ModelError, match="no symbol 'thta'"):
         describe(chosen, names={"thta": "m"})
+
+
+def test_parameters_of_the_readers_own():
+    """In the loss, in the table, in the words about the model; the theory's symbol of the same name is left alone."""
+    chosen = catalogue_model("dot_product_attention")
+    shown = describe(chosen, names={"omega": "a", "A": "P", "lambda": r"\epsilon", "theory.epsilon": "e"})
+    assert "learns (1-a) softmax(Y Y^T) + a P." in shown and "(P_11 a" in shown and "g_l = V_c⁻¹ (x_l - ω_l)" in shown
+    rows = [line.split()[:2] for line in shown.splitlines()]
+    assert ["omega", "a"] in rows and ["A", "P_ij"] in rows and ["lambda", "ε"] in rows
+    source = document(chosen, names={"omega": "a", "theory.omega": r"h_\star"})
+    assert r"A_{11} \, a" in source and r"\mathtt{omega}" not in source and r"\omega" not in source
+    assert r"{h_\star}_{\ell}" in source
+    noisy = describe(catalogue_model("ridge_regression"), names={"u": r"\nu"})
+    assert "loss(X, Y, k, u) = (ν + y - x)²/2" in noisy
+
+
+@pytest.mark.parametrize("steps", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_words_and_composite_symbols_follow_a_new_name(steps):
+    chosen = catalogue_model("lasso_regression")
+    names = {"theta": "T", "V": r"\chi", "q": "P", "w": "v", "b": "f", "pi": "z_0", "omega": "o"}
+    shown = describe(chosen, steps=steps, names=names)
+    said = ["max_v {", "r(v)", "strictly convex in v.", "Its slope jumps where v = (0).", "strength of |v|"]
+    said += ["r(v) = lambda abs(v)", "stacked; χ is block diagonal"]
+    said += ["T = sigma⁴ T^ E_f,1[∂v/∂f]", "v = { (f - lambda)/G if f > lambda", "Cov(o, y) = [P, T;"]
+    said += ["exceeds it by the variance χ.", "condition for conjugate P, χ, m, T,", "E_f["] if steps else []
+    for words in said:
+        assert words in " ".join(shown.split()), words
+    for gone in ("θ", "ω", "V_c", "q_c", "E_b", "π", "theta", "∂w", "/∂b"):
+        assert gone not in shown[shown.index("Order parameters") :], gone
+    source = document(chosen, names=names)
+    assert r"\max_{v}" in source and r"\hat{T}_{c}" in source
+
+
+def test_names_given_for_short_follow_a_new_name():
+    chosen = catalogue_model("dot_product_attention")
+    names = {"psi": "F", "psi_star": "e_0", "Omega": r"\Theta", "z_vector": "j"}
+    shown = describe(chosen, names=names)
+    assert "Written for short are F (" in shown and "  F_1 = sigmoid(" in shown and "e_0_1 = omega" in shown
+    assert "    Θ = encodings_11 m^_1²" in shown and "E[jᵀ j] = " in shown
+    assert not re.search("[ψΩζ]", shown)
+    assert r"{e_0}_{1} &= " in document(chosen, names=names)
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ({"theta": "M_0", "omega": "A"}, "A would stand for omega and for A; rename A, too"),
+        ({"theta": "sigma"}, r"\\sigma would stand for theta and for sigma; rename sigma, too"),
+        ({"theta": "X"}, "X would stand for theta and keeps its meaning in every formula"),
+        ({"theta": r"\mu"}, r"\\mu would stand for theta and for sample_index; rename sample_index, too"),
+        ({"theta": r"\psi"}, r"\\psi would stand for theta and for psi; rename psi, too"),
+        ({"sigma": r"\Omega"}, r"\\Omega would stand for sigma and for Omega; rename Omega, too"),
+        ({"theta": r"\rho"}, r"\\rho would stand for theta and keeps its meaning in every formula"),
+        ({"omega": r"\theta"}, r"\\theta would stand for omega and for theta; rename theta, too"),
+        ({"omega": "a", "q": "a"}, "a would stand for omega and for q; rename q, too"),
+        ({"omega": " "}, "the new symbol for omega is empty"),
+        ({"theta": "a", "theory.theta": "b"}, "theory.theta is renamed twice"),
+        ({"thta": "a"}, "no symbol 'thta' to rename; known are .*epsilon, .* and of the model .*omega"),
+    ],
+)
+def test_a_symbol_that_would_stand_for_two_things_is_refused(names, sentence):
+    with pytest.raises(ModelError, match=sentence):
+        document(catalogue_model("dot_product_attention"), names=names)
 
 
 def test_a_model_shows_its_own_loss():

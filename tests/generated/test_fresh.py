@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,6 @@ from saddleforge.derive.emit import tree
 ROOT = Path(saddleforge.generated.__path__[0])
 SOLVERS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/*.py"))
 PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "metric.py", "reference.py"}
-
-
-@pytest.fixture(scope="session")
-def expected() -> Iterator[list[tuple[str, str]]]:
-    """What the generator writes, generated once; `tree` is given it for the rest of the session."""
-    files = list(tree.expected_files())
-    patch = pytest.MonkeyPatch()
-    patch.setattr(tree, "expected_files", lambda names=None: iter(files))
-    yield files
-    patch.undo()
 
 
 @pytest.fixture

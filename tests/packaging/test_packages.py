@@ -66,6 +66,21 @@ def test_a_package_data_pattern_matches_a_file(package, pattern):
     assert any(file.is_file() for file in folder_of(package).glob(pattern))
 
 
+def test_the_sympy_that_is_tested_is_the_oldest_allowed_and_the_pinned_one_wrote_the_solvers():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (allowed,) = [r for r in project["dependencies"] if r.startswith("sympy")]
+    (pinned,) = [r for r in project["optional-dependencies"]["dev"] if r.startswith("sympy")]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    oldest = re.search(r"^OLDEST_SYMPY := (\S+)$", makefile, flags=re.MULTILINE)[1]
+    low, high = re.fullmatch(r"sympy>=([\d.]+),<([\d.]+)", allowed).groups()
+    assert re.fullmatch(rf"{re.escape(low)}(\.0)*", oldest), "`make test-oldest-sympy` tests another one"
+    version = pinned.removeprefix("sympy==")
+    numbers = [tuple(map(int, v.split("."))) for v in (low, version, high)]
+    assert numbers == sorted(numbers)
+    header = next(FOLDERS["saddleforge.generated"].glob("*/*/model.py")).read_text(encoding="utf-8").splitlines()[0]
+    assert header.endswith(f"SymPy {version}.")
+
+
 def test_the_readme_names_only_targets_of_the_makefile():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][a-z-]*):(?!=)", makefile, flags=re.MULTILINE))

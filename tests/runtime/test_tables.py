@@ -7,13 +7,16 @@ import pytest
 import xarray
 
 from saddleforge.branches import Curve
+from saddleforge.cli.tables import curve_table
 from saddleforge.errors import InputError
 from saddleforge.fixed_point import Status
 from saddleforge.integration import Sobol
+from saddleforge.naming import symbols_of
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
 from saddleforge.solution import Solution
-from saddleforge.tables import curve_dataset, curve_frame, dimension_of, load_dataset, save_dataset
+from saddleforge.tables import curve_dataset, curve_frame, curve_tabular, dimension_of, load_dataset, save_dataset
+from saddleforge.text import overlap_lines, problem_line
 
 
 def made_solution(at, scale):
@@ -94,6 +97,50 @@ def test_the_frame_has_one_column_for_every_entry_of_an_overlap():
     assert frame["theta_2"].tolist() == [1.0, 2.0, 3.0]
     several = curve_frame(made_curve(student_rank=2), stability=False)
     assert {"q_1_11", "q_1_12", "q_2_22", "m_2_2", "theta_1_21", "V_1_12_error"} <= set(several.columns)
+
+
+def test_columns_take_a_readers_own_symbols():
+    """Parameters before symbols of the theory; what only a derivation shows passes."""
+    made = made_curve(student_rank=2)
+    frame = curve_frame(made, False, {"theta": "T", "alpha": r"\delta", "omega": "a", "rho_star": "k"})
+    assert {"δ", "T_1_21", "T_2_11_error", "q_1_11"} <= set(frame.columns)
+    assert not any(str(name).startswith(("theta", "alpha")) for name in frame.columns)
+    assert frame["T_2_11"].tolist() == curve_frame(made, stability=False)["theta_2_11"].tolist()
+    with pytest.raises(InputError, match="m would stand for theta and for m; rename m, too"):
+        curve_frame(made, False, {"theta": "m"})
+    with pytest.raises(InputError, match="no symbol 'thta' to rename in a table; known are q, V, m, theta, alpha, "):
+        curve_frame(made, False, {"thta": "T"})
+    with pytest.raises(InputError, match="a new symbol is the name of another column"):
+        curve_frame(made, False, {"alpha": "status"})
+
+
+def test_a_terminals_table_takes_a_readers_own_symbols():
+    made = made_curve()
+    lines = curve_table(made, {"theta": "T", "m": r"\mu", "alpha": "c"}).splitlines()
+    assert lines[1].split()[:5] == ["c", "q", "V", "μ", "T"]
+    assert lines[-1].startswith("q, V, μ, T are those of token 1")
+    shown = overlap_lines(
+        made.solutions[0].problem,
+        made.solutions[0].overlaps,
+        made.solutions[0].half_widths,
+        symbols_of(made.solutions[0].problem, {"theta": "T"}),
+    )
+    assert "   T 0.500" in shown[0] and "theta" not in shown[0]
+    assert "a = 0.3" in problem_line(made.solutions[0].problem, symbols_of(made.solutions[0].problem, {"omega": "a"}))
+
+
+def test_a_branch_as_a_latex_table():
+    table = curve_tabular(made_curve(), {"theta": "M_0", "omega": "a"})
+    lines = table.splitlines()
+    assert lines[0] == r"\begin{tabular}{lllllllllll}" and lines[-1] == r"\end{tabular}"
+    assert lines[2].startswith(r"$\alpha$ & $q_{1}$ & $q_{2}$ & $V_{1}$") and "${M_0}_{2}$" in lines[2]
+    assert lines[2].endswith(r"$e_{\mathrm{t}}$ & $\varepsilon_{\mathrm{g}}$ \\")
+    assert [line.split(" & ")[0] for line in lines[4:-2]] == ["0.5", "1", "1.5"]
+    assert all(line.count("&") == 10 for line in lines[4:-2])
+    several = curve_tabular(made_curve(student_rank=2))
+    assert r"$\theta_{2,21}$" in several and "$q_{1,12}$" in several
+    with pytest.raises(InputError, match="there is nothing to tabulate"):
+        curve_tabular(Curve("alpha", "semantic", (), (None, None)))
 
 
 def test_a_parameter_named_like_a_variable_gets_an_axis_of_another_name():

@@ -1,0 +1,315 @@
+"""Values of symbolic expressions at pseudo-random points, to 30 digits: what tells a changed value from a changed form.
+
+The number that stands for a symbol is seeded by its name alone. A kernel is run as the program it is, at several
+points; what only counts (features f0, f1, ..., temporaries) is composed, never listed: neither the order of terms nor
+the choice of common subexpressions can show. Values that vanish are left out, since a form may or may not say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import sympy as sp
+
+from .averages import Average, Jacobian, MatrixAverage
+from .catalogue import SHIPPED, catalogue_model
+from .emit.kernel import Frozen, Kernel
+from .emit.mpmath_printer import evaluate
+from .emit.writer import Generated
+from .free_entropy import free_entropy
+from .regulariser import Regulariser
+from .replicas.derivation import replica_calculation
+from .replicas.objects import LogDet, LogIntegral
+from .saddle_point import saddle_point
+from .stability import entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
+
+DIGITS, WORKING = 30, 50
+POINTS = 4
+Values = dict[str, tuple[str, ...]]  # name of a result -> its distinct values, sorted
+
+
+def number(name: str, point: int = 0, positive: bool = False, integer: bool = False) -> mp.mpf:
+    """What stands for a symbol: of either sign and size 1/4 to 7/4, or 0 or 1 for an integer."""
+    seed = int.from_bytes(hashlib.sha256(f"{name}, {point}".encode()).digest()[:24], "big")
+    if integer:
+        return mp.mpf(seed % 2)
+    size = mp.mpf(1) / 4 + mp.mpf(3) / 2 * (seed >> 1) / mp.mpf(2) ** 191
+    return size if positive or seed % 2 else -size
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def kernel_values(frozen: Iterable[Frozen]) -> Values:
+    """Name of a result -> its values, averaged over the points, in all the kernels that have one of the name."""
+    frozen = tuple(frozen)
+    symbols = {symbol.name: symbol for record in frozen for symbol in record.inputs}
+    found: dict[str, set[str]] = {}
+    with mp.workdps(WORKING):
+        means: list[dict[str, Any]] = [dict.fromkeys(_results(record.kernel), mp.mpf(0)) for record in frozen]
+        for point in range(POINTS):
+            composed: dict[str, Any] = {}
+            for record, mean in zip(frozen, means, strict=True):
+                names = {
+                    name: composed[name] if name in composed else _of_symbol(symbols.get(name, sp.Symbol(name)), point)
+                    for name in record.kernel.names
+                }
+                results = _evaluated(record.kernel, names)
+                if record.inner:
+                    composed |= results
+                for name, value in results.items():
+                    mean[name] += value / POINTS
+        for record, mean in zip(frozen, means, strict=True):
+            if not record.inner:
+                for name, value in mean.items():
+                    found.setdefault(name, set()).add(_text(value))
+    return _sorted(found)
+
+
+def _results(kernel: Kernel) -> list[str]:
+    return [name for name, _ in kernel.results]
+
+
+def _of_symbol(symbol: sp.Symbol, point: int) -> mp.mpf:
+    return number(symbol.name, point, bool(symbol.is_nonnegative), bool(symbol.is_integer))
+
+
+def _evaluated(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Results by name; names like q_hat[n, 0, 0] are no variables of a program."""
+    plain = Kernel(kernel.statements, tuple((f"result_{i}", node) for i, (_, node) in enumerate(kernel.results)))
+    return dict(zip(_results(kernel), evaluate(plain, names).values(), strict=True))
+
+
+def _text(value: Any) -> str:
+    """30 digits; zero where only rounding is left."""
+    return mp.nstr(value, DIGITS) if abs(value) > mp.mpf(10) ** (5 - WORKING) else ""
+
+
+def _sorted(found: Mapping[str, Iterable[str]]) -> Values:
+    kept = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
+    return {name: values for name, values in sorted(kept.items()) if values}
+
+
+# --- matrix expressions -----------------------------------------------------------------------------------------------
+
+_SIZES = {"s": 2, "t": 3, "d": 4, "D": 3}  # of matrices; they differ where they may
+_TRAINED = 2
+
+
+def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -> Values:
+    """Entries of the matrix expressions of a kind of model: free entropy, equations, stability, steps of the replica
+    calculation."""
+    count = _TRAINED if trained else 0
+    phi = free_entropy(regulariser=regulariser, trained=count, loss_holds_q=loss_holds_q)
+    saddle = saddle_point(phi)
+    expressions: dict[str, Any] = {"Phi": phi.expression, "entropic": entropic_potential(phi)}
+    for equation in saddle.equations:
+        target = equation.target.name
+        expressions |= {
+            target: equation.value,
+            f"{target} before Stein": equation.jacobian_form,
+            f"d Phi / d {equation.source.name}": equation.gradient,
+        }
+    if saddle.trained is not None:
+        expressions["d Phi / d phi"] = saddle.trained
+    operator = replicon(phi)
+    expressions |= {f"replicon {name}": getattr(operator, name) for name in ("channel", "prior", "response")}
+    if not (trained or loss_holds_q):
+        expressions["replicon eigenvalue"] = replicon_eigenvalue(regulariser)
+        change = longitudinal(saddle)
+        expressions["longitudinal score"] = change.score
+        for part in (change.prior, change.composites, change.conjugates):
+            expressions |= {f"longitudinal d {name}": value for name, value in part.items()}
+        expressions |= {f"longitudinal d {moment}": value for moment, value in change.moments.items()}
+    fields = field_response()
+    expressions |= {f"field {name}": getattr(fields, name) for name in ("condition", "proximal", "jacobian")}
+    for step in replica_calculation(regulariser.kind, count, loss_holds_q).steps:
+        expressions |= {f"step {step.number} {name}": value for name, value in step.after.items()}
+    symmetric = frozenset(matrix.name for matrix in phi.symbols.symmetric)
+    found: dict[str, list[str]] = {}
+    with mp.workdps(WORKING):
+        for name, expression in expressions.items():
+            value = matrix_value(expression, symmetric)
+            entries = {name: value}
+            if isinstance(value, mp.matrix):
+                entries = {f"{name} [{i}, {j}]": value[i, j] for i in range(value.rows) for j in range(value.cols)}
+            found |= {entry: [_text(one)] for entry, one in entries.items()}
+    return _sorted(found)
+
+
+_FUNCTIONS = {sp.exp: mp.exp, sp.log: lambda x: mp.log(abs(x))}
+
+
+def matrix_value(expression: Any, symmetric: frozenset[str] = frozenset()) -> Any:
+    """A number or mpmath matrix for an expression of matrices, averages, log determinants and log integrals.
+
+    Entries of a matrix are seeded by its name and their place. What cannot be evaluated is stood for by something of
+    the same algebra: an average by a multiple of its summand (linear), a derivative by a matrix of its own, the
+    logarithm of an integral by a multiple of its exponent, a logarithm by that of the modulus.
+
+    Args:
+        symmetric: names of the symmetric matrices.
+
+    Raises:
+        TypeError: there is no value for a part of the expression.
+    """
+
+    def of(part: Any) -> Any:
+        return matrix_value(part, symmetric)
+
+    if isinstance(expression, sp.MatrixSymbol | Jacobian):
+        name = expression.name if isinstance(expression, sp.MatrixSymbol) else str(expression)
+        return _matrix(name, *_shape(expression), name in symmetric)
+    if isinstance(expression, Average | MatrixAverage):
+        return number(f"average over {expression.kind}") * of(expression.summand)
+    if isinstance(expression, LogIntegral):
+        return number(f"integral over {expression.variable.name}") * of(expression.exponent)
+    if isinstance(expression, LogDet):
+        return mp.log(abs(mp.det(of(expression.matrix))))
+    if isinstance(expression, sp.Derivative):
+        return number(str(expression))
+    if isinstance(expression, sp.Trace):
+        value = of(expression.arg)
+        return mp.fsum(value[i, i] for i in range(value.rows))
+    if isinstance(expression, sp.Identity | sp.ZeroMatrix):
+        rows, columns = _shape(expression)
+        return mp.eye(rows) if isinstance(expression, sp.Identity) else mp.zeros(rows, columns)
+    if isinstance(expression, sp.Transpose):
+        return of(expression.arg).T
+    if isinstance(expression, sp.Inverse):
+        return mp.inverse(of(expression.arg))
+    if isinstance(expression, sp.BlockMatrix):
+        return _stacked([[of(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)])
+    if isinstance(expression, sp.MatrixBase):
+        return mp.matrix([[of(entry) for entry in expression.row(i)] for i in range(expression.rows)])
+    if isinstance(expression, sp.Add | sp.MatAdd):
+        first, *others = map(of, expression.args)
+        return sum(others, first)
+    if isinstance(expression, sp.Mul | sp.MatMul):
+        product = mp.mpf(1)
+        for factor in map(of, expression.args):
+            product = product * factor
+        return product
+    if isinstance(expression, sp.Pow | sp.MatPow):
+        return of(expression.base) ** of(expression.exp)
+    if isinstance(expression, sp.Symbol):
+        if expression.is_integer:
+            return mp.mpf(_SIZES[expression.name])
+        return number(expression.name, positive=bool(expression.is_nonnegative))
+    if isinstance(expression, sp.Rational):
+        return mp.mpf(int(expression.p)) / int(expression.q)
+    if expression is sp.pi:
+        return +mp.pi
+    if expression.func in _FUNCTIONS:
+        return _FUNCTIONS[expression.func](of(expression.args[0]))
+    raise TypeError(f"no value for {expression!r}")
+
+
+def _shape(expression: Any) -> tuple[int, int]:
+    rows, columns = (int(matrix_value(sp.sympify(size))) for size in expression.shape)
+    return rows, columns
+
+
+def _matrix(name: str, rows: int, columns: int, symmetric: bool) -> Any:
+    place = (lambda i, j: (min(i, j), max(i, j))) if symmetric else (lambda i, j: (i, j))
+    return mp.matrix([[number(f"{name}{place(i, j)}") for j in range(columns)] for i in range(rows)])
+
+
+def _stacked(blocks: list[list[Any]]) -> Any:
+    rows = [[block[i, j] for block in row for j in range(block.cols)] for row in blocks for i in range(row[0].rows)]
+    return mp.matrix(rows)
+
+
+# --- what is committed ------------------------------------------------------------------------------------------------
+
+_TITLE = f"""\
+# Values of expressions at points that the names of their symbols decide, to {DIGITS} digits. Written by
+# `make values`; a changed line is a changed value (of a form it says nothing). saddleforge.derive.values says how.
+"""
+
+
+def written(parts: Mapping[str, Values]) -> str:
+    """A file of values: a title for each part, then `value  name`, sorted by name."""
+    lines = [_TITLE]
+    for title, values in parts.items():
+        lines += [f"[{title}]", *[f"{value:<36} {name}" for name in sorted(values) for value in values[name]], ""]
+    return "\n".join(lines)
+
+
+def read(text: str) -> dict[str, Values]:
+    """What `written` wrote."""
+    parts: dict[str, dict[str, list[str]]] = {}
+    for line in text.splitlines():
+        if line.startswith("["):
+            current = parts.setdefault(line[1:-1], {})
+        elif line and not line.startswith("#"):
+            value, name = line.split(maxsplit=1)
+            current.setdefault(name, []).append(value)
+    return {title: {name: tuple(values) for name, values in part.items()} for title, part in parts.items()}
+
+
+def changes(committed: Mapping[str, Values], found: Mapping[str, Values]) -> list[str]:
+    """Sentences that name every expression whose values are not those committed, to 28 digits."""
+    said = []
+    for title in sorted({*committed, *found}):
+        before, after = committed.get(title, {}), found.get(title, {})
+        for name in sorted({*before, *after}):
+            old, new = before.get(name, ()), after.get(name, ())
+            if not _same(old, new):
+                was, now = ", ".join(old) or "zero or absent", ", ".join(new) or "zero or gone"
+                said.append(f"{title}: {name} was {was}; it is {now}")
+    return said
+
+
+def _same(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+    if len(old) != len(new):
+        return False
+    with mp.workdps(WORKING):
+        pairs = zip(sorted(map(mp.mpf, old)), sorted(map(mp.mpf, new)), strict=True)
+        return all(abs(a - b) <= mp.mpf(10) ** (2 - DIGITS) * abs(a) for a, b in pairs)
+
+
+def expected_values(solvers: Iterable[Generated]) -> Iterator[tuple[str, dict[str, Values]]]:
+    """(file name, parts) of every file of values: one a model, and the theory of each kind of model."""
+    models: dict[str, dict[str, Values]] = {}
+    for solver in solvers:
+        models.setdefault(solver.model, {})[solver.structure.key] = kernel_values(solver.frozen)
+    for model, parts in models.items():
+        yield f"{model}.txt", parts
+    yield "theory.txt", theory()
+
+
+def kinds() -> dict[str, tuple[Regulariser, bool, bool]]:
+    """Every kind of model there is: title -> regulariser, whether numbers are trained, whether the loss holds q."""
+    found: dict[str, tuple[Regulariser, bool, bool]] = {}
+    for name in sorted(SHIPPED):
+        regulariser = catalogue_model(name).at(None).regulariser
+        found.setdefault(regulariser.kind, (regulariser, False, False))
+        found.setdefault(f"{regulariser.kind}, trained numbers, a loss that holds q", (regulariser, True, True))
+    return dict(sorted(found.items()))
+
+
+def theory() -> dict[str, Values]:
+    """Values of the matrix expressions of every kind of model."""
+    return {title: theory_values(*kind) for title, kind in kinds().items()}
+
+
+def write(root: Path, solvers: Iterable[Generated]) -> list[str]:
+    """Write every file of values that differs and delete the others; returns the names touched."""
+    from .emit.tree import write_whole
+
+    touched = []
+    files = {name: written(parts) for name, parts in expected_values(solvers)}
+    for name, text in files.items():
+        if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != text:
+            write_whole(root / name, text)
+            touched.append(name)
+    for path in sorted(root.glob("*.txt")):
+        if path.name not in files:
+            path.unlink()
+            touched.append(path.name)
+    return touched

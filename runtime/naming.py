@@ -1,0 +1,56 @@
+"""Symbols of a reader's own in tables: what stands for q, V, m, theta and the parameters, as text and in LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from saddleforge.derive.names import GREEK, RENAMED, both_forms
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+OVERLAPS = ("q", "V", "m", "theta")
+Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX)
+
+
+def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
+    """Every name that a table may show, and its symbol. The same `names` do for a derivation, whose other symbols pass.
+
+    Args:
+        names: {"theta": "T", "omega": "a"}: of a parameter, or else of the theory; in LaTeX.
+
+    Raises:
+        InputError: a name is unknown, or a symbol would stand for two things.
+    """
+    trained = [str(number["name"]) for number in problem.trained]
+    own = ["alpha", *(name.rstrip("_") for name in problem.parameters), *trained]
+    symbols: Symbols = {name: (name, _latex(name)) for name in (*OVERLAPS, *own)}
+    for name, symbol in (names or {}).items():
+        key = name.rstrip("_") if name.rstrip("_") in own else name.removeprefix("theory.")
+        if not symbol.strip():
+            raise InputError(f"the new symbol for {name} is empty")
+        if key in symbols and not (name.startswith("theory.") and key in own):
+            symbols[key] = both_forms(symbol)
+        elif key not in RENAMED:
+            raise InputError(f"no symbol {name!r} to rename in a table; known are {', '.join(symbols)}")
+    for name in names or {}:
+        key = name.rstrip("_") if name.rstrip("_") in own else name
+        for other in symbols:
+            if key in symbols and other != key and symbols[other][0] == symbols[key][0]:
+                raise InputError(f"{symbols[key][0]} would stand for {name} and for {other}; rename {other}, too")
+    return symbols
+
+
+def _latex(name: str) -> str:
+    if name in GREEK:
+        return rf"\{name}"
+    return name if len(name) == 1 else rf"\mathrm{{{name.replace('_', ' ')}}}"
+
+
+def with_index(symbol: str, index: Sequence[str]) -> str:
+    """A LaTeX symbol with an index behind it, its own kept apart."""
+    base = f"{{{symbol}}}" if "_" in symbol else symbol
+    return f"{base}_{{{','.join(index)}}}" if index else base

@@ -1,0 +1,157 @@
+"""Every expression that reaches the generator has the value that is committed, whatever the order of its terms."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import mpmath as mp
+import pytest
+import sympy as sp
+
+from saddleforge.derive import values
+from saddleforge.derive.catalogue import SHIPPED, catalogue_model
+from saddleforge.derive.emit import channel, kernel, writer
+from saddleforge.derive.emit.kernel import Frozen, Kernel, freeze, recorded
+from saddleforge.derive.free_entropy import free_entropy
+from saddleforge.derive.regulariser import Ridge
+
+FOLDER = Path(__file__).parent / "values"
+x, y = sp.symbols("x y", real=True)
+AMONG = {"value": x * y + 2, "slope": sp.exp(x) - 3 * y}
+
+
+def committed(name: str) -> dict[str, values.Values]:
+    return values.read((FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
+
+
+def frozen(model: str) -> tuple[Frozen, ...]:
+    return writer.generate(catalogue_model(model)).frozen
+
+
+def test_every_kernel_has_its_committed_values(solvers):
+    found: dict[str, dict[str, values.Values]] = {}
+    for solver in solvers:
+        found.setdefault(solver.model, {})[solver.structure.key] = values.kernel_values(solver.frozen)
+    said = [f"{name}, {sentence}" for name in found for sentence in values.changes(committed(name), found[name])]
+    assert not said, "not the committed values (`make values` rewrites them, if this is meant): " + "; ".join(said)
+
+
+def test_every_model_and_the_theory_have_values():
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {*SHIPPED, "theory"}
+    for name, structures in SHIPPED.items():
+        assert len(committed(name)) == len(structures)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [pytest.param(title, marks=pytest.mark.slow if "trained" in title else ()) for title in committed("theory")],
+)
+def test_the_matrix_expressions_have_their_committed_values(title):
+    found = {title: values.theory_values(*values.kinds()[title])}
+    assert values.changes({title: committed("theory")[title]}, found) == []
+
+
+def test_the_kinds_of_model_are_those_committed():
+    assert set(values.kinds()) == set(committed("theory"))
+
+
+def test_a_value_is_that_of_the_expression():
+    """30 digits of the average over the points, evaluated by SymPy itself."""
+    with recorded() as record:
+        freeze({"value": AMONG["value"]})
+    with mp.workdps(50):
+        points = [(values.number("x", n), values.number("y", n)) for n in range(values.POINTS)]
+        mean = mp.fsum(a * b + 2 for a, b in points) / values.POINTS
+    assert values.kernel_values(record) == {"value": (mp.nstr(mean, 30),)}
+
+
+def test_numbers_depend_on_names_only_and_keep_to_their_symbols_domain():
+    numbers = [values.number(name, point) for name in "abcdefgh" for point in range(values.POINTS)]
+    assert numbers == [values.number(name, point) for name in "abcdefgh" for point in range(values.POINTS)]
+    assert len(set(numbers)) == len(numbers)
+    assert {int(mp.sign(number)) for number in numbers} == {-1, 1}
+    assert all(0.25 <= abs(number) <= 1.75 for number in numbers)
+    assert {int(values.number(f"k_{n}", integer=True)) for n in range(9)} == {0, 1}
+    assert all(values.number(name, positive=True) > 0 for name in "abcdefgh")
+
+
+def mutated(record: Frozen, result: str) -> Frozen:
+    """The same kernel with one result's sign flipped."""
+    results = tuple((n, ("mul", ("number", -1, 1), node) if n == result else node) for n, node in record.kernel.results)
+    return replace(record, kernel=Kernel(record.kernel.statements, results))
+
+
+def test_a_sign_flipped_in_any_result_of_any_kernel_fails_by_its_name(solvers):
+    model = "lasso_regression"
+    (solver,) = [s for s in solvers if s.model == model]
+    key = solver.structure.key
+    for position, record in enumerate(solver.frozen):
+        for name, node in record.kernel.results:
+            if node == ("number", 0, 1):
+                continue
+            changed = list(solver.frozen)
+            changed[position] = mutated(record, name)
+            said = values.changes(committed(model), {key: values.kernel_values(changed)})
+            assert said, name
+            if not record.inner:
+                assert any(sentence.startswith(f"{key}: {name} was") for sentence in said), name
+
+
+def test_a_wrong_term_of_the_free_entropy_fails_by_its_name(monkeypatch):
+    right = free_entropy()
+    p = right.symbols
+    wrong = replace(right, expression=right.expression.xreplace({sp.Trace(p.V_hat * p.q): -sp.Trace(p.V_hat * p.q)}))
+    assert wrong != right
+    monkeypatch.setattr(values, "free_entropy", lambda **_: wrong)
+    said = values.changes(
+        {"ridge": committed("theory")["ridge"]}, {"ridge": values.theory_values(Ridge(), False, False)}
+    )
+    named = {sentence.split(" was ")[0] for sentence in said}
+    assert {"ridge: Phi", "ridge: q [0, 0]", "ridge: d Phi / d q [0, 0]"} <= named
+    assert not any(name.startswith("ridge: theta ") for name in named)
+
+
+@pytest.mark.parametrize("model", ["logistic_regression", "elastic_net_regression"])
+def test_another_order_of_terms_changes_the_text_and_no_value(model, monkeypatch, solvers):
+    (solver,) = [s for s in solvers if s.model == model]
+    terms, factors, extract = sp.Expr.as_ordered_terms, sp.Mul.as_ordered_factors, kernel.extract
+
+    def backwards(expressions, inside, outside, prefix):
+        """Features counted from the other end."""
+        definitions, rewritten = extract(expressions, inside, outside, prefix)
+        names = [symbol for symbol, _ in definitions]
+        turned = dict(zip(names, reversed(names), strict=True))
+        return [(turned[s], e) for s, e in reversed(definitions)], [e.xreplace(turned) for e in rewritten]
+
+    monkeypatch.setattr(sp.Expr, "as_ordered_terms", lambda e, *a, **k: terms(e, *a, **k)[::-1])
+    monkeypatch.setattr(sp.Mul, "as_ordered_factors", lambda e, *a, **k: list(factors(e, *a, **k))[::-1])
+    monkeypatch.setattr(channel, "extract", backwards)
+    other = writer.generate(catalogue_model(model))
+    assert other.files["channel.py"] != solver.files["channel.py"]
+    assert values.changes(committed(model), {solver.structure.key: values.kernel_values(other.frozen)}) == []
+
+
+def test_values_survive_being_written_and_read():
+    parts = {"first": {"a [0, 1]": ("1.5", "2.25"), "b": ("-3.0e-7",)}, "second": {"a": ("1.0",)}}
+    assert values.read(values.written(parts)) == parts
+    assert values.changes(parts, parts) == []
+
+
+def test_a_changed_missing_or_new_value_is_named_and_rounding_is_not():
+    digits = "1.00000000000000000000000000001"
+    assert values.changes({"m": {"a": ("1.0",)}}, {"m": {"a": (digits,)}}) == []
+    assert values.changes({"m": {"a": ("1.0",)}}, {"m": {"a": ("1.0000000001",)}}) == [
+        "m: a was 1.0; it is 1.0000000001"
+    ]
+    assert values.changes({"m": {"a": ("1.0",)}}, {"m": {}}) == ["m: a was 1.0; it is zero or gone"]
+    assert values.changes({}, {"m": {"a": ("1.0", "2.0")}}) == ["m: a was zero or absent; it is 1.0, 2.0"]
+
+
+def test_writing_mends_the_folder_and_touches_nothing_else(tmp_path, solvers, monkeypatch):
+    monkeypatch.setattr(values, "theory", lambda: {"ridge": {"Phi": ("1.0",)}})
+    few = [s for s in solvers if s.model in ("hinge", "dot_product_attention")]
+    assert sorted(values.write(tmp_path, few)) == ["dot_product_attention.txt", "hinge.txt", "theory.txt"]
+    assert (tmp_path / "hinge.txt").read_text() == (FOLDER / "hinge.txt").read_text()
+    (tmp_path / "hinge.txt").write_text("")
+    (tmp_path / "perceptron.txt").write_text("")
+    assert sorted(values.write(tmp_path, few)) == ["hinge.txt", "perceptron.txt"]
+    assert values.write(tmp_path, few) == []
