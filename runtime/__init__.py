@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from .derive.errors import ModelError
     from .derive.language import Matrix, by_label, half_square, rho, rounded_hinge, sigmoid, softmax, softplus, square
     from .derive.model import Model, model
+    from .derive.outputs import Output
     from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
     from .derive.regulariser import Ridge, penalty
-    from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
+    from .derive.tokens import Tokens, binary_teacher, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError
     from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
@@ -92,7 +93,9 @@ _WHERE = {
     "trained": "derive.parameters",
     "Ridge": "derive.regulariser",
     "penalty": "derive.regulariser",
+    "Output": "derive.outputs",
     "Tokens": "derive.tokens",
+    "binary_teacher": "derive.tokens",
     "clustered_tokens": "derive.tokens",
     "sparse_teacher": "derive.tokens",
     "isotropic_tokens": "derive.tokens",
@@ -122,6 +125,7 @@ __all__ = [
     "NotConvergedError",
     "NotProvedError",
     "Optimum",
+    "Output",
     "Parameter",
     "PreciseSolution",
     "PreciseThreshold",
@@ -138,6 +142,7 @@ __all__ = [
     "TunedCurve",
     "__version__",
     "almeida_thouless",
+    "binary_teacher",
     "by_label",
     "clustered_tokens",
     "compare",

@@ -1,0 +1,294 @@
+"""Where a Bayes-optimal learner begins to learn, where an algorithm does, and where the posterior jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+
+from .._version import __version__
+from ..errors import InputError, NotConvergedError
+from ..problem import Problem
+from ..text import with_error
+from .channel import root
+from .state import Point, State
+
+KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
+_SHARES = 1 / (1 + np.exp(-np.linspace(-7.0, 7.0, 57)))
+_ROUGH = 1e-5
+
+
+@dataclass(frozen=True)
+class BayesThreshold:
+    """A sample complexity at which Bayes-optimal inference changes.
+
+    Attributes:
+        kind: one of KINDS; value, error: alpha and its half width, of integration and root-finding; evidence: how.
+    """
+
+    problem: Problem
+    kind: str
+    value: float
+    error: float
+    evidence: dict[str, Any]
+
+    def table(self) -> str:
+        """One line and what it rests on."""
+        lines = [f"{self.problem.solver.name}, Bayes-optimal: {self.kind.replace('_', ' ')} threshold"]
+        lines.append(f"  alpha = {with_error(self.value, self.error)}")
+        lines += [f"  {name.replace('_', ' ')}: {value}" for name, value in self.evidence.items()]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that --json prints."""
+        from ..contract import parameters_json
+
+        return {
+            "model": self.problem.solver.name,
+            "version": __version__,
+            "digest": self.problem.solver.digest,
+            "kind": self.kind,
+            "parameters": {n: v for n, v in parameters_json(self.problem).items() if n != "alpha"},
+            "parameter": "alpha",
+            "value": self.value,
+            "error": self.error,
+            "error_kind": "estimated",
+            "status": "converged",
+            "evidence": self.evidence,
+        }
+
+
+def weak_recovery(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
+    """alpha at which q = 0 becomes unstable: one over the largest eigenvalue of the linear state evolution there.
+
+    Perturbations dq of the overlaps give dq^_c = alpha E_c[sum_l' R_l G_ll' R_l' dq_l' R_l' G_ll'^T R_l] with
+    R = rho*^{-1}, G_ll' = Cov(Y_l, Y_l' | observed) - delta_ll' rho*_l, and the rows answer with their variances.
+
+    Raises:
+        InputError: q = 0 is no solution, because outputs or means tell of the teacher at any alpha.
+        NotConvergedError: q = 0 is stable at every alpha.
+    """
+    state = State(problem)
+    if not state.uninformative:
+        raise InputError(
+            f"{problem.solver.name} has no weak-recovery threshold: its outputs, or the means, tell of the teacher at "
+            "any sample complexity"
+        )
+    counts = list(state.channel.counts)
+    current = _growth(state)
+    error = np.inf
+    while error > accuracy * current / 4:
+        error = 0.0
+        for axis in range(1, len(counts)):
+            before = state.channel.counts[axis]
+            state.channel.counts[axis] = int(np.ceil(before * 1.5))
+            finer = _growth(state)
+            error += abs(finer - current)
+            if abs(finer - current) < accuracy * current / (16 * len(counts)):
+                state.channel.counts[axis] = before
+            current = finer
+    if current < 1e-12:
+        raise NotConvergedError(f"q = 0 is a stable solution of {problem.solver.name} at every sample complexity")
+    value = 1 / current
+    return BayesThreshold(
+        problem,
+        "weak_recovery",
+        value,
+        max(value**2 * error, 1e-14 * value),
+        {"growth_of_q_per_alpha": current, "points": state.channel.counts[1:]},
+    )
+
+
+def _growth(state: State) -> float:
+    """Spectral radius of the linear map dq -> dq at alpha = 1."""
+    problem, t = state.problem, state.problem.teacher_rank
+    contexts, size = problem.contexts, problem.contexts * t * t
+    matrix = np.zeros((size, size))
+    for labels, probability in problem.label_choices:
+        own = problem.context_of(labels)
+        whitened = _covariances(state, labels)
+        weights, response = whitened
+        # response[n]: (L, t, L, t), d g_l / d omega_l' given what is observed
+        squares = np.einsum("n,nlaib,nlcid->lacibd", weights, response, response)
+        block = np.zeros((contexts, t, t, contexts, t, t))
+        for l, c in enumerate(own):
+            for i, e in enumerate(own):
+                block[c, :, :, e] += probability * squares[l, :, :, i]
+        matrix += block.reshape(size, size)
+    prior = np.zeros((size, size))
+    for column in range(size):
+        unit = np.zeros(size)
+        unit[column] = 1
+        prior[:, column] = state.prior.slope_at_zero(unit.reshape(contexts, t, t)).ravel()
+    return float(np.max(np.abs(np.linalg.eigvals(prior @ matrix))))
+
+
+def _covariances(state: State, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Probability of every node of the observed, and rho*^{-1} (Cov(Y | observed) - rho*) rho*^{-1}."""
+    problem = state.problem
+    own = problem.context_of(labels)
+    fields, _, _, law = state.channel.table(labels)
+    top = law.max(axis=1, keepdims=True)
+    weights = np.exp(law - top)
+    total = weights.sum(axis=1)
+    mean = np.einsum("nh,nhd->nd", weights, fields) / total[:, None]
+    step = fields - mean[:, None]
+    covariance = np.einsum("nh,nhd,nhe->nde", weights, step, step) / total[:, None, None]
+    tokens, t = len(own), state.rho.shape[1]
+    inverse = np.linalg.inv(state.rho[own])
+    covariance = covariance.reshape(-1, tokens, t, tokens, t)
+    for l in range(tokens):
+        covariance[:, l, :, l, :] -= state.rho[own[l]]
+    response = np.einsum("lab,nlbic,icd->nlaid", inverse, covariance, inverse)
+    return total * np.exp(top[:, 0]), response
+
+
+def algorithmic(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
+    """The last alpha at which state evolution from zero information stops below perfect recovery.
+
+    Every solution is a point of the curve alpha(s), s = Tr q / Tr rho*; state evolution from s = 0 stops at the first
+    s where alpha(s) reaches alpha, so that the threshold is the largest maximum of the curve inside (0, 1).
+
+    Raises:
+        NotConvergedError: the curve only rises: no fold, the overlap grows continuously.
+    """
+    found, state, change = _fold(problem, accuracy)
+    return BayesThreshold(
+        problem,
+        "algorithmic",
+        found.alpha,
+        max(change, 4e-15) * found.alpha,
+        {"share_of_overlap_at_the_fold": found.share, "points": state.channel.counts},
+    )
+
+
+def _scan(state: State) -> list[Point]:
+    """Points of alpha(s), rough."""
+    points: list[Point] = []
+    for share in _SHARES:
+        try:
+            guess = points[-1] if points else None
+            q = share * state.rho if guess is None else guess.q * (share / guess.share)
+            state.settle(q, 1.0 if guess is None else guess.alpha, _ROUGH)
+            points.append(state.point(float(share), guess))
+        except (NotConvergedError, np.linalg.LinAlgError):
+            if points:
+                break
+    return points
+
+
+def _fold(problem: Problem, accuracy: float) -> tuple[Point, State, float]:
+    state = State(problem)
+    points = _scan(state)
+    alphas = np.array([p.alpha for p in points])
+    inner = [i for i in range(1, len(points) - 1) if alphas[i] >= alphas[i - 1] and alphas[i] >= alphas[i + 1]]
+    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 1e-4)]
+    if not inner:
+        raise NotConvergedError(
+            f"state evolution of {problem.solver.name} has no fold in alpha: from zero information the overlap grows "
+            "continuously with the sample complexity"
+        )
+    place = max(inner, key=lambda i: alphas[i])
+    low, high = points[place - 1].share, points[place + 1].share
+    for end in (points[place - 1], points[place + 1]):
+        state.settle(end.q, end.alpha, accuracy / 8)
+
+    def minus(share: float) -> float:
+        return -state.point(share, points[place]).alpha
+
+    best = minimize_scalar(minus, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
+    point = state.point(float(best.x), points[place])
+    change = state.settle(point.q, point.alpha, accuracy / 8)
+    finer = state.point(point.share, point)
+    return finer, state, change + abs(finer.alpha - point.alpha) / finer.alpha
+
+
+def information_theoretic(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
+    """alpha from which perfect recovery has the larger free entropy than the solution reached from no information.
+
+    Rows and outputs that take few values: the free entropy of perfect recovery is that of the exact solution,
+    -H(row) + alpha E log P(observed | Y), and the two are equated. Continuous ones, without noise: it is infinite, and
+    changes sign where samples outnumber the unknowns.
+
+    Raises:
+        NotConvergedError: with noise, perfect recovery is no solution.
+    """
+    state = State(problem)
+    unknown, known = state.prior.continuous_dimension, observed_dimension(state)
+    if known is None:
+        raise NotConvergedError(
+            f"with noise in its outputs {problem.solver.name} has no perfect recovery, whose free entropy is compared"
+        )
+    if known > 0:
+        value = unknown / known
+        return BayesThreshold(
+            problem,
+            "information_theoretic",
+            value,
+            0.0,
+            {"how": f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"},
+        )
+    if unknown > 0:
+        raise NotConvergedError(
+            f"rows of {problem.solver.name} are continuous and what is observed takes few values: perfect recovery is "
+            "never reached at finite alpha"
+        )
+    fold, state, _ = _fold(problem, min(accuracy, 1e-8))
+    evidence = exact_log_evidence(state)
+
+    def excess(share: float) -> float:
+        point = state.point(share, fold)
+        return (
+            state.free_entropy(point.q, point.alpha, point.averages) + state.prior.entropy - point.alpha * evidence
+        )
+
+    low = fold.share
+    while excess(low) < 0:
+        low *= 0.9
+        if low < 1e-6:
+            raise NotConvergedError("perfect recovery is preferred at any sample complexity")
+    share = _root(excess, low, fold.share)
+    point = state.point(share, fold)
+    change = state.settle(point.q, point.alpha, accuracy / 8)
+    again = state.point(_root(excess, share * (1 - 1e-4), min(share * (1 + 1e-4), fold.share)), fold)
+    return BayesThreshold(
+        problem,
+        "information_theoretic",
+        again.alpha,
+        max(change + abs(again.alpha - point.alpha) / again.alpha, 4e-15) * again.alpha,
+        {"share_of_overlap": again.share, "free_entropy": state.free_entropy(again.q, again.alpha, again.averages)},
+    )
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    if function(low) * function(high) > 0:
+        raise NotConvergedError("the free entropies do not cross before the uninformed solution ends")
+    return float(brentq(function, low, high, xtol=1e-13, rtol=1e-14))
+
+
+def observed_dimension(state: State) -> float | None:
+    """Continuous numbers that a sample tells without noise; None where there is noise in some of them.
+
+    Without noise everything hidden is discrete given the teacher and the fields are a change of coordinates.
+    """
+    channel = state.channel
+    continuous = [c for c in channel.every if c.continuous]
+    if len(continuous) > channel.module.FIELDS:
+        return None
+    return float(sum(c.continuous for c in channel.observed))
+
+
+def exact_log_evidence(state: State) -> float:
+    """E log P(observed | Y), what is observed being discrete: zero for labels without noise."""
+    total = 0.0
+    for labels, probability in state.problem.label_choices:
+        likelihood, law = state.channel.likelihoods(labels)
+        weights = np.exp(law)
+        total += probability * float(np.sum(np.where(weights > 0, weights * likelihood, 0.0)))
+    return total
+
+
+__all__ = ["KINDS", "BayesThreshold", "algorithmic", "information_theoretic", "root", "weak_recovery"]
