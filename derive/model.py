@@ -286,7 +286,9 @@ class _Builder:
         """Call one of the model's functions with the symbols its signature asks for."""
         arguments: dict[str, Any] = {}
         for name, spec in inspect.signature(function).parameters.items():
-            if name == "structure":
+            if spec.kind is inspect.Parameter.VAR_KEYWORD:
+                arguments.update({n: value for n, value in fields.items() if n not in arguments})
+            elif name == "structure":
                 arguments[name] = self.structure
             elif name == "k":
                 arguments[name] = self.k

@@ -33,14 +33,49 @@ class Output:
         fields: function of the coordinates by name that returns Y: L x t, or a number where both are 1.
         observed, hidden: name -> "real", "positive", or a tuple of the values that a discrete coordinate takes.
         log_likelihood: function of the coordinates by name, log P(observed | Y); 0 where Psi alone says everything.
+        needs: function of parameters, positive where the channel is the one written, as Delta for noise of variance
+            Delta; None where it always is.
 
-    Both functions may take the model's parameters by name.
+    The functions may take the model's parameters by name.
     """
 
     fields: Callable[..., Any]
     observed: Mapping[str, Any]
     hidden: Mapping[str, Any] = field(default_factory=dict)
     log_likelihood: Callable[..., Any] | None = None
+    needs: Callable[..., Any] | None = None
+
+
+def sign_of_field() -> Output:
+    """y = sign z of one field: the label is seen, |z| is not."""
+    return Output(lambda label, size: label * size, observed={"label": (-1, 1)}, hidden={"size": POSITIVE})
+
+
+def noisy_field() -> Output:
+    """y = z + noise of variance Delta, a parameter of the model."""
+    return Output(
+        lambda z: z,
+        observed={"y": REAL},
+        hidden={"z": REAL},
+        log_likelihood=lambda y, z, Delta: -((y - z) ** 2) / (2 * Delta) - sp.log(2 * sp.pi * Delta) / 2,
+        needs=lambda Delta: Delta,
+    )
+
+
+def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
+    """Everything but a common sign of the fields of all tokens, as the matrix Y Y^T tells at t = 1.
+
+    softmax(Y Y^T) tells it, too: its rows give y_l (y_l - y_m), hence (y_l - y_m)^2 and y_l^2 - y_m^2.
+    """
+    if structure.teacher_rank != 1 or structure.tokens < 2:
+        return None
+    names = [f"y{l + 1}" for l in range(structure.tokens)]
+
+    def fields(sign: sp.Symbol, **y: sp.Symbol) -> list[list[sp.Expr]]:
+        return [[sign * y[name]] for name in names]
+
+    observed = {name: POSITIVE if l == 0 else REAL for l, name in enumerate(names)}
+    return Output(fields, observed, hidden={"sign": (-1, 1)}, needs=needs)
 
 
 @dataclass(frozen=True)
@@ -65,6 +100,7 @@ class OutputAt:
         fields: Psi, L x t.
         jacobian: log |det dPsi| of the continuous coordinates in Psi.
         log_likelihood: log P(observed | Y).
+        needs: expression in parameters that must be positive.
     """
 
     observed: tuple[Coordinate, ...]
@@ -72,12 +108,13 @@ class OutputAt:
     fields: sp.Matrix
     jacobian: sp.Expr
     log_likelihood: sp.Expr
+    needs: sp.Expr = sp.Integer(1)
 
     @property
     def identity(self) -> str:
         """What a digest must see of it."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
-        return repr([parts, sp.srepr(self.fields), sp.srepr(self.jacobian), sp.srepr(self.log_likelihood)])
+        return repr([parts, sp.srepr(self.fields), sp.srepr(self.jacobian), sp.srepr(self.log_likelihood), sp.srepr(self.needs)])
 
 
 def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:
@@ -144,4 +181,6 @@ def output_at(
         raise ModelError(f"model {model}: output: nothing depends on the observed coordinate {lonely[0].name!r}")
     for expression in (*fields, likelihood):
         known(expression.free_symbols, "output", fields=set(names.values()))
-    return OutputAt(observed, hidden, fields, jacobian, likelihood)
+    needs = sp.Integer(1) if output.needs is None else exact(call("output", output.needs))
+    known(needs.free_symbols, "output", fields=set())
+    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs)

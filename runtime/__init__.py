@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .bayes.solution import BayesSolution, bayes_optimal
+    from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches import Curve, curve
     from .critical import CriticalLine, critical_line
     from .data import law_of_data
@@ -27,7 +29,14 @@ if TYPE_CHECKING:
     from .derive.outputs import Output
     from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
     from .derive.regulariser import Ridge, penalty
-    from .derive.tokens import Tokens, binary_teacher, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
+    from .derive.tokens import (
+        Tokens,
+        binary_teacher,
+        clustered_tokens,
+        isotropic_tokens,
+        sparse_teacher,
+        unstructured_tokens,
+    )
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError
     from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
@@ -44,6 +53,10 @@ if TYPE_CHECKING:
 
 # Runtime: no SymPy.
 _WHERE = {
+    "bayes_optimal": "bayes.solution",
+    "bayes_threshold": "bayes.thresholds",
+    "BayesSolution": "bayes.solution",
+    "BayesThreshold": "bayes.thresholds",
     "problem": "problem",
     "Problem": "problem",
     "solve": "solution",
@@ -113,6 +126,8 @@ _WHERE = {
 }
 
 __all__ = [
+    "BayesSolution",
+    "BayesThreshold",
     "CriticalLine",
     "Curve",
     "DiscreteNoise",
@@ -142,6 +157,8 @@ __all__ = [
     "TunedCurve",
     "__version__",
     "almeida_thouless",
+    "bayes_optimal",
+    "bayes_threshold",
     "binary_teacher",
     "by_label",
     "clustered_tokens",

@@ -8,7 +8,9 @@ from typing import Any
 from ..bayes import fields, rows
 from ..model import ModelAt
 from ..outputs import Coordinate, OutputAt
+from .chain import rows_of_two_as_sigmoids
 from .channel import constants_of
+from .channel_source import names_of
 from .kernel import Kernel, freeze
 from .metadata_source import literal
 from .numba_printer import helpers
@@ -24,13 +26,21 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "fields": freeze(
             {
                 **dict(zip(names, output.fields, strict=True)),
-                "log_measure": output.jacobian + output.log_likelihood,
+                "log_jacobian": output.jacobian,
+                "log_likelihood": output.log_likelihood,
             }
         ),
+        "needs": freeze({"needs": output.needs}),
         "gaussian": freeze({"exponent": gaussian.exponent, **_named("g", gaussian.slope)}),
         "row": freeze({"log_integral": row.log_integral, **_named("moment", row.moment)}),
     }
+    if model.metric is not None:
+        kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
     return {
+        "has_metric": model.metric is not None,
+        "x_names": names_of(model.X),
+        "u_names": [symbol.name for symbol, _ in model.noise.values()],
+        "needs": " ".join(str(output.needs).replace("_", "").split()),
         "L": L,
         "t": t,
         "D": L * t,

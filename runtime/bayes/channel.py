@@ -20,12 +20,12 @@ from ..errors import InputError, NotConvergedError
 from ..integration.nodes import tensor
 from ..problem import Problem
 
-_REACH = 9.0  # standard deviations of a normal field
-_LOWEST = -60.0  # log of the share of the largest value beyond which a coordinate is cut off
+_REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
+_LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
 _SCAN = 2e5  # points of a look over all coordinates
 _MOST_NODES = 3e8  # evaluations of one average
-START_POINTS, _GROWTH = 24, 1.5
+START_POINTS, _GROWTH = 24, 1.4
 
 
 def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
     return np.ascontiguousarray(points), weights
 
 
-def _blocks(matrices: np.ndarray) -> np.ndarray:
+def blocks(matrices: np.ndarray) -> np.ndarray:
     """Block-diagonal matrix of (L, t, t)."""
     tokens, size = matrices.shape[:2]
     out = np.zeros((tokens * size, tokens * size))
@@ -101,7 +101,7 @@ class Channel:
         counts: points of the normal fields, then of each continuous coordinate, observed before hidden.
 
     Raises:
-        InputError: the model has no output channel.
+        InputError: the model has no output channel, or parameters at which it is another one.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -113,6 +113,12 @@ class Channel:
         self.by_fields = not any(c.continuous for c in self.hidden)
         self.counts = [START_POINTS] * (1 + sum(c.continuous for c in self.every))
         self._tables: dict[Any, Any] = {}
+        for labels, _ in problem.label_choices:
+            if not self.module.needs_at(problem.constants(labels)) > 0:
+                raise InputError(
+                    f"the output channel of {problem.solver.name} is not the one it declares at these parameters: "
+                    f"{self.module.NEEDS} must be positive"
+                )
 
     @property
     def rho_star(self) -> np.ndarray:
@@ -125,12 +131,12 @@ class Channel:
 
     def _log_density(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
         """log of the normal density of the fields Y."""
-        mean, blocks = self._law_of_fields(labels)
-        precision = _blocks(np.linalg.inv(blocks))
+        mean, covariances = self._law_of_fields(labels)
+        precision = blocks(np.linalg.inv(covariances))
         step = fields - mean
         with np.errstate(over="ignore", invalid="ignore"):
             exponent = -0.5 * np.einsum("nhi,ij,nhj->nh", step, precision, step)
-        return exponent - 0.5 * np.linalg.slogdet(2 * np.pi * blocks)[1].sum()
+        return exponent - 0.5 * np.linalg.slogdet(2 * np.pi * covariances)[1].sum()
 
     @cached_property
     def boxes(self) -> dict[tuple[int, ...], list[tuple[float, float]]]:
@@ -163,9 +169,9 @@ class Channel:
 
     def _joint(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
         """Largest log weight over the discrete coordinates on a grid of the continuous ones."""
-        fields, measure, seen, unseen = self._table(labels, boxes, counts)
+        fields, jacobian, likelihood, seen, unseen = self._table(labels, boxes, counts)
         with np.errstate(invalid="ignore"):
-            weights = measure + seen[:, None] + unseen + self._log_density(fields, labels)
+            weights = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
         weights = np.where(np.isfinite(weights), weights, -np.inf)
         shape = [*[n for n in self._shape(self.observed, counts, 0)]]
         offset = sum(c.continuous for c in self.observed)
@@ -183,7 +189,7 @@ class Channel:
         return shape
 
     def _table(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> tuple[np.ndarray, ...]:
-        """fields (N, H, L t), measure (N, H), log weights of observed (N,) and hidden nodes (H,)."""
+        """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,)."""
         groups, position = [], 0
         for group in (self.observed, self.hidden):
             axes = []
@@ -196,26 +202,27 @@ class Channel:
             groups.append(_product(axes))
         (observed, seen), (hidden, unseen) = groups
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            fields, measure = self.module.fields_at(observed, hidden, self.problem.constants(labels))
-        return fields, measure, seen, unseen
+            tables = self.module.fields_at(observed, hidden, self.problem.constants(labels))
+        return (*tables, seen, unseen)
 
     def table(self, labels: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Pruned: fields (N, H, L t), measure and hidden weights (N, H), observed weights (N,), law of Y (N, H)."""
+        """What is not negligible: fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights
+        (N,); the law of Y with all of them (N, H); the likelihood (N, H). All but the fields are logarithms."""
         key = (labels, tuple(self.counts))
         if key not in self._tables:
             self._tables.clear()
-            fields, measure, seen, unseen = self._table(labels, self.boxes[labels], self.counts[1:])
+            fields, jacobian, likelihood, seen, unseen = self._table(labels, self.boxes[labels], self.counts[1:])
             with np.errstate(invalid="ignore"):
-                measure = measure + unseen
+                measure = jacobian + likelihood + unseen
                 law = measure + seen[:, None] + self._log_density(fields, labels)
             law = np.where(np.isfinite(law), law, -np.inf)
-            rows = law.max(axis=1) > law.max() - 50.0
+            rows = law.max(axis=1) > law.max() + _LOWEST
             columns = (law > law.max() - 80.0).any(axis=0)
             kept = np.ix_(rows, columns)
             measure = np.where(np.isfinite(measure) & np.isfinite(fields).all(axis=2), measure, -np.inf)
             fields = np.where(np.isfinite(fields), fields, 0.0)
             self._tables[key] = tuple(
-                np.ascontiguousarray(a) for a in (fields[kept], measure[kept], seen[rows], law[kept])
+                np.ascontiguousarray(a) for a in (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept])
             )
         return self._tables[key]
 
@@ -227,7 +234,7 @@ class Channel:
         w = step * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
         size = self.module.FIELDS
         nodes, weights = tensor([(x, w)] * size)
-        kept = weights > 1e-20 * weights.max()
+        kept = (nodes * nodes).sum(axis=1) < _REACH**2
         return np.ascontiguousarray(nodes[kept]), np.ascontiguousarray(weights[kept])
 
     def averages(self, q: np.ndarray) -> Averages:
@@ -238,7 +245,7 @@ class Channel:
         nodes, weights = self._normal_nodes()
         for labels, probability in self.problem.label_choices:
             contexts = self.problem.context_of(labels)
-            fields, measure, seen, law_of_y = self.table(labels)
+            fields, measure, seen, law_of_y, _ = self.table(labels)
             if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > _MOST_NODES:
                 raise NotConvergedError(
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
@@ -251,13 +258,13 @@ class Channel:
             mean = law.teacher_means[contexts].ravel()
             if self.by_fields:
                 gain = own @ np.linalg.inv(rho)
-                left = _blocks(root(own - gain @ own))
+                left = blocks(root(own - gain @ own))
                 rows = self.module.averages_by_fields(
-                    fields, measure, law_of_y, mean, _blocks(gain), left, precision, log_norm, nodes, weights
+                    fields, measure, law_of_y, mean, blocks(gain), left, precision, log_norm, nodes, weights
                 )
             else:
                 rows = self.module.averages_by_omega(
-                    fields, measure, seen, mean, _blocks(root(own)), precision, log_norm, nodes, weights
+                    fields, measure, seen, mean, blocks(root(own)), precision, log_norm, nodes, weights
                 )
             total = rows.sum(axis=0)
             norm += probability * total[0]

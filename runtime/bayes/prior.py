@@ -98,7 +98,6 @@ class Prior:
     def _average(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, float]:
         """E[f f^T] and E log Z_w of the rows of a group."""
         t = len(Q)
-        spread = root(Q)
         if group.gaussian:  # quadratic in the fields: three nodes an axis are exact
             nodes, weights = tensor([gauss_hermite(3)] * (2 * t))
             means = nodes[:, :t] @ group.known.T
@@ -110,7 +109,7 @@ class Prior:
         nodes, weights = tensor([(x, step * np.exp(-x * x / 2) / np.sqrt(2 * np.pi))] * t)
         outer, log_integral = np.zeros((t, t)), 0.0
         for share, mean, factor in zip(group.shares, group.means, group.factors, strict=True):
-            width = root(Q @ factor @ factor.T @ Q + spread @ spread)
+            width = root(Q @ factor @ factor.T @ Q + Q)
             fields = Q @ mean + nodes @ width
             means = np.broadcast_to(group.means, (len(fields), *group.means.shape))
             part = self._sum(fields, share * weights, group, Q, means)

@@ -13,7 +13,7 @@ from .._version import __version__
 from ..errors import InputError, NotConvergedError
 from ..problem import Problem
 from ..text import with_error
-from .channel import root
+from .linear import growth
 from .state import Point, State
 
 KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
@@ -61,11 +61,31 @@ class BayesThreshold:
         }
 
 
-def weak_recovery(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
-    """alpha at which q = 0 becomes unstable: one over the largest eigenvalue of the linear state evolution there.
+def bayes_threshold(problem: Problem, kind: str, *, accuracy: float = 1e-9) -> BayesThreshold:
+    """A threshold in alpha of Bayes-optimal inference; the problem's own alpha does not matter.
 
-    Perturbations dq of the overlaps give dq^_c = alpha E_c[sum_l' R_l G_ll' R_l' dq_l' R_l' G_ll'^T R_l] with
-    R = rho*^{-1}, G_ll' = Cov(Y_l, Y_l' | observed) - delta_ll' rho*_l, and the rows answer with their variances.
+    Args:
+        kind: "weak_recovery", "algorithmic" or "information_theoretic".
+        accuracy: half width asked for, relative to the threshold.
+
+    Raises:
+        InputError: the model has no output channel, an unknown kind, or one that has no meaning for the model.
+        NotConvergedError: there is no such threshold, or integrals cannot be taken to the accuracy.
+    """
+    if kind not in KINDS:
+        raise InputError(f"no threshold {kind!r}; known are {', '.join(KINDS)}")
+    if not 1e-12 <= accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    functions = {
+        "weak_recovery": weak_recovery,
+        "algorithmic": algorithmic,
+        "information_theoretic": information_theoretic,
+    }
+    return functions[kind](problem, accuracy)
+
+
+def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
+    """alpha at which q = 0 becomes unstable: one over the largest eigenvalue of the linear state evolution there.
 
     Raises:
         InputError: q = 0 is no solution, because outputs or means tell of the teacher at any alpha.
@@ -78,14 +98,14 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
             "any sample complexity"
         )
     counts = list(state.channel.counts)
-    current = _growth(state)
+    current = growth(state)[0]
     error = np.inf
     while error > accuracy * current / 4:
         error = 0.0
         for axis in range(1, len(counts)):
             before = state.channel.counts[axis]
             state.channel.counts[axis] = int(np.ceil(before * 1.5))
-            finer = _growth(state)
+            finer = growth(state)[0]
             error += abs(finer - current)
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
@@ -97,56 +117,12 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
         problem,
         "weak_recovery",
         value,
-        max(value**2 * error, 1e-14 * value),
+        max(value**2 * error, 1e-13 * value),
         {"growth_of_q_per_alpha": current, "points": state.channel.counts[1:]},
     )
 
 
-def _growth(state: State) -> float:
-    """Spectral radius of the linear map dq -> dq at alpha = 1."""
-    problem, t = state.problem, state.problem.teacher_rank
-    contexts, size = problem.contexts, problem.contexts * t * t
-    matrix = np.zeros((size, size))
-    for labels, probability in problem.label_choices:
-        own = problem.context_of(labels)
-        whitened = _covariances(state, labels)
-        weights, response = whitened
-        # response[n]: (L, t, L, t), d g_l / d omega_l' given what is observed
-        squares = np.einsum("n,nlaib,nlcid->lacibd", weights, response, response)
-        block = np.zeros((contexts, t, t, contexts, t, t))
-        for l, c in enumerate(own):
-            for i, e in enumerate(own):
-                block[c, :, :, e] += probability * squares[l, :, :, i]
-        matrix += block.reshape(size, size)
-    prior = np.zeros((size, size))
-    for column in range(size):
-        unit = np.zeros(size)
-        unit[column] = 1
-        prior[:, column] = state.prior.slope_at_zero(unit.reshape(contexts, t, t)).ravel()
-    return float(np.max(np.abs(np.linalg.eigvals(prior @ matrix))))
-
-
-def _covariances(state: State, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Probability of every node of the observed, and rho*^{-1} (Cov(Y | observed) - rho*) rho*^{-1}."""
-    problem = state.problem
-    own = problem.context_of(labels)
-    fields, _, _, law = state.channel.table(labels)
-    top = law.max(axis=1, keepdims=True)
-    weights = np.exp(law - top)
-    total = weights.sum(axis=1)
-    mean = np.einsum("nh,nhd->nd", weights, fields) / total[:, None]
-    step = fields - mean[:, None]
-    covariance = np.einsum("nh,nhd,nhe->nde", weights, step, step) / total[:, None, None]
-    tokens, t = len(own), state.rho.shape[1]
-    inverse = np.linalg.inv(state.rho[own])
-    covariance = covariance.reshape(-1, tokens, t, tokens, t)
-    for l in range(tokens):
-        covariance[:, l, :, l, :] -= state.rho[own[l]]
-    response = np.einsum("lab,nlbic,icd->nlaid", inverse, covariance, inverse)
-    return total * np.exp(top[:, 0]), response
-
-
-def algorithmic(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
+def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     """The last alpha at which state evolution from zero information stops below perfect recovery.
 
     Every solution is a point of the curve alpha(s), s = Tr q / Tr rho*; state evolution from s = 0 stops at the first
@@ -160,7 +136,7 @@ def algorithmic(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
         problem,
         "algorithmic",
         found.alpha,
-        max(change, 4e-15) * found.alpha,
+        max(change, 1e-13) * found.alpha,
         {"share_of_overlap_at_the_fold": found.share, "points": state.channel.counts},
     )
 
@@ -206,7 +182,7 @@ def _fold(problem: Problem, accuracy: float) -> tuple[Point, State, float]:
     return finer, state, change + abs(finer.alpha - point.alpha) / finer.alpha
 
 
-def information_theoretic(problem: Problem, accuracy: float = 1e-10) -> BayesThreshold:
+def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     """alpha from which perfect recovery has the larger free entropy than the solution reached from no information.
 
     Rows and outputs that take few values: the free entropy of perfect recovery is that of the exact solution,
@@ -223,13 +199,13 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-10) -> BayesThr
             f"with noise in its outputs {problem.solver.name} has no perfect recovery, whose free entropy is compared"
         )
     if known > 0:
-        value = unknown / known
+        value = float(unknown / known)
         return BayesThreshold(
             problem,
             "information_theoretic",
             value,
             0.0,
-            {"how": f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"},
+            {"counted": f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"},
         )
     if unknown > 0:
         raise NotConvergedError(
@@ -258,7 +234,7 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-10) -> BayesThr
         problem,
         "information_theoretic",
         again.alpha,
-        max(change + abs(again.alpha - point.alpha) / again.alpha, 4e-15) * again.alpha,
+        max(change + abs(again.alpha - point.alpha) / again.alpha, 1e-13) * again.alpha,
         {"share_of_overlap": again.share, "free_entropy": state.free_entropy(again.q, again.alpha, again.averages)},
     )
 
@@ -281,14 +257,22 @@ def observed_dimension(state: State) -> float | None:
     return float(sum(c.continuous for c in channel.observed))
 
 
+def free_entropy_of_recovery(state: State) -> float:
+    """Phi at q = rho*: -H(row) + alpha E log P(observed | Y) where both take few values, else plus or minus infinity,
+    by the count of continuous numbers; NaN with noise in the outputs."""
+    unknown, known = state.prior.continuous_dimension, observed_dimension(state)
+    if known is None:
+        return float("nan")
+    if unknown == known == 0:
+        return state.problem.alpha * exact_log_evidence(state) - state.prior.entropy
+    return float(np.inf if state.problem.alpha * known > unknown else -np.inf)
+
+
 def exact_log_evidence(state: State) -> float:
     """E log P(observed | Y), what is observed being discrete: zero for labels without noise."""
     total = 0.0
     for labels, probability in state.problem.label_choices:
-        likelihood, law = state.channel.likelihoods(labels)
+        *_, law, likelihood = state.channel.table(labels)
         weights = np.exp(law)
         total += probability * float(np.sum(np.where(weights > 0, weights * likelihood, 0.0)))
     return total
-
-
-__all__ = ["KINDS", "BayesThreshold", "algorithmic", "information_theoretic", "root", "weak_recovery"]
