@@ -108,13 +108,15 @@ class OutputAt:
     fields: sp.Matrix
     jacobian: sp.Expr
     log_likelihood: sp.Expr
-    needs: sp.Expr = sp.Integer(1)
+    needs: sp.Expr
 
     @property
     def identity(self) -> str:
         """What a digest must see of it."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
-        return repr([parts, sp.srepr(self.fields), sp.srepr(self.jacobian), sp.srepr(self.log_likelihood), sp.srepr(self.needs)])
+        return repr(
+            [parts, sp.srepr(self.fields), sp.srepr(self.jacobian), sp.srepr(self.log_likelihood), sp.srepr(self.needs)]
+        )
 
 
 def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:

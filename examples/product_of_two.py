@@ -1,8 +1,7 @@
 """A product of two projections, y = z1 z2, seen without noise: a multi-index model with a weak-recovery transition.
 
-Up to the exchange of both and a common sign, y determines z1 and z2 only together: of z1 = e exp((u + v)/2) and
-z2 = e sigma exp((u - v)/2) the learner sees u = log|y| and sigma, while v and e stay hidden. Troiani, Dandi, Defilippis,
-Zdeborova, Loureiro, Krzakala, arXiv 2405.15480: weak recovery from alpha = 0.5937...
+Of z1 = e exp((u + v)/2) and z2 = e sigma exp((u - v)/2) the learner sees u = log|y| and sigma, v and e stay hidden.
+Troiani, Dandi, Defilippis, Zdeborova, Loureiro, Krzakala, arXiv 2405.15480: weak recovery from alpha = 0.5937...
 """
 
 import sympy as sp

@@ -71,10 +71,10 @@ class Solver:
             InputError: the model has no output channel at this structure.
         """
         if not self.has_output:
+            having = ", ".join(name for name, entry in catalogue().items() if entry["output"])
             raise InputError(
                 f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; models that "
-                f"have one are {', '.join(name for name, entry in catalogue().items() if entry.get('output'))}, and any "
-                "model file with output="
+                f"have one are {having}, and any model file with output="
             )
         return self._load("bayes")
 

@@ -1,4 +1,4 @@
-"""From a model at a structure to the text of its generated solver: seven files, eight with an output channel, deterministic to the byte."""
+"""From a model at a structure to the text of its generated solver, deterministic to the byte."""
 
 from __future__ import annotations
 

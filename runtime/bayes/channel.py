@@ -158,9 +158,7 @@ class Channel:
                 kept = np.flatnonzero(weights.max(axis=others) > top + _LOWEST)
                 step = (high - low) / count
                 limits = _T_RANGE[continuous[axis].kind]
-                new.append(
-                    (max(low + step * (kept[0] - 1), limits[0]), min(low + step * (kept[-1] + 2), limits[1]))
-                )
+                new.append((max(low + step * (kept[0] - 1), limits[0]), min(low + step * (kept[-1] + 2), limits[1])))
             shrunk = any(b - a < 0.9 * (d - c) for (a, b), (c, d) in zip(new, boxes, strict=True))
             boxes = new
             if not shrunk:

@@ -83,7 +83,7 @@ class Prior:
             else:
                 shares, means, factors = weights / weights.sum(), np.zeros((len(atoms), t)), root(own)
             varied = np.abs(grams[:, :contexts, :contexts] - grams[0, :contexts, :contexts]).max() > _TOLERANCE
-            if not alike and varied or told and (not alike or law.rows is not None):
+            if (not alike and varied) or (told and (not alike or law.rows is not None)):
                 raise InputError(
                     "Bayes-optimal inference of rows that are not Gaussian needs rows independent of the means"
                 )

@@ -58,8 +58,8 @@ class BayesSolution:
         if self.success:
             return ""
         return (
-            f"not converged from {self.start}: residual {self.residual:.1e} after {self.steps} steps of state evolution; "
-            "try an alpha farther from a threshold, or a larger --accuracy"
+            f"not converged from {self.start}: residual {self.residual:.1e} after {self.steps} steps of state "
+            "evolution; try an alpha farther from a threshold, or a larger --accuracy"
         )
 
     @cached_property
@@ -73,7 +73,9 @@ class BayesSolution:
         if not np.isfinite(self.test_error):
             return float("nan")
         coarser = test_error(self.problem, self.q, 18)
-        moved = test_error(self.problem, np.clip(self.q - self.half_widths, 0, None)) if self.q.shape[1] == 1 else coarser
+        moved = (
+            test_error(self.problem, np.clip(self.q - self.half_widths, 0, None)) if self.q.shape[1] == 1 else coarser
+        )
         return abs(coarser - self.test_error) + abs(moved - self.test_error)
 
     def cosine(self, context: int = 0, column: int = 0) -> float:

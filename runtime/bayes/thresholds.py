@@ -217,9 +217,7 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
 
     def excess(share: float) -> float:
         point = state.point(share, fold)
-        return (
-            state.free_entropy(point.q, point.alpha, point.averages) + state.prior.entropy - point.alpha * evidence
-        )
+        return state.free_entropy(point.q, point.alpha, point.averages) + state.prior.entropy - point.alpha * evidence
 
     low = fold.share
     while excess(low) < 0:
