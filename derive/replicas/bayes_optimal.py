@@ -89,7 +89,7 @@ def _limit(before: Expressions) -> Step:
         "One sample beside the teacher: n to zero",
         before,
         after,
-        "The derivative at n = 0, where Z_w and Z_out have average one. Their weight Z in E Z log Z is the law that the "
+        "The derivative at n = 0, where Z_w and Z_out have average one. The weight Z in E Z log Z is the law that the "
         "teacher gives to b: normal with mean Q pi* and covariance Q, as one sees by completing the square.",
         CITATION,
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from .linear import growth
 from .state import Point, State
 
 KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
-_SHARES = 1 / (1 + np.exp(-np.linspace(-7.0, 7.0, 57)))
-_ROUGH = 1e-5
+# Logits of the shares at which alpha(s) is looked at, and how accurately: for integrals of one field, and of more.
+_FINE_SCAN = (np.linspace(-7.0, 7.0, 57), 1e-5)
+_COARSE_SCAN = (np.linspace(-5.0, 5.0, 21), 1e-4)
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,18 @@ def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     """The last alpha at which state evolution from zero information stops below perfect recovery.
 
     Every solution is a point of the curve alpha(s), s = Tr q / Tr rho*; state evolution from s = 0 stops at the first
-    s where alpha(s) reaches alpha, so that the threshold is the largest maximum of the curve inside (0, 1).
+    s where alpha(s) reaches alpha, so that the threshold is the largest maximum of the curve inside (0, 1), or weak
+    recovery where the curve falls from s = 0 on.
 
     Raises:
         NotConvergedError: the curve only rises: no fold, the overlap grows continuously.
     """
-    found, state, change = _fold(problem, accuracy)
+    state = State(problem)
+    points = _scan(state)
+    if state.uninformative and points[0].alpha > max(p.alpha for p in points[1:]):
+        onset = weak_recovery(problem, accuracy)
+        return replace(onset, kind="algorithmic", evidence={**onset.evidence, "jump": "from q = 0, at weak recovery"})
+    found, change = _fold(state, points, accuracy)
     return BayesThreshold(
         problem,
         "algorithmic",
@@ -141,14 +148,19 @@ def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     )
 
 
+def _scan_rule(state: State) -> tuple[np.ndarray, float]:
+    return _FINE_SCAN if state.channel.module.FIELDS == 1 else _COARSE_SCAN
+
+
 def _scan(state: State) -> list[Point]:
     """Points of alpha(s), rough."""
     points: list[Point] = []
-    for share in _SHARES:
+    logits, rough = _scan_rule(state)
+    for share in 1 / (1 + np.exp(-logits)):
         try:
             guess = points[-1] if points else None
             q = share * state.rho if guess is None else guess.q * (share / guess.share)
-            state.settle(q, 1.0 if guess is None else guess.alpha, _ROUGH)
+            state.settle(q, 1.0 if guess is None else guess.alpha, rough)
             points.append(state.point(float(share), guess))
         except (NotConvergedError, np.linalg.LinAlgError):
             if points:
@@ -156,16 +168,17 @@ def _scan(state: State) -> list[Point]:
     return points
 
 
-def _fold(problem: Problem, accuracy: float) -> tuple[Point, State, float]:
-    state = State(problem)
-    points = _scan(state)
+def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, float]:
+    """The largest fold of alpha(s), refined, and the relative half width of its alpha."""
+    problem = state.problem
     alphas = np.array([p.alpha for p in points])
     inner = [i for i in range(1, len(points) - 1) if alphas[i] >= alphas[i - 1] and alphas[i] >= alphas[i + 1]]
-    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 1e-4)]
+    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 10 * _scan_rule(state)[1])]
     if not inner:
         raise NotConvergedError(
             f"state evolution of {problem.solver.name} has no fold in alpha: from zero information the overlap grows "
-            "continuously with the sample complexity"
+            f"continuously with the sample complexity, up to {points[-1].share:.3g} of the teacher's at alpha = "
+            f"{points[-1].alpha:.4g}, as far as was looked"
         )
     place = max(inner, key=lambda i: alphas[i])
     low, high = points[place - 1].share, points[place + 1].share
@@ -179,7 +192,7 @@ def _fold(problem: Problem, accuracy: float) -> tuple[Point, State, float]:
     point = state.point(float(best.x), points[place])
     change = state.settle(point.q, point.alpha, accuracy / 8)
     finer = state.point(point.share, point)
-    return finer, state, change + abs(finer.alpha - point.alpha) / finer.alpha
+    return finer, change + abs(finer.alpha - point.alpha) / finer.alpha
 
 
 def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
@@ -212,7 +225,7 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
             f"rows of {problem.solver.name} are continuous and what is observed takes few values: perfect recovery is "
             "never reached at finite alpha"
         )
-    fold, state, _ = _fold(problem, min(accuracy, 1e-8))
+    fold, _ = _fold(state, _scan(state), min(accuracy, 1e-8))
     evidence = exact_log_evidence(state)
 
     def excess(share: float) -> float:

@@ -509,8 +509,10 @@ def bayes(
         raise InputError(f"--threshold {threshold}: {allowed} are known")
     if from_ not in STARTS:
         raise InputError(f"--from {from_}: {' or '.join(STARTS)} is expected")
+    if kind is not None and "alpha" in options.assignments(set_):
+        raise InputError("--threshold looks for alpha; leave --set alpha out")
     options.prepare(threads, quiet)
-    problem = options.problem_of(model, set_, without="alpha" if kind else None)
+    problem = options.problem_of(model, set_)
     if kind is not None:
         from ..bayes.thresholds import bayes_threshold
 
