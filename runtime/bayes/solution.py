@@ -192,14 +192,16 @@ def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: floa
         left = _left(state, image)
         if left < _PERFECT and left < 0.999 * _left(state, q):
             return _perfect(state, image, gap, start, steps)
-        before, ratio = ratio, gap / last
+        before, ratio = ratio, gap / max(last, 1e-300)
         last = gap
         q = image
-        settled = abs(ratio - before) < 0.02 and ratio < 1 and steps > 4
-        if steps >= patience and (gap < tolerance * max(1 - ratio, 1e-3) or (settled and gap / (1 - ratio) < 0.05)):
+        falling = (steps > 2 and ratio < 1) or gap < 1e-13
+        settled = abs(ratio - before) < 0.02 and steps > 4 and gap < 0.05 * (1 - ratio)
+        if steps >= patience and falling and (settled or gap < tolerance * max(1 - ratio, 1e-3)):
             patience = int(1.5 * steps) + 1
             polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale)
-            if polished is not None:
+            # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
+            if polished is not None and (start == "informed" or state.share(polished) > 0.999 * state.share(q)):
                 change = state.settle(polished, alpha, tolerance)
                 again = _newton(state, polished, alpha, 1e-3 * scale)
                 if again is not None:

@@ -71,6 +71,11 @@ def test_more_samples_tell_more_and_the_informed_start_tells_no_less():
     assert informed.status == "perfect_recovery" and informed.test_error == pytest.approx(0, abs=1e-6)
 
 
+def test_a_loose_accuracy_does_not_fall_back_to_the_unstable_zero():
+    found = sf.bayes_optimal(sf.problem("phase_retrieval", alpha=0.7), accuracy=0.05)
+    assert found.status == "converged" and found.q.item() > 0.1
+
+
 @pytest.mark.slow
 def test_the_free_entropy_grows_with_alpha_like_the_evidence():
     """dPhi/dalpha = E log Z_out at the saddle."""
