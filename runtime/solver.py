@@ -63,6 +63,26 @@ class Solver:
     def reference(self) -> ModuleType:
         return self._load("reference")
 
+    @cached_property
+    def bayes(self) -> ModuleType:
+        """Bayes-optimal inference.
+
+        Raises:
+            InputError: the model has no output channel at this structure.
+        """
+        if not self.has_output:
+            having = ", ".join(name for name, entry in catalogue().items() if entry["output"])
+            raise InputError(
+                f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; models that "
+                f"have one are {having}, and any model file with output="
+            )
+        return self._load("bayes")
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the model says what is observed of the teacher's fields."""
+        return (self.folder / "bayes.py").exists()
+
     @property
     def structure(self) -> dict[str, int]:
         return dict(self.model.STRUCTURE)

@@ -1,4 +1,4 @@
-"""From a model at a structure to the text of its generated solver: seven files, deterministic to the byte."""
+"""From a model at a structure to the text of its generated solver, deterministic to the byte."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sympy as sp
 from ..digest import generator_digest
 from ..model import Model, ModelAt
 from ..parameters import Structure
+from .bayes_source import bayes_context
 from .chain import rows_of_two_as_sigmoids
 from .channel import build_channel, constants_of, gaussian_noise, joint_discrete_noise
 from .channel_source import bounds_context, channel_context, names_of, noise_branch
@@ -66,6 +67,10 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
             **common, **reference_context(at, channel, metric["kernels"]["metric"], _unpacker(at))
         ),
     }
+    if at.output is not None:
+        files["bayes.py"] = environment.get_template("bayes.py.jinja").render(
+            **common, **bayes_context(at, at.output, _unpacker(at))
+        )
     return Generated(at.name, structure, at.digest(), {name: _tidy(text) for name, text in files.items()})
 
 
