@@ -26,6 +26,7 @@ from .search import searched
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
 from .symmetry import NO_SYMMETRY, Symmetry, of_state
 from .tangents import map_slopes, why_not
+from .thermal import Gibbs, gibbs
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
@@ -99,7 +100,7 @@ class Solution:
 
     @property
     def training_loss(self) -> float:
-        """-Phi, per d."""
+        """-Phi, per d; at a finite temperature the free energy (`thermal` holds the energy)."""
         return self.losses.training_loss if self.losses else np.nan
 
     @property
@@ -164,6 +165,11 @@ class Solution:
             matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
         found = assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
         return replace(found, slopes_by=slopes_by)
+
+    @cached_property
+    def thermal(self) -> Gibbs | None:
+        """Energy, entropy and what weights drawn from the Gibbs measure do; None at zero temperature."""
+        return gibbs(self)
 
     @cached_property
     def landscape(self) -> Landscape:
@@ -388,7 +394,8 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
     else:
         overlaps = start_overlaps(problem, start) if isinstance(start, str) else start
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
-    coarse = StateMap(problem, replace(COARSE, seed=seed), symmetry)
+    rules = _approach_rules(problem, seed)
+    coarse = StateMap(problem, rules[0], symmetry)
     point = damped(coarse, overlaps, 0.1)
     visited, weight = point.iterations, CAUTIOUS
     if point.status.success:
@@ -399,11 +406,19 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
         visited += point.iterations
     if point.status.success or point.residual < 0.05:
         # A soft branch needs the finer set before Newton may take over.
-        fine = StateMap(problem, Sobol(10, 4, seed=seed), symmetry)
+        fine = StateMap(problem, rules[1], symmetry)
         point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
         visited += point.iterations
     canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
     return replace(point, u=canonical.pack(), iterations=visited)
+
+
+def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
+    """A coarse rule and a finer one, both even, from which zeros by symmetry are read off."""
+    warm = _PRODUCT_WARM[0]
+    if problem.inverse_temperature is not None and evaluations(problem, warm) <= _MOST_WARM:
+        return replace(warm.coarser(), inner=0.75), warm
+    return replace(COARSE, seed=seed), Sobol(10, 4, seed=seed)
 
 
 def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
