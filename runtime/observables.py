@@ -44,9 +44,7 @@ def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Ave
 
     At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
     """
-    prior, thermal = problem.solver.prior, problem.inverse_temperature is not None
-    trace, entropic, penalty = (prior.thermal_free_entropy if thermal else prior.free_entropy)(
-        *problem.prior_law, *([problem.temperature] if thermal else []),
+    trace, entropic, penalty = problem.of_prior("free_entropy")(
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -127,6 +127,17 @@ class Problem:
         known = law.weights, law.gamma, law.gram, self.strengths
         return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1))
 
+    def of_prior(self, name: str) -> Callable[..., Any]:
+        """A map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
+
+        With a ridge, a finite temperature changes the free entropy only.
+        """
+        module = self.solver.prior
+        warm = None if self.inverse_temperature is None else getattr(module, f"thermal_{name}", None)
+        if warm is None:
+            return partial(getattr(module, name), *self.prior_law)
+        return partial(warm, *self.prior_law, self.temperature)
+
     @cached_property
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
@@ -179,8 +190,8 @@ class Problem:
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
             return self.alpha
-        if name == "inverse_temperature" and self.inverse_temperature is not None:
-            return self.inverse_temperature
+        if name == "inverse_temperature":
+            return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
         def common(value: Any) -> bool:
             return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1

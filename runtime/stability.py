@@ -184,7 +184,7 @@ def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
 
 def _responses(problem: Problem, hats: Conjugates) -> np.ndarray:
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.solver.prior.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, out)
+    problem.of_prior("responses")(hats.q, hats.V, hats.m, hats.theta, out)
     return out
 
 

@@ -29,6 +29,10 @@ from .numba_printer import NUMBA, helpers
 from .python_source import Dialect
 
 
+# Points an axis of the grids that find a Boltzmann weight, by the number of variables.
+SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
+
+
 @cache
 def _explicit(matrix: sp.MatrixExpr) -> sp.MatrixExpr:
     """Entry by entry: models of the same sizes, and the printers of each, ask for the same matrices."""
@@ -292,6 +296,7 @@ def _penalty_context(
         "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
         "d_names": [f"d_{i}" for i in range(s)],
         "h_names": [f"h_{i}_{j}" for i, j in upper],
+        "scan": SCAN[min(s, max(SCAN))],
         "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of, dialect),
     }
 

@@ -19,9 +19,9 @@ from .channel import (
 from .channel_source import blocks_of, names_of, noise_branch
 from .kernel import Kernel, freeze
 from .numba_printer import helpers
+from .prior_source import SCAN
 
 MOST_FIELDS = 4  # of an integral over X by product rules, at every node of another integral
-_SCAN = {1: 25, 2: 12, 3: 8, 4: 7}  # points an axis of the grids that find the Boltzmann weight
 
 
 def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "s": s,
         "t": t,
         "row": row,
-        "scan": _SCAN.get(L * s, 0),
+        "scan": SCAN.get(L * s, 0),
         "has_averages": L * s <= MOST_FIELDS,
         "constants": constants_of(model),
         "unpack": unpack,
