@@ -64,7 +64,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
     """The object `solve --json` prints; `thermal` beside it at a finite temperature."""
     problem = solution.problem
     stability = solution.stability
-    found = {
+    found: dict[str, Any] = {
         "model": problem.solver.name,
         "version": __version__,
         "digest": problem.solver.digest,

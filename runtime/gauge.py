@@ -52,7 +52,9 @@ def generators(problem: Problem) -> np.ndarray:
     return np.einsum("kn,nab->kab", directions[rank:], basis)
 
 
-def _slope_by_differences(channel: ModuleType, x: np.ndarray, features: np.ndarray, constants: np.ndarray) -> np.ndarray:
+def _slope_by_differences(
+    channel: ModuleType, x: np.ndarray, features: np.ndarray, constants: np.ndarray
+) -> np.ndarray:
     """Slope of a loss that jumps, whose derivatives are not generated, at a point off its jumps."""
     steps = 1e-5 * np.eye(x.size)
     ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]

@@ -28,7 +28,6 @@ from .kinks import almost_everywhere
 from .numba_printer import NUMBA, helpers
 from .python_source import Dialect
 
-
 # Points an axis of the grids that find a Boltzmann weight, by the number of variables.
 SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
 
@@ -349,7 +348,9 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect
     entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
     own, by_temperature = corrections(p, ridge=True), {beta: 1 / sp.Symbol("temperature", positive=True)}
     spread = _trace_entries(own.penalty.xreplace({(p.Lambda + p.G).inv(): resolvent}))
-    spread = spread.xreplace({_entries(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)})
+    spread = spread.xreplace(
+        {_entries(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)}
+    )
     volume = (own.log_volume + own.log_det * sp.Symbol("log_det", real=True)).xreplace(by_temperature)
     thermal_kernel = freeze({"entropic_n": volume, "penalty_n": _named(spread).xreplace(by_temperature)})
     entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
