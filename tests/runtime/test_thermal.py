@@ -39,14 +39,17 @@ LEARNING = sf.model(
 )(errors_on_a_teacher)
 
 
+OWN = {model.name: model for model in (CAPACITY, LEARNING)}
+
+
 @cache
-def solved(model, accuracy=1e-8, start="semantic", **values):
-    return sf.solve(sf.problem(model, **values), start, accuracy=accuracy)
+def solved(name, accuracy=1e-8, **values):
+    return sf.solve(sf.problem(OWN.get(name, name), **values), accuracy=accuracy)
 
 
-def cold_volume(model, alpha, b):
+def cold_volume(name, alpha, b):
     """A temperature at which errors cost e^-b, and weights with the normal law of variance 1."""
-    return solved(model, alpha=alpha, inverse_temperature=b, **{"lambda": 1 / b})
+    return solved(name, alpha=alpha, inverse_temperature=b, **{"lambda": 1 / b})
 
 
 def log_volume(solution):
@@ -206,15 +209,15 @@ def test_logistic_regression_reaches_zero_temperature_as_1_over_b():
 
 @pytest.mark.slow
 def test_attention_reaches_zero_temperature_as_1_over_b(attention):
-    limit = attention(2.0, "semantic", 1e-6)
+    limit = attention(2.0, "semantic", 1e-6).overlaps
     gaps = []
-    for b in (2e4, 4e4):
+    for b in (3000.0, 6000.0):
         warm = solved("dot_product_attention", accuracy=1e-3, alpha=2.0, inverse_temperature=b)
         assert warm.status.success and np.abs(warm.overlaps.m).max() == 0.0
-        gaps.append(warm.free_entropy - limit.free_entropy)
-    # The free energy has b log b terms from the entropy: what is left after them falls like 1/b.
-    assert abs(gaps[1]) < abs(gaps[0]) < 2e-4
-    assert abs(warm.overlaps.theta[0, 0, 0] - limit.overlaps.theta[0, 0, 0]) < 5e-4
+        gaps.append(
+            [getattr(warm.overlaps, name)[0].item() - getattr(limit, name)[0].item() for name in ("q", "theta")]
+        )
+    assert gaps[0] == pytest.approx(2 * np.array(gaps[1]), rel=0.15)
 
 
 # Volumes of solutions
@@ -239,7 +242,7 @@ def gardner(alpha, ratio):
     ("alpha", "near", "b"), [(0.5, (0.3, 0.31), 60.0), (1.0, (0.58, 0.59), 60.0), (1.5, (0.82, 0.83), 300.0)]
 )
 def test_the_volume_of_a_perceptron_that_stores_random_labels_is_gardners(alpha, near, b):
-    warm = cold_volume(CAPACITY, alpha, b)
+    warm = cold_volume("gardner_volume", alpha, b)
     q, volume = gardner(alpha, near)
     assert warm.status.success
     assert log_volume(warm) == pytest.approx(volume, abs=1e-9)
@@ -252,14 +255,14 @@ def test_the_volume_of_a_perceptron_that_stores_random_labels_is_gardners(alpha,
 def test_it_vanishes_toward_gardners_capacity():
     """1 - q falls to zero at alpha = 2, linearly."""
     loads = np.array([1.5, 1.6, 1.7])
-    rest = [1 - cold_volume(CAPACITY, alpha, 300.0).overlaps.q.item() for alpha in loads]
+    rest = [1 - cold_volume("gardner_volume", alpha, 300.0).overlaps.q.item() for alpha in loads]
     assert np.polynomial.Polynomial.fit(rest, loads, 2)(0.0) == pytest.approx(2.0, abs=5e-3)
 
 
 @pytest.mark.slow
 def test_a_drawn_solution_of_a_teachers_labels_is_as_close_to_the_teacher_as_to_another():
     """Nishimori: theta = q and a length of 1, with the volume of G. Gyorgyi, Phys. Rev. Lett. 64 (1990) 2957."""
-    warm = cold_volume(LEARNING, 1.0, 300.0)
+    warm = cold_volume("version_space", 1.0, 300.0)
     q = warm.overlaps.q.item()
     assert warm.overlaps.theta.item() == pytest.approx(q, abs=1e-10)
     assert warm.thermal.self_overlap.item() == pytest.approx(1.0, abs=1e-10)
@@ -298,7 +301,9 @@ def test_a_ridge_written_as_a_penalty_gives_the_same(student):
     sizes = {"student": student, "teacher": 1}
     closed = sf.model(regulariser=sf.Ridge(0.3), name="closed_ridge", **sizes)(loss)
     written = sf.model(regulariser=sf.penalty(rows), name="written_ridge", **sizes)(loss)
-    one, other = (solved(model, accuracy=1e-6, alpha=1.5, inverse_temperature=3.0) for model in (closed, written))
+    one, other = (
+        sf.solve(sf.problem(model, alpha=1.5, inverse_temperature=3.0), accuracy=1e-6) for model in (closed, written)
+    )
     assert other.overlaps.pack() == pytest.approx(one.overlaps.pack(), abs=1e-7)
     assert other.thermal.free_entropy == pytest.approx(one.thermal.free_entropy, abs=1e-7)
     assert other.thermal.energy == pytest.approx(one.thermal.energy, abs=1e-7)
