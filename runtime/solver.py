@@ -19,7 +19,7 @@ import platformdirs
 from .errors import InputError
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
-PARTS = ("model", "channel", "bounds", "prior", "tangent", "metric", "reference")
+PARTS = ("model", "channel", "bounds", "prior", "tangent", "thermal", "metric", "reference")
 
 
 def cache_folder() -> Path:
@@ -41,7 +41,8 @@ class Solver:
 
     @cached_property
     def channel(self) -> ModuleType:
-        return self._load("channel")
+        """Where the loss has no proximal map, what a finite temperature needs of it: features, loss and layout."""
+        return self.thermal if self.model.NO_PROXIMAL_MAP else self._load("channel")
 
     @cached_property
     def bounds(self) -> ModuleType:
@@ -54,6 +55,11 @@ class Solver:
     @cached_property
     def tangent(self) -> ModuleType:
         return self._load("tangent")
+
+    @cached_property
+    def thermal(self) -> ModuleType:
+        """The channel at a finite temperature."""
+        return self._load("thermal")
 
     @cached_property
     def metric(self) -> ModuleType:
@@ -92,10 +98,10 @@ class Solver:
         """Digest of the physics."""
         return self.model.DIGEST
 
-    def compiled_before(self) -> bool:
-        """Whether Numba's cache holds this solver's channel (used only to announce a compilation)."""
+    def compiled_before(self, part: str = "channel") -> bool:
+        """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
         folder = os.environ.get("NUMBA_CACHE_DIR") or _numba_folder()
-        digest = hashlib.sha256((self.folder / "channel.py").read_bytes()).hexdigest()[:12]
+        digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
         mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
         if mark.exists():
             return True

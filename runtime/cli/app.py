@@ -24,6 +24,7 @@ from .options import (
     SetOption,
     StartOption,
     StructureOption,
+    TemperatureOption,
     ThreadsOption,
 )
 from .outcome import Exit, Outcome, command
@@ -302,6 +303,7 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
 def solve(
     model: ModelArgument,
     set_: SetOption = None,
+    inverse_temperature: TemperatureOption = None,
     start: StartOption = None,
     all_branches: Annotated[
         bool, typer.Option("--all-branches", help="Solve from every start and rank what is found by training loss.")
@@ -348,7 +350,7 @@ def solve(
         check_writable(output)
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
-    problem = options.problem_of(model, set_)
+    problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     wanted = options.names(derivatives)
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
@@ -601,6 +603,7 @@ def curve(
         str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")
     ],
     set_: SetOption = None,
+    inverse_temperature: TemperatureOption = None,
     start: StartOption = None,
     accuracy: AccuracyOption = 1e-3,
     output: Annotated[
@@ -618,7 +621,7 @@ def curve(
     assert ends is not None and count is not None
     options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet)
-    problem = options.problem_of(model, set_, without=name)
+    problem = options.problem_of(model, set_, name, inverse_temperature)
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
 

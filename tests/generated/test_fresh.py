@@ -17,7 +17,7 @@ from saddleforge.derive.emit import tree
 
 ROOT = Path(saddleforge.generated.__path__[0])
 SOLVERS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/*.py"))
-PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "metric.py", "reference.py"}
+PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "thermal.py", "metric.py", "reference.py"}
 
 
 @pytest.fixture(scope="session")
