@@ -1,7 +1,7 @@
 """From a model at a structure to the text of its generated solver, deterministic to the byte.
 
-A loss whose slope in X jumps has no proximal map: its solver holds the files of a finite temperature only. Bayes-optimal
-averages are there where the model has an output channel.
+A loss whose slope in X jumps has no proximal map: its solver holds the files of a finite temperature only.
+Bayes-optimal averages are there where the model has an output channel.
 """
 
 from __future__ import annotations
