@@ -28,7 +28,8 @@ def curve_table(curve: Curve | Followed) -> str:
         return curve.end_text()
     first = curve.solutions[0]
     several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
-    rows = [[curve.parameter, "q", "V", "m", "theta", "training loss", "test error", "status"]]
+    loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
+    rows = [[curve.parameter, "q", "V", "m", "theta", loss, "test error", "status"]]
     for solution in curve.solutions:
         widths = solution.half_widths
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
