@@ -16,6 +16,7 @@ import sympy as sp
 
 from .errors import ModelError
 from .language import exact, token_weight
+from .outputs import Output, OutputAt, output_at
 from .parameters import (
     STRUCTURAL,
     DiscreteNoise,
@@ -55,6 +56,7 @@ class ModelAt:
         loss_kinks, metric_kinks: expressions, each affine in one integration variable, at whose zero the integrand
             is not smooth.
         unbounded: whether the author says that the regulariser holds a loss without a lower bound.
+        output: what a Bayes-optimal learner observes of Y, or None.
     """
 
     name: str
@@ -74,6 +76,7 @@ class ModelAt:
     loss_kinks: tuple[sp.Expr, ...]
     metric_kinks: tuple[sp.Expr, ...]
     unbounded: bool = False
+    output: OutputAt | None = None
 
     @property
     def own(self) -> list[sp.Symbol]:
@@ -118,6 +121,8 @@ class ModelAt:
             [sp.srepr(e) for e in (*self.loss_kinks, *self.metric_kinks)],
             [(n, str(s), repr(value.ridge)) for n, (s, value) in self.trained.items()],
         ]
+        if self.output is not None:
+            parts.append(self.output.identity)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -128,7 +133,8 @@ class Model:
     Made by the decorator `model`. The loss function takes X (L x s) and Y (L x t) as SymPy matrices, the noise by
     name, `k` (tuple of labels) and `Q` (the overlaps q of the tokens, L matrices s x s) if it wants them, and
     parameters as keywords whose defaults are numbers, arrays, `Parameter`s or, for numbers trained with W,
-    `trained(start)`.
+    `trained(start)`. `output` says what is observed of Y, for Bayes-optimal inference: an `Output`, or a function of
+    the Structure that returns one or None.
 
     Raises:
         ModelError: on construction, when a field does not fit; the sentence names it.
@@ -146,6 +152,7 @@ class Model:
     loss_kinks: Callable[..., Any] | None = None
     metric_kinks: Callable[..., Any] | None = None
     unbounded: bool = False
+    output: Output | Callable[[Structure], Output | None] | None = None
     summary: str = ""
     source: str = ""
 
@@ -230,6 +237,7 @@ class _Builder:
                 raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
             baseline = (expression, B)
         noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
+        output = self._output()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
         overlap = set(self.parameters) & set(model.regulariser.parameters(structure))
         if overlap:
@@ -257,13 +265,30 @@ class _Builder:
             loss_kinks=self._kinks("loss_kinks", model.loss_kinks, "X"),
             metric_kinks=self._kinks("metric_kinks", model.metric_kinks, "h"),
             unbounded=model.unbounded,
+            output=output,
         )
+
+    def _output(self) -> OutputAt | None:
+        output = self.model.output
+        if callable(output):
+            output = output(self.structure)
+        if output is None:
+            return None
+        if not isinstance(output, Output):
+            raise ModelError(f"model {self.model.name}: output must be an Output, not {type(output).__name__}")
+
+        def known(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+            self._known(used, field_name, fields={*fields, *self.k})
+
+        return output_at(self.model.name, output, self.structure, self.call, known)
 
     def call(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
         """Call one of the model's functions with the symbols its signature asks for."""
         arguments: dict[str, Any] = {}
         for name, spec in inspect.signature(function).parameters.items():
-            if name == "structure":
+            if spec.kind is inspect.Parameter.VAR_KEYWORD:
+                arguments.update({n: value for n, value in fields.items() if n not in arguments})
+            elif name == "structure":
                 arguments[name] = self.structure
             elif name == "k":
                 arguments[name] = self.k
@@ -318,6 +343,12 @@ class _Builder:
                 raise ModelError(
                     f"model {self.model.name}: law.{name} has shape {_shape(arrays[name])}, expected {shape}"
                 )
+        if "rows" in arrays:
+            expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
+            if [_shape(part) for part in arrays["rows"]] != expected_rows:
+                raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
+            if isinstance(self.model.regulariser, Penalty):
+                raise ModelError(f"model {self.model.name}: rows of few values go with a ridge, not with a penalty")
         for name, value in arrays.items():
             self._known(set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set())
         return arrays

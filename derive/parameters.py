@@ -13,7 +13,7 @@ from .language import exact
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 _SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
-_RESERVED = {"alpha", "lambda", *STRUCTURAL}
+_RESERVED = {"alpha", "lambda", "inverse_temperature", *STRUCTURAL}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import sympy as sp
@@ -28,6 +29,8 @@ class Tokens:
         gram: E[z z^T] given the atom, shape (atoms, C + t, C + t).
         labels: p(k_1, ..., k_L), flattened with the last label fastest, shape (K^L,).
         teacher_means: m*_c, shape (C, t); E[tau_c pi^T] beyond it belongs to the encodings.
+        rows: (probabilities, values), shapes (n,) and (n, t), where the teacher's rows take few values; the default is
+            Gaussian rows. `gram` then holds their second moments.
     """
 
     weights: Sequence[Any]
@@ -35,6 +38,7 @@ class Tokens:
     gram: Sequence[Any]
     labels: Sequence[Any]
     teacher_means: Sequence[Sequence[Any]]
+    rows: Sequence[Any] = ()
 
     @classmethod
     def from_arrays(
@@ -61,9 +65,8 @@ class Tokens:
 
     def arrays(self) -> dict[str, Any]:
         """All fields as nested tuples of exact expressions."""
-        return {
-            name: _tuples(getattr(self, name)) for name in ("weights", "covariance", "gram", "labels", "teacher_means")
-        }
+        names = ("weights", "covariance", "gram", "labels", "teacher_means", *(["rows"] if self.rows else []))
+        return {name: _tuples(getattr(self, name)) for name in names}
 
 
 def _tuples(value: Any) -> Any:
@@ -112,6 +115,24 @@ def unstructured_tokens(
         gram=[sp.diag(sp.zeros(count), sp.eye(teachers))],
         labels=[1],
         teacher_means=[[0] * teachers] * count,
+    )
+
+
+def binary_teacher(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
+) -> Tokens:
+    """Inputs N(0, sigma^2 I), every entry of the teacher's rows +1 or -1, alike and independent."""
+    count, teachers = structure.tokens, structure.teacher_rank
+    values = list(product((-1, 1), repeat=teachers))
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * count],
+        gram=[sp.diag(sp.zeros(count), sp.eye(teachers))],
+        labels=[1],
+        teacher_means=[[0] * teachers] * count,
+        rows=([sp.Rational(1, len(values))] * len(values), values),
     )
 
 

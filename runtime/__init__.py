@@ -18,15 +18,25 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .bayes.solution import BayesSolution, bayes_optimal
+    from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches import Curve, curve
     from .critical import CriticalLine, critical_line
     from .data import law_of_data
     from .derive.errors import ModelError
     from .derive.language import Matrix, by_label, half_square, rho, rounded_hinge, sigmoid, softmax, softplus, square
     from .derive.model import Model, model
+    from .derive.outputs import Output
     from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
     from .derive.regulariser import Ridge, penalty
-    from .derive.tokens import Tokens, clustered_tokens, isotropic_tokens, sparse_teacher, unstructured_tokens
+    from .derive.tokens import (
+        Tokens,
+        binary_teacher,
+        clustered_tokens,
+        isotropic_tokens,
+        sparse_teacher,
+        unstructured_tokens,
+    )
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError
     from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
@@ -45,6 +55,10 @@ if TYPE_CHECKING:
 # Runtime: no SymPy.
 _WHERE = {
     "derivation": "solver",
+    "bayes_optimal": "bayes.solution",
+    "bayes_threshold": "bayes.thresholds",
+    "BayesSolution": "bayes.solution",
+    "BayesThreshold": "bayes.thresholds",
     "problem": "problem",
     "Problem": "problem",
     "solve": "solution",
@@ -94,7 +108,9 @@ _WHERE = {
     "trained": "derive.parameters",
     "Ridge": "derive.regulariser",
     "penalty": "derive.regulariser",
+    "Output": "derive.outputs",
     "Tokens": "derive.tokens",
+    "binary_teacher": "derive.tokens",
     "clustered_tokens": "derive.tokens",
     "sparse_teacher": "derive.tokens",
     "isotropic_tokens": "derive.tokens",
@@ -112,6 +128,8 @@ _WHERE = {
 }
 
 __all__ = [
+    "BayesSolution",
+    "BayesThreshold",
     "CriticalLine",
     "Curve",
     "DiscreteNoise",
@@ -124,6 +142,7 @@ __all__ = [
     "NotConvergedError",
     "NotProvedError",
     "Optimum",
+    "Output",
     "Parameter",
     "PreciseSolution",
     "PreciseThreshold",
@@ -140,6 +159,9 @@ __all__ = [
     "TunedCurve",
     "__version__",
     "almeida_thouless",
+    "bayes_optimal",
+    "bayes_threshold",
+    "binary_teacher",
     "by_label",
     "clustered_tokens",
     "compare",

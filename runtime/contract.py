@@ -39,10 +39,11 @@ def dumps(value: Any) -> str:
 
 
 def parameters_json(problem: Problem) -> dict[str, Any]:
-    """alpha, sizes, parameters and, where one is given, the spectrum under their names on the command line."""
+    """alpha, sizes, parameters and, where they are given, spectrum and inverse temperature."""
     named = {name.rstrip("_"): value for name, value in problem.parameters.items()}
-    spectrum = {"spectrum": problem.spectrum} if problem.spectrum is not None else {}
-    return {"alpha": problem.alpha, **problem.solver.structure, **named, **spectrum}
+    given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
+    given = {name: value for name, value in given.items() if value is not None}
+    return {"alpha": problem.alpha, **problem.solver.structure, **named, **given}
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:
@@ -60,10 +61,10 @@ def trained_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:
 
 
 def solution_json(solution: Solution) -> dict[str, Any]:
-    """The object `solve --json` prints."""
+    """The object `solve --json` prints; `thermal` beside it at a finite temperature."""
     problem = solution.problem
     stability = solution.stability
-    return {
+    found: dict[str, Any] = {
         "model": problem.solver.name,
         "version": __version__,
         "digest": problem.solver.digest,
@@ -100,3 +101,23 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "integrator": solution.rule.describe(),
         "stability": stability.to_json() if stability else None,
     }
+    if problem.inverse_temperature is None:
+        return found
+    # The training loss is that of weights drawn from the measure; the test error that of their mean.
+    thermal, parts, errors = solution.thermal, found["training_loss_parts"], found["errors"]
+    found["thermal"] = None if thermal is None else shaped(problem, thermal.to_json())
+    found["free_entropy"] = None if thermal is None else thermal.free_entropy
+    found["training_loss"] = None if thermal is None else thermal.energy
+    found["training_loss_parts"] = parts and {**parts, "identity_gap": None}
+    found["errors"] = {**errors, "training_loss": None if thermal is None else thermal.energy_error}
+    return found
+
+
+def shaped(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a Gibbs measure with its matrices as r[l][k][a][b]."""
+    shape = (problem.tokens, problem.clusters, *[problem.student_rank] * 2)
+
+    def blocks(values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "self_overlap": np.reshape(values["self_overlap"], shape).tolist()}
+
+    return {**blocks(thermal), "errors": blocks(thermal["errors"])}

@@ -110,8 +110,7 @@ class StateMap:
         problem = self.problem
         blocks = {name: np.empty_like(getattr(hats, name)) for name in ("q", "V", "m", "theta")}
         out = Overlaps(**blocks, phi=phi)
-        inside = problem.solver.prior.overlaps(
-            *problem.prior_law,
+        inside = problem.of_prior("overlaps")(
             hats.q,
             hats.V,
             hats.m,

@@ -143,6 +143,7 @@ def follow(
         InputError: an unknown parameter or start, or an empty interval.
         NotConvergedError: no solution at the first value.
     """
+    problem.only_at_zero_temperature("branches are followed through folds")
     walk = Walk(problem, start, over, between, accuracy, seed)
     found: list[Threshold] = []
     interrupted = False
@@ -587,6 +588,7 @@ def _first_event(
     low, high = search_interval(parameter, bracket)
     middle = (low + high) / 2
     seen = []
+    problem.only_at_zero_temperature("branches are followed through folds")
     for begin_at, goals in ((high, (low,)), (low, (high,)), (middle, (low, high))):
         for goal in goals:
             try:

@@ -6,6 +6,8 @@ steps and error bars are taken across them, and one point of the orbit is shown.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 
 from .overlaps import Overlaps
@@ -37,14 +39,26 @@ def generators(problem: Problem) -> np.ndarray:
         for _ in range(_PROBES * s):
             x = generator.standard_normal((problem.tokens, s))
             features = generator.standard_normal(channel.FEATURES)
-            found = channel.derivatives(*x.ravel(), *x.ravel(), *none, *features, constants)
-            slope = np.array(found[1 : 1 + x.size]).reshape(x.shape)
+            if problem.solver.model.NO_PROXIMAL_MAP:
+                slope = _slope_by_differences(channel, x, features, constants)
+            else:
+                found = channel.derivatives(*x.ravel(), *x.ravel(), *none, *features, constants)
+                slope = np.array(found[1 : 1 + x.size]).reshape(x.shape)
             line = np.array([np.sum(slope * (x @ A)) for A in basis])
             lines.append(line / (np.linalg.norm(slope) * np.linalg.norm(x) + 1e-300))
         conditions.append(np.array(lines))
     _, values, directions = np.linalg.svd(np.concatenate(conditions))
     rank = int(np.sum(values > 1e-8))
     return np.einsum("kn,nab->kab", directions[rank:], basis)
+
+
+def _slope_by_differences(
+    channel: ModuleType, x: np.ndarray, features: np.ndarray, constants: np.ndarray
+) -> np.ndarray:
+    """Slope of a loss that jumps, whose derivatives are not generated, at a point off its jumps."""
+    steps = 1e-5 * np.eye(x.size)
+    ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]
+    return (np.array([one - other for one, other in ends]) / 2e-5).reshape(x.shape)
 
 
 def _penalty_conditions(problem: Problem, basis: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ class TokenLaw:
         gamma: eigenvalue of Sigma_c in each atom, (atoms, C).
         gram: E[z z^T] for z = (tau_1..tau_C, pi_1..pi_t) in each atom, (atoms, C + t, C + t).
         teacher_means: m*_c, (C, t).
+        rows: probabilities (n,) and values (n, t) of the teacher's rows, or None where they are Gaussian.
     """
 
     labels: np.ndarray
@@ -30,6 +31,7 @@ class TokenLaw:
     gamma: np.ndarray
     gram: np.ndarray
     teacher_means: np.ndarray
+    rows: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], tokens: int, clusters: int) -> TokenLaw:
@@ -44,6 +46,7 @@ class TokenLaw:
             gamma=np.asarray(arrays["covariance"], float),
             gram=np.asarray(arrays["gram"], float),
             teacher_means=np.asarray(arrays["teacher_means"], float),
+            rows=tuple(np.asarray(part, float) for part in arrays["rows"]) if "rows" in arrays else None,  # type: ignore[arg-type]
         )
         law.check()
         return law
@@ -62,6 +65,7 @@ class TokenLaw:
             gamma=np.tile(gamma, (own, 1)),
             gram=np.repeat(self.gram, new, axis=0),
             teacher_means=self.teacher_means,
+            rows=self.rows,
         )
 
     @property
@@ -92,6 +96,13 @@ class TokenLaw:
                     f"the Gram matrix of encodings and teacher{where} is not positive semidefinite "
                     f"(lowest eigenvalue {lowest:.6g}): no such vectors exist"
                 )
+        if self.rows is not None:
+            shares, values = self.rows
+            moments = np.einsum("n,ni,nj->ij", shares, values, values)
+            if np.any(shares <= 0) or abs(shares.sum() - 1) > _TOLERANCE:
+                raise InputError("probabilities of the teacher's rows must be positive and add up to 1")
+            if np.abs(self.gram[:, self.gamma.shape[1] :, self.gamma.shape[1] :] - moments).max() > _TOLERANCE:
+                raise InputError("the Gram matrices do not hold the second moments of the teacher's rows")
         for context, matrix in enumerate(self.rho_star):
             if np.linalg.eigvalsh(matrix)[0] <= 0:
                 raise InputError(f"the teacher overlap rho* of context {context} is not positive definite")

@@ -40,9 +40,11 @@ class Losses:
 
 
 def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
-    """Free entropy and the two parts of the training loss, replicates averaged."""
-    trace, entropic, penalty = problem.solver.prior.free_entropy(
-        *problem.prior_law,
+    """Free entropy and the two parts of the training loss, replicates averaged.
+
+    At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
+    """
+    trace, entropic, penalty = problem.of_prior("free_entropy")(
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -30,6 +30,7 @@ class Problem:
         given_law: a law of the tokens in place of the model's, or None.
         search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
             that holds it (see `search.searched`).
+        inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
     """
 
     solver: Solver
@@ -38,6 +39,7 @@ class Problem:
     spectrum: np.ndarray | None = None
     given_law: TokenLaw | None = None
     search: int = field(default=1, compare=False)
+    inverse_temperature: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -104,12 +106,37 @@ class Problem:
         own = self.solver.model.STRENGTHS
         return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in own]])
 
+    @property
+    def temperature(self) -> float:
+        """0 for the minimum of the risk."""
+        return 0.0 if self.inverse_temperature is None else 1 / self.inverse_temperature
+
+    def only_at_zero_temperature(self, what: str) -> None:
+        """Refuse a finite temperature for what knows the minimum of the risk only.
+
+        Raises:
+            InputError: with what it is.
+        """
+        if self.inverse_temperature is not None:
+            raise InputError(f"{what} at zero temperature only; leave inverse_temperature out")
+
     @cached_property
     def prior_law(self) -> tuple[np.ndarray, ...]:
         """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes."""
         law = self.law
         known = law.weights, law.gamma, law.gram, self.strengths
         return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1))
+
+    def of_prior(self, name: str) -> Callable[..., Any]:
+        """A map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
+
+        With a ridge, a finite temperature changes the free entropy only.
+        """
+        module = self.solver.prior
+        warm = None if self.inverse_temperature is None else getattr(module, f"thermal_{name}", None)
+        if warm is None:
+            return partial(getattr(module, name), *self.prior_law)
+        return partial(warm, *self.prior_law, self.temperature)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
@@ -137,7 +164,9 @@ class Problem:
         own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
         if self.solver.model.HOLDS_Q:
             rows, columns = np.triu_indices(self.student_rank)
-            q = np.zeros((self.contexts, *[self.student_rank] * 2)) if overlaps is None else overlaps.q
+            q = np.zeros((self.contexts, *[self.student_rank] * 2))
+            if overlaps is not None:
+                q = overlaps.q + self.temperature * overlaps.V  # of the weights with themselves
             own = [*q[contexts][:, rows, columns], *own]
         return np.concatenate([self.law.rho[contexts], np.asarray(labels, float), self.flat, *own])
 
@@ -149,7 +178,8 @@ class Problem:
         """The same problem with some parameters (alpha included) changed."""
         alpha = float(changes.pop("alpha", self.alpha))
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
-        return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law)
+        beta = changes.pop("inverse_temperature", self.inverse_temperature)
+        return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law, beta)
 
     def value_of(self, name: str) -> float:
         """A scalar parameter, alpha included, or the common value of a vector's entries.
@@ -160,6 +190,8 @@ class Problem:
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
             return self.alpha
+        if name == "inverse_temperature":
+            return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
         def common(value: Any) -> bool:
             return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
@@ -174,7 +206,15 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"lambda_" if name == "lambda" else name: value for name, value in values.items()}
 
 
-def problem(model: Any, *, alpha: float = 1.0, spectrum: Any = None, law: Any = None, **values: Any) -> Problem:
+def problem(
+    model: Any,
+    *,
+    alpha: float = 1.0,
+    spectrum: Any = None,
+    law: Any = None,
+    inverse_temperature: float | None = None,
+    **values: Any,
+) -> Problem:
     """A problem from a catalogue name, a path or a Model, with parameters by name.
 
     Args:
@@ -182,6 +222,8 @@ def problem(model: Any, *, alpha: float = 1.0, spectrum: Any = None, law: Any = 
         spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
             an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest.
         law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
+        inverse_temperature: b of the Gibbs measure exp(-b risk) over the weights, positive; None (the default) for the
+            minimum of the risk. A loss whose slope jumps has a solver at finite temperatures only.
         values: parameters and structural sizes (tokens, student_rank, teacher_rank, clusters); the rest keep defaults.
 
     Raises:
@@ -191,16 +233,19 @@ def problem(model: Any, *, alpha: float = 1.0, spectrum: Any = None, law: Any = 
     for name, value in sizes.items():
         if isinstance(value, bool) or not float(value).is_integer():
             raise InputError(f"{name} = {value!r}: a whole number is expected")
-    return _build(load_solver(model, **sizes), alpha, _renamed(values), spectrum, law)
+    return _build(load_solver(model, **sizes), alpha, _renamed(values), spectrum, law, inverse_temperature)
 
 
-def _build(solver: Solver, alpha: Any, values: Mapping[str, Any], spectrum: Any, law: Any) -> Problem:
+def _build(
+    solver: Solver, alpha: Any, values: Mapping[str, Any], spectrum: Any, law: Any, inverse_temperature: Any = None
+) -> Problem:
     specs = {spec["name"]: spec for spec in solver.model.PARAMETERS}
     unknown = [name for name in values if name not in specs]
     if unknown:
         known = "; ".join(
             [
                 "alpha in (0, inf)",
+                "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
                 *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()],
                 *_size_names(solver),
@@ -211,13 +256,37 @@ def _build(solver: Solver, alpha: Any, values: Mapping[str, Any], spectrum: Any,
     number = _number("alpha", alpha)
     if not 0 < number < np.inf:
         raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf)")
-    built = Problem(solver, number, checked)
+    built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))
     _ = built.law
     _check_penalty(built)
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
+
+
+def _inverse_temperature(value: Any, solver: Solver) -> float | None:
+    """Checked against what the solver can do.
+
+    Raises:
+        InputError: out of range, too many fields for a finite temperature, or none where the model needs one.
+    """
+    if value is None:
+        if solver.model.NO_PROXIMAL_MAP:
+            raise InputError(
+                f"model {solver.name}: {solver.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
+                "is: give inverse_temperature"
+            )
+        return None
+    number = _number("inverse_temperature", value)
+    if not 0 < number < np.inf:
+        raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
+    if not solver.thermal.HAS_AVERAGES:
+        raise InputError(
+            f"a finite temperature asks for an integral over {solver.thermal.FIELDS} fields X at every node; "
+            f"{solver.name} allows it with tokens * student_rank up to 4"
+        )
+    return number
 
 
 def _check_penalty(problem: Problem) -> None:

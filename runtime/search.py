@@ -21,9 +21,10 @@ def searched(problem: Problem, overlaps: Overlaps) -> Problem:
 
     The quick search (from omega, mirror images of the minimum found, beyond a soft one) is compared with the thorough
     one (the lowest of many points in every sector of the ball that holds the minimum, too) at 2^LOG2_POINTS random
-    points; one miss decides. A single field is always searched all over its interval.
+    points; one miss decides. A single field is always searched all over its interval, and nothing is searched at a
+    finite temperature.
     """
-    if problem.solver.channel.FIELDS == 1 or problem.search == THOROUGH:
+    if problem.solver.channel.FIELDS == 1 or problem.search == THOROUGH or problem.inverse_temperature is not None:
         return problem
     nodes = sobol_normal(problem.dimension, LOG2_POINTS, 31, ())
     for labels, _ in problem.label_choices:

@@ -16,6 +16,7 @@ from .errors import InputError
 from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
 from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from .integration.averages import two_standard_errors
+from .integration.boltzmann import nodes_in_fields
 from .integration.fields import DomainError
 from .landscape import Landscape, landscape
 from .overlaps import Conjugates, Overlaps, Sizes
@@ -25,6 +26,7 @@ from .search import searched
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
 from .symmetry import NO_SYMMETRY, Symmetry, of_state
 from .tangents import map_slopes, why_not
+from .thermal import Gibbs, gibbs
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
@@ -49,6 +51,9 @@ _LINE = tuple(
     ProxSpace(*sizes) for sizes in ((96, 48), (144, 72), (216, 108), (432, 160), (1000, 240), (2400, 360), (6000, 500))
 )
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
+# At a finite temperature everything is smooth; the colder, the more nodes.
+_PRODUCT_WARM = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
+_MOST_WARM = 2e9  # losses evaluated by a product rule, X and omega together
 _SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
 # Sets over which the Jacobian of a sampled map is taken, and the level of _SAMPLES to try with the larger one.
 _HASTY, _PATIENT, _PATIENT_LEVEL = Sobol(10, 4), Sobol(12, 8), 2
@@ -95,7 +100,7 @@ class Solution:
 
     @property
     def training_loss(self) -> float:
-        """-Phi, per d."""
+        """-Phi, per d; at a finite temperature the free energy (`thermal` holds the energy)."""
         return self.losses.training_loss if self.losses else np.nan
 
     @property
@@ -160,6 +165,11 @@ class Solution:
             matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
         found = assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
         return replace(found, slopes_by=slopes_by)
+
+    @cached_property
+    def thermal(self) -> Gibbs | None:
+        """Energy, entropy and what weights drawn from the Gibbs measure do; None at zero temperature."""
+        return gibbs(self)
 
     @cached_property
     def landscape(self) -> Landscape:
@@ -287,6 +297,8 @@ def slope_settings(
         return replace(sample, seed=getattr(rule, "seed", 0)), wide_steps(overlaps), False
     if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
         return min(rule, _PLANE[1], key=lambda r: r.points), 1e-6, True
+    if isinstance(rule, GaussHermite) and problem.inverse_temperature is not None and problem.dimension > 2:
+        return min(rule, _PRODUCT_WARM[1], key=lambda r: r.points), 1e-5, True
     return rule, 1e-4, False
 
 
@@ -341,6 +353,8 @@ def solve(
             return _climb(problem, name, point, symmetry, accuracy, seed, effort)
         return finish_point(problem, name, _newton(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry)
 
+    if integrator in ("prox-space", "lines"):
+        problem.only_at_zero_temperature(f"the rule {integrator} integrates")
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
@@ -370,10 +384,11 @@ _announced: set[str] = set()
 
 def _announce_compilation(problem: Problem) -> None:
     """Say so before Numba compiles a solver for the first time on this machine."""
-    key = str(problem.solver.folder)
+    part = "channel" if problem.inverse_temperature is None else "thermal"
+    key = f"{problem.solver.folder} {part}"
     if key not in _announced:
         _announced.add(key)
-        if not problem.solver.compiled_before():
+        if not problem.solver.compiled_before(part):
             say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
 
 
@@ -384,7 +399,8 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
     else:
         overlaps = start_overlaps(problem, start) if isinstance(start, str) else start
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
-    coarse = StateMap(problem, replace(COARSE, seed=seed), symmetry)
+    rules = _approach_rules(problem, seed)
+    coarse = StateMap(problem, rules[0], symmetry)
     point = damped(coarse, overlaps, 0.1)
     visited, weight = point.iterations, CAUTIOUS
     if point.status.success:
@@ -395,11 +411,19 @@ def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> 
         visited += point.iterations
     if point.status.success or point.residual < 0.05:
         # A soft branch needs the finer set before Newton may take over.
-        fine = StateMap(problem, Sobol(10, 4, seed=seed), symmetry)
+        fine = StateMap(problem, rules[1], symmetry)
         point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
         visited += point.iterations
     canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
     return replace(point, u=canonical.pack(), iterations=visited)
+
+
+def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
+    """A coarse rule and a finer one, both even, from which zeros by symmetry are read off."""
+    warm = _PRODUCT_WARM[0]
+    if problem.inverse_temperature is not None and evaluations(problem, warm) <= _MOST_WARM:
+        return replace(warm.coarser(), inner=0.75), warm
+    return replace(COARSE, seed=seed), Sobol(10, 4, seed=seed)
 
 
 def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
@@ -443,8 +467,14 @@ def _solve_auto(
     effort: int,
     near: Solution | None,
 ) -> Solution:
-    """Prox-space for few fields, else Sobol with the global proximal map."""
+    """Prox-space for few fields, else Sobol with the global proximal map; at a finite temperature a product rule where
+    few fields allow it."""
     channel = problem.solver.channel
+    if problem.inverse_temperature is not None:
+        products = tuple(level for level in _PRODUCT_WARM if evaluations(problem, level) <= _MOST_WARM)[:effort]
+        if len(products) > 1:
+            return _refine(problem, name, approach, symmetry, accuracy, products, patient=near is None)
+        return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     grids = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
@@ -467,6 +497,12 @@ def _solve_auto(
     adapted = _refine(problem, name, approach, symmetry, accuracy, products)
     best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
     return best if best.losses is not None else _climb(problem, name, approach, symmetry, accuracy, seed, effort)
+
+
+def evaluations(problem: Problem, rule: GaussHermite) -> float:
+    """Losses that a product rule evaluates at a finite temperature, about."""
+    inner = float(nodes_in_fields(problem, rule.inner)) ** problem.solver.thermal.FIELDS
+    return float(rule.points) ** problem.dimension * len(problem.label_choices) * inner
 
 
 def _first_level(levels: tuple[ProxSpace, ...], accuracy: float, near: Solution | None) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .derive.notebook import ModelDerivation
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
-PARTS = ("model", "channel", "bounds", "prior", "tangent", "metric", "reference")
+PARTS = ("model", "channel", "bounds", "prior", "tangent", "thermal", "metric", "reference")
 
 
 def cache_folder() -> Path:
@@ -44,7 +44,8 @@ class Solver:
 
     @cached_property
     def channel(self) -> ModuleType:
-        return self._load("channel")
+        """Where the loss has no proximal map, what a finite temperature needs of it: features, loss and layout."""
+        return self.thermal if self.model.NO_PROXIMAL_MAP else self._load("channel")
 
     @cached_property
     def bounds(self) -> ModuleType:
@@ -59,12 +60,37 @@ class Solver:
         return self._load("tangent")
 
     @cached_property
+    def thermal(self) -> ModuleType:
+        """The channel at a finite temperature."""
+        return self._load("thermal")
+
+    @cached_property
     def metric(self) -> ModuleType:
         return self._load("metric")
 
     @cached_property
     def reference(self) -> ModuleType:
         return self._load("reference")
+
+    @cached_property
+    def bayes(self) -> ModuleType:
+        """Bayes-optimal inference.
+
+        Raises:
+            InputError: the model has no output channel at this structure.
+        """
+        if not self.has_output:
+            having = ", ".join(name for name, entry in catalogue().items() if entry["output"])
+            raise InputError(
+                f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; models that "
+                f"have one are {having}, and any model file with output="
+            )
+        return self._load("bayes")
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the model says what is observed of the teacher's fields."""
+        return (self.folder / "bayes.py").exists()
 
     @property
     def structure(self) -> dict[str, int]:
@@ -75,10 +101,10 @@ class Solver:
         """Digest of the physics."""
         return self.model.DIGEST
 
-    def compiled_before(self) -> bool:
-        """Whether Numba's cache holds this solver's channel (used only to announce a compilation)."""
+    def compiled_before(self, part: str = "channel") -> bool:
+        """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
         folder = os.environ.get("NUMBA_CACHE_DIR") or _numba_folder()
-        digest = hashlib.sha256((self.folder / "channel.py").read_bytes()).hexdigest()[:12]
+        digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
         mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
         if mark.exists():
             return True

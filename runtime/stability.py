@@ -184,7 +184,7 @@ def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
 
 def _responses(problem: Problem, hats: Conjugates) -> np.ndarray:
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.solver.prior.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, out)
+    problem.of_prior("responses")(hats.q, hats.V, hats.m, hats.theta, out)
     return out
 
 
@@ -238,7 +238,7 @@ def assess(
         weights = weights[:1]
     values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)
     found = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
-    if not found.has_jumps and replicon + errors[0] < 1:
+    if not found.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
         return found
     lines = _lines_of(problem) if log2_lines is None else log2_lines
     jumps = find_jumps(problem, overlaps, lines) if found.has_jumps else None

@@ -184,6 +184,8 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
     for name, text in _LONG_NAMES.items():
         dataset[name].attrs["long_name"] = text
+    if problem is not None and problem.inverse_temperature is not None:
+        dataset["training_loss"].attrs["long_name"] = "free energy per d"
     dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
     return dataset
 

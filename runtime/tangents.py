@@ -43,6 +43,8 @@ class MapSlopes:
 
 def why_not(problem: Problem) -> str | None:
     """Why there are no formulas for a problem, in words, or None."""
+    if problem.inverse_temperature is not None:
+        return "they hold at zero temperature"
     own = problem.solver.tangent.OWN
     return "the loss holds overlaps or trained numbers itself" if own else None
 

@@ -62,7 +62,9 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
-    if solution.losses:
+    if solution.thermal:
+        lines += thermal_lines(solution)
+    elif solution.losses:
         lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
         if math.isfinite(solution.test_error):
             text = f"  test error    {with_error(solution.test_error, solution.test_error_error)}"
@@ -79,6 +81,28 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     return "\n".join(lines)
 
 
+def thermal_lines(solution: Solution) -> list[str]:
+    """Free energy, energy and entropy, and the test errors of drawn weights and of their mean."""
+    found = solution.thermal
+    assert found is not None
+    lines = []
+    for context, (matrix, widths) in enumerate(zip(found.self_overlap, found.self_overlap_error, strict=True)):
+        values = [with_error(matrix[a, a], widths[a, a]) for a in range(len(matrix))]
+        label = f"context {context + 1}: " if len(found.self_overlap) > 1 else ""
+        lines.append(f"  {label}overlap of a sample with itself {', '.join(values)}")
+    lines += [
+        f"  free entropy  {with_error(found.free_entropy, found.free_entropy_error)} per d",
+        f"  training loss {with_error(found.energy, found.energy_error)} per d, of a sample",
+        f"  entropy       {with_error(found.entropy, found.entropy_error)} per d",
+    ]
+    if math.isfinite(found.test_error):
+        mean = with_error(solution.test_error, solution.test_error_error)
+        lines.append(
+            f"  test error    {with_error(found.test_error, found.test_error_error)} of a sample, {mean} of their mean"
+        )
+    return lines
+
+
 def problem_line(problem: Problem, shown: Symbols | None = None) -> str:
     """Model and parameters."""
     shown = shown or symbols_of(problem)
@@ -86,6 +110,7 @@ def problem_line(problem: Problem, shown: Symbols | None = None) -> str:
         f"{problem.solver.name}  {shown['alpha'][0]} = {problem.alpha:g}  "
         + "  ".join(f"{shown[n.rstrip('_')][0]} = {_short(v)}" for n, v in problem.parameters.items())
         + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}")
+        + ("" if problem.inverse_temperature is None else f"  inverse temperature = {problem.inverse_temperature:g}")
     )
 
 

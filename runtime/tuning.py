@@ -442,6 +442,7 @@ def tune(
         InputError: an unknown name, or an interval that is none.
         NotConvergedError: the branch was not found, or the observable does not change along it.
     """
+    problem.only_at_zero_temperature("parameters are tuned")
     search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed)
     if start is not None:
         search.branch.begin(problem.value_of(search.branch.parameter), start)

@@ -187,6 +187,7 @@ def verified(
     if solution.losses is None:
         raise InputError(f"there is no solution to verify: {solution.status.value.replace('_', ' ')}")
     problem = solution.problem
+    problem.only_at_zero_temperature("solutions are verified by a second rule")
     integrator = integrator or other_family(problem, solution.rule)
     if integrator == "auto" or type(rule_named(integrator)) is type(solution.rule):
         raise InputError(f"{integrator}: a rule of another family than {solution.rule.name} is expected")

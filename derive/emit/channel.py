@@ -113,16 +113,8 @@ def build_channel(model: ModelAt) -> Channel:
     check_slope(model)
     structure = model.structure
     X = list(model.X)
-    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
-    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*X, *model.own}, "f")
-    feature_names = tuple(symbol.name for symbol, _ in definitions)
-    features = freeze({symbol.name: e for symbol, e in definitions}, inner=True)
-
-    w = fields(model, "w")
-    quadratic = sp.Integer(0)
-    for token in range(structure.tokens):
-        step = (model.X[token, :] - w[token, :]).T
-        quadratic += (step.T * precision(model, token) * step)[0, 0] / 2
+    features, feature_names, loss = teacher_features(model)
+    quadratic = quadratic_part(model)
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
     value = {"value": quadratic + stages.value}
@@ -132,7 +124,7 @@ def build_channel(model: ModelAt) -> Channel:
     own_hessian = {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
 
     saddle = saddle_for(model)
-    moments, rows, slopes = _moment_rows(model, saddle, loss)
+    moments, rows, slopes = moment_rows(model, saddle, loss)
     moment_slopes = _moment_slopes(model, rows)
     probabilities, values = joint_discrete_noise(model)
 
@@ -174,6 +166,24 @@ def build_channel(model: ModelAt) -> Channel:
     )
 
 
+def teacher_features(model: ModelAt) -> tuple[Kernel, tuple[str, ...], sp.Expr]:
+    """Maximal subexpressions of Y and u as a kernel, their names, and the loss in terms of them."""
+    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
+    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*model.X, *model.own}, "f")
+    names = tuple(symbol.name for symbol, _ in definitions)
+    return freeze({symbol.name: e for symbol, e in definitions}, inner=True), names, loss
+
+
+def quadratic_part(model: ModelAt) -> sp.Expr:
+    """1/2 (X - w)^T V^{-1} (X - w) summed over tokens."""
+    w = fields(model, "w")
+    total = sp.Integer(0)
+    for token in range(model.structure.tokens):
+        step = (model.X[token, :] - w[token, :]).T
+        total += (step.T * precision(model, token) * step)[0, 0] / 2
+    return total
+
+
 def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:
     """The loss's derivatives in the overlaps q and the trained numbers that it holds itself."""
     slopes = {f"o_{i}": almost_everywhere(sp.diff(loss, symbol)) for i, symbol in enumerate(model.own)}
@@ -188,7 +198,7 @@ def _determinant(model: ModelAt) -> sp.Expr:
     return (sp.eye(size) + V * H).det(method="berkowitz")
 
 
-def _moment_rows(
+def moment_rows(
     model: ModelAt, saddle: SaddlePoint, loss: sp.Expr
 ) -> tuple[tuple[Moment, ...], dict[str, sp.Expr], Kernel | None]:
     """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy and in the

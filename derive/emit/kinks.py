@@ -61,28 +61,37 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
 def check_slope(model: ModelAt) -> None:
     """Refuse a loss whose slope in X jumps, as that of the hinge: its proximal point sits on the kink.
 
-    A probe at the parameters' defaults: every step in the slope is approached along random lines, and the slope's two
-    limits are compared.
-
     Raises:
         ModelError: with the surface on which the slope jumps.
+    """
+    jump = slope_jump(model)
+    if jump:
+        raise ModelError(f"model {model.name}: {jump}")
+
+
+def slope_jump(model: ModelAt) -> str:
+    """Where the slope of the loss in X jumps, or the loss itself, in words; empty where neither does.
+
+    A probe at the parameters' defaults: every step in the loss or its slope is approached along random lines, and the
+    two limits are compared.
     """
     generator = random.Random(5)
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
     fields = set(model.X)
-    for x in model.X:
-        slope = sp.diff(model.loss, x)
-        for atom in sorted(slope.atoms(sp.Heaviside, sp.sign), key=sp.default_sort_key):
+    remedy = "the proximal map needs a continuous slope (smooth the kink, as Huber's loss does)"
+    for what, function in [
+        ("the loss", model.loss),
+        *[(f"the slope of the loss in {x}", sp.diff(model.loss, x)) for x in model.X],
+    ]:
+        for atom in sorted(function.atoms(sp.Heaviside, sp.sign), key=sp.default_sort_key):
             surface = atom.args[0]
             if not surface.free_symbols & fields:
                 continue
             low = sp.Integer(-1 if isinstance(atom, sp.sign) else 0)
-            jump = slope.xreplace({atom: sp.Integer(1)}) - slope.xreplace({atom: low})
+            jump = function.xreplace({atom: sp.Integer(1)}) - function.xreplace({atom: low})
             if _on_surface(jump.xreplace(defaults), surface.xreplace(defaults), generator) > 1e-9:
-                raise ModelError(
-                    f"model {model.name}: the slope of the loss in {x} jumps where {surface} = 0; the proximal map "
-                    "needs a continuous slope (smooth the kink, as Huber's loss does)"
-                )
+                return f"{what} jumps where {surface} = 0; {remedy}"
+    return ""
 
 
 def _on_surface(jump: sp.Expr, surface: sp.Expr, generator: random.Random) -> float:

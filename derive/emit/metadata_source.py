@@ -72,8 +72,12 @@ def parameters_in(values: Any, at: ModelAt) -> list[str]:
     return [f"    {symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
 
 
-def metadata_file(model: Model, at: ModelAt, header: str) -> str:
-    """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector."""
+def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
+    """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector.
+
+    Args:
+        jump: why there is no solver at zero temperature, if there is none.
+    """
     structure = at.structure
     symbols = [s.name for s in at.parameter_symbols()]
 
@@ -111,6 +115,7 @@ def metadata_file(model: Model, at: ModelAt, header: str) -> str:
         f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
         f"NONNEGATIVE = {seems_nonnegative(at)!r}",
         f"REGULARISER = {at.regulariser.kind!r}",
+        f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
         "",
         "",
         "def law(p):",

@@ -21,11 +21,15 @@ from ..model import ModelAt
 from ..parameters import leaves
 from ..regulariser import PenaltyAt
 from ..saddle_point import SaddlePoint, channel_averages
+from ..thermal import beta, corrections
 from .channel import saddle_for
 from .kernel import Kernel, freeze
 from .kinks import almost_everywhere
 from .numba_printer import NUMBA, helpers
 from .python_source import Dialect
+
+# Points an axis of the grids that find a Boltzmann weight, by the number of variables.
+SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
 
 
 @cache
@@ -138,6 +142,7 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
         "conjugate_lines": dialect.body(conjugate_kernel),
         "composite_lines": _composite_lines(saddle, arrays, vectors, dialect),
         "trace_lines": _trace_lines(saddle, model, arrays, vectors, dialect),
+        "thermal_trace_lines": _thermal_trace_lines(saddle, arrays, vectors, dialect),
         **(
             _penalty_context(model, model.penalty, saddle, vectors, dialect)
             if model.penalty
@@ -190,6 +195,13 @@ def _trace_lines(
         if average.kind == CONTEXTS:
             trace += coefficient * _trace_entries(average.summand)
     kernel = freeze({"trace_n": _named(trace)})
+    return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
+
+
+def _thermal_trace_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
+    """What a temperature adds to it."""
+    trace = _trace_entries(corrections(saddle.symbols, ridge=False).trace)
+    kernel = freeze({"trace_n": _named(trace).xreplace({beta: 1 / sp.Symbol("temperature", positive=True)})})
     return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
 
 
@@ -283,6 +295,7 @@ def _penalty_context(
         "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
         "d_names": [f"d_{i}" for i in range(s)],
         "h_names": [f"h_{i}_{j}" for i, j in upper],
+        "scan": SCAN[min(s, max(SCAN))],
         "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of, dialect),
     }
 
@@ -333,6 +346,13 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect
     ridge = [sp.Symbol(f"ridge_{a}", positive=True) for a in range(s)]
     penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
     entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
+    own, by_temperature = corrections(p, ridge=True), {beta: 1 / sp.Symbol("temperature", positive=True)}
+    spread = _trace_entries(own.penalty.xreplace({(p.Lambda + p.G).inv(): resolvent}))
+    spread = spread.xreplace(
+        {_entries(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)}
+    )
+    volume = (own.log_volume + own.log_det * sp.Symbol("log_det", real=True)).xreplace(by_temperature)
+    thermal_kernel = freeze({"entropic_n": volume, "penalty_n": _named(spread).xreplace(by_temperature)})
     entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
     entropic_lines += [
         *dialect.body(entropic_kernel),
@@ -341,10 +361,15 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect
     ]
     return {
         "prior_side": "ridge.py.jinja",
-        "uses_math": False,
+        "uses_math": True,
         "second_moment_lines": second_moment_lines,
         "overlap_lines": overlap_lines,
         "entropic_lines": entropic_lines,
+        "thermal_lines": [
+            *dialect.body(thermal_kernel),
+            "entropic += weights[atom] * entropic_n",
+            "penalty += weights[atom] * penalty_n",
+        ],
     }
 
 

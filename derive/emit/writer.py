@@ -1,4 +1,8 @@
-"""From a model at a structure to the text of its generated solver: seven files, deterministic to the byte."""
+"""From a model at a structure to the text of its generated solver, deterministic to the byte.
+
+A loss whose slope in X jumps has no proximal map: its solver holds the files of a finite temperature only.
+Bayes-optimal averages are there where the model has an output channel.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,19 @@ import sympy as sp
 from ..digest import generator_digest
 from ..model import Model, ModelAt
 from ..parameters import Structure
+from .bayes_source import bayes_context
 from .chain import rows_of_two_as_sigmoids
 from .channel import build_channel, constants_of, gaussian_noise, joint_discrete_noise
 from .channel_source import bounds_context, channel_context, names_of, noise_branch
 from .kernel import Frozen, Kernel, freeze, recorded
+from .kinks import slope_jump
 from .metadata_source import metadata_file
 from .numba_printer import body, helpers
 from .prior_source import prior_context
 from .probes import check_bounded, check_convex
 from .reference_source import reference_context
 from .tangent_source import tangent_context
+from .thermal_source import thermal_context
 
 _HERE = Path(__file__).parent
 
@@ -56,24 +63,42 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     check_bounded(at)
     if at.penalty is not None:
         check_convex(at.penalty, at.structure)
-    channel = build_channel(at)
+    jump = slope_jump(at)
     environment = _environment()
     metric = _metric_context(at)
     common = {"model": at.name, "structure": at.structure.key, "header": _header(at)}
     files = {
-        "model.py": metadata_file(model, at, _header(at)),
+        "model.py": metadata_file(model, at, _header(at), jump),
+        "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
+        "thermal.py": environment.get_template("thermal.py.jinja").render(
+            **common, **thermal_context(at, _unpacker(at))
+        ),
+        "metric.py": environment.get_template("metric.py.jinja").render(**common, **metric),
+    }
+    if not jump:
+        files |= _at_zero_temperature(at, environment, common, metric["kernels"]["metric"])
+    if at.output is not None:
+        files["bayes.py"] = environment.get_template("bayes.py.jinja").render(
+            **common, **bayes_context(at, at.output, _unpacker(at))
+        )
+    return {name: _tidy(text) for name, text in files.items()}
+
+
+def _at_zero_temperature(
+    at: ModelAt, environment: jinja2.Environment, common: dict[str, str], metric: Kernel | None
+) -> dict[str, str]:
+    """The files that need a proximal map."""
+    channel = build_channel(at)
+    return {
         "channel.py": environment.get_template("channel.py.jinja").render(
             **common, **channel_context(channel, _unpacker(at))
         ),
         "bounds.py": environment.get_template("bounds.py.jinja").render(**common, **bounds_context(channel)),
-        "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
         "tangent.py": environment.get_template("tangent.py.jinja").render(**common, **tangent_context(at, channel)),
-        "metric.py": environment.get_template("metric.py.jinja").render(**common, **metric),
         "reference.py": environment.get_template("reference.py.jinja").render(
-            **common, **reference_context(at, channel, metric["kernels"]["metric"], _unpacker(at))
+            **common, **reference_context(at, channel, metric, _unpacker(at))
         ),
     }
-    return {name: _tidy(text) for name, text in files.items()}
 
 
 def _header(model: ModelAt) -> str:

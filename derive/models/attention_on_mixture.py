@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import half_square, rho, softmax
 from ..model import model
+from ..outputs import known_up_to_sign
 from ..parameters import Parameter, structural
 from ..tokens import clustered_tokens
 from .dot_product_attention import baseline, metric, target
@@ -20,6 +21,7 @@ from .mixed_target import positional_target
     law=clustered_tokens,
     metric=metric,
     baseline=baseline,
+    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
 )
 def attention_on_mixture(
     X: sp.Matrix,

@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import half_square, rho, softmax
 from ..model import model
+from ..outputs import known_up_to_sign
 from ..parameters import Parameter, structural
 from ..tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
@@ -33,6 +34,7 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Exp
     law=isotropic_tokens,
     metric=metric,
     baseline=baseline,
+    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
 )
 def dot_product_attention(
     X: sp.Matrix,

@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import half_square, square
 from ..model import model
+from ..outputs import noisy_field
 from ..parameters import GaussianNoise, Parameter, Start
 from ..regulariser import penalty
 from ..tokens import sparse_teacher
@@ -28,6 +29,7 @@ def elastic_net(
     regulariser=elastic_net,
     metric=lambda h, Y, u: square(Y[0, 0] + u - h[0, 0]),
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=noisy_field(),
 )
 def elastic_net_regression(
     X: sp.Matrix,

@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import rounded_hinge
 from ..model import model
+from ..outputs import sign_of_field
 from ..parameters import Parameter, Start
 from ..regulariser import Ridge
 from .logistic_regression import zero_one
@@ -17,6 +18,7 @@ from .logistic_regression import zero_one
     loss_kinks=lambda X, Y, rounding: [Y[0, 0], *[X[0, 0] - side - e * rounding for side in (-1, 1) for e in (-1, 1)]],
     metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=sign_of_field(),
 )
 def hinge(
     X: sp.Matrix,

@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import square
 from ..model import model
+from ..outputs import noisy_field
 from ..parameters import GaussianNoise, Parameter, Start
 from ..regulariser import Ridge
 
@@ -15,6 +16,7 @@ from ..regulariser import Ridge
     regulariser=Ridge(0.1),
     metric=lambda h, Y, u: square(Y[0, 0] + u - h[0, 0]),
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=noisy_field(),
 )
 def huber_regression(
     X: sp.Matrix,

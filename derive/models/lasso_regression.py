@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import half_square, square
 from ..model import model
+from ..outputs import noisy_field
 from ..parameters import GaussianNoise, Parameter, Start
 from ..regulariser import penalty
 from ..tokens import sparse_teacher
@@ -23,6 +24,7 @@ def l1_norm(w: sp.Matrix, *, lambda_: Any = Parameter(0.2, 0, open_low=True, doc
     regulariser=l1_norm,
     metric=lambda h, Y, u: square(Y[0, 0] + u - h[0, 0]),
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=noisy_field(),
 )
 def lasso_regression(
     X: sp.Matrix,

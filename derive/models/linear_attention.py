@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import half_square, rho
 from ..model import model
+from ..outputs import known_up_to_sign
 from ..parameters import Parameter, structural
 from ..tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
@@ -23,6 +24,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     law=isotropic_tokens,
     metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - h @ h.T / h.shape[0]),
     baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
+    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
 )
 def linear_attention(
     X: sp.Matrix,

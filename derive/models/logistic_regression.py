@@ -4,6 +4,7 @@ import sympy as sp
 
 from ..language import softplus
 from ..model import model
+from ..outputs import sign_of_field
 from ..parameters import Start
 from ..regulariser import Ridge
 
@@ -19,6 +20,7 @@ def zero_one(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     loss_kinks=lambda Y: Y[0, 0],
     metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=sign_of_field(),
 )
 def logistic_regression(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     """Logistic loss log(1 + exp(-sign(Y) X)) with a ridge penalty.

@@ -4,6 +4,7 @@ import sympy as sp
 
 from ..language import half_square, square
 from ..model import model
+from ..outputs import POSITIVE, Output
 from ..parameters import Start
 from ..regulariser import Ridge
 
@@ -12,6 +13,7 @@ from ..regulariser import Ridge
     regulariser=Ridge(0.1),
     metric=lambda h, Y: square(Y[0, 0] ** 2 - h[0, 0] ** 2),
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=Output(lambda y, sign: sign * y, observed={"y": POSITIVE}, hidden={"sign": (-1, 1)}),
 )
 def phase_retrieval(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     """Square loss on y = Y^2 against X^2, with a ridge penalty: not convex, the sign is free.

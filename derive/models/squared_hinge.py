@@ -3,6 +3,7 @@
 import sympy as sp
 
 from ..model import model
+from ..outputs import sign_of_field
 from ..parameters import Start
 from ..regulariser import Ridge
 from .logistic_regression import zero_one
@@ -14,6 +15,7 @@ from .logistic_regression import zero_one
     loss_kinks=lambda X, Y: [Y[0, 0], X[0, 0] - 1, X[0, 0] + 1],
     metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=sign_of_field(),
 )
 def squared_hinge(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     """Squared hinge loss 1/2 max(0, 1 - sign(Y) X)^2 with a ridge penalty.

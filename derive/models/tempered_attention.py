@@ -6,6 +6,7 @@ import sympy as sp
 
 from ..language import half_square, rho, softmax
 from ..model import model
+from ..outputs import known_up_to_sign
 from ..parameters import Parameter, structural
 from ..tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
@@ -30,6 +31,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) ->
         target(Y, omega, A, beta_teacher) - attention(h, beta)
     ),
     baseline=lambda B, Y, omega, A, beta_teacher: token_error(target(Y, omega, A, beta_teacher) - B),
+    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
 )
 def tempered_attention(
     X: sp.Matrix,

@@ -25,6 +25,7 @@ from .options import (
     SetOption,
     StartOption,
     StructureOption,
+    TemperatureOption,
     ThreadsOption,
 )
 from .outcome import Exit, Outcome, command
@@ -270,6 +271,7 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
 def solve(
     model: ModelArgument,
     set_: SetOption = None,
+    inverse_temperature: TemperatureOption = None,
     start: StartOption = None,
     all_branches: Annotated[
         bool, typer.Option("--all-branches", help="Solve from every start and rank what is found by training loss.")
@@ -318,7 +320,7 @@ def solve(
         check_writable(output)
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
-    problem = options.problem_of(model, set_)
+    problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols_of(problem, own := options.renamed(rename))
     wanted = options.names(derivatives)
     if deflate and not all_branches:
@@ -452,6 +454,72 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) ->
 
 @app.command()
 @command
+def bayes(
+    model: ModelArgument,
+    set_: SetOption = None,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="START", help="uninformed, what an algorithm reaches, or informed.")
+    ] = "uninformed",
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            "--threshold",
+            metavar="KIND",
+            help="A threshold in alpha instead: weak-recovery, algorithmic or information-theoretic.",
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Without the solution of empirical risk minimisation beside it.")
+    ] = False,
+    start: StartOption = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
+    ] = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
+    from ..bayes.solution import STARTS
+    from ..bayes.thresholds import KINDS
+
+    kind = None if threshold is None else threshold.replace("-", "_")
+    if kind is not None and kind not in KINDS:
+        allowed = ", ".join(k.replace("_", "-") for k in KINDS)
+        raise InputError(f"--threshold {threshold}: {allowed} are known")
+    if from_ not in STARTS:
+        raise InputError(f"--from {from_}: {' or '.join(STARTS)} is expected")
+    if kind is not None and "alpha" in options.assignments(set_):
+        raise InputError("--threshold looks for alpha; leave --set alpha out")
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_)
+    if kind is not None:
+        from ..bayes.thresholds import bayes_threshold
+
+        found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy)
+        return Outcome(found.table(), found.to_json)
+    from ..bayes.solution import bayes_optimal
+
+    begin = options.start_of(problem, start)
+    best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy)
+    erm = None
+    if not alone:
+        from ..solution import solve as solve_erm
+
+        erm = solve_erm(problem, begin)
+    failed = [best.advice] if not best.success else []
+    failed += [f"risk minimisation: {_advice(erm)}"] if erm is not None and not erm.success else []
+    return Outcome(
+        "" if json else best.table(erm),
+        lambda: {**best.to_json(), "risk_minimisation": erm.to_json() if erm is not None else None},
+        Exit.NOT_CONVERGED if failed else Exit.DONE,
+        "; ".join(failed),
+    )
+
+
+@app.command()
+@command
 def stability(
     model: ModelArgument,
     set_: SetOption = None,
@@ -506,6 +574,7 @@ def curve(
         str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")
     ],
     set_: SetOption = None,
+    inverse_temperature: TemperatureOption = None,
     start: StartOption = None,
     accuracy: AccuracyOption = 1e-3,
     output: Annotated[
@@ -526,7 +595,7 @@ def curve(
     assert ends is not None and count is not None
     options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet)
-    problem = options.problem_of(model, set_, without=name)
+    problem = options.problem_of(model, set_, name, inverse_temperature)
     symbols_of(problem, own := options.renamed(rename))
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)

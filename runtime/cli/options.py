@@ -63,6 +63,14 @@ ProofOption = Annotated[
         "--proof", help="Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y."
     ),
 ]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option(
+        "--inverse-temperature",
+        metavar="B",
+        help="Of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the risk.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")
@@ -167,7 +175,9 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
     return {name: int(value) for name, value in values.items()}
 
 
-def problem_of(model: str, items: list[str] | None, without: str | None = None) -> Problem:
+def problem_of(
+    model: str, items: list[str] | None, without: str | None = None, inverse_temperature: float | None = None
+) -> Problem:
     """The problem a command line describes.
 
     Args:
@@ -181,7 +191,9 @@ def problem_of(model: str, items: list[str] | None, without: str | None = None) 
     values = assignments(items)
     if without is not None and without in values:
         raise InputError(f"{without} is given by --set and varied by --over; leave one out")
-    return problem(model, **values)
+    if "inverse_temperature" in values:
+        raise InputError("--set inverse_temperature: give it as --inverse-temperature")
+    return problem(model, inverse_temperature=inverse_temperature, **values)
 
 
 def start_of(problem: Problem, start: str | None) -> str:

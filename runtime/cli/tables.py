@@ -32,7 +32,8 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
     several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
     shown = symbols_of(first.problem, names)
     overlaps = [shown[name][0] for name in OVERLAPS]
-    rows = [[shown[curve.parameter.rstrip("_")][0], *overlaps, "training loss", "test error", "status"]]
+    loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
+    rows = [[shown[curve.parameter.rstrip("_")][0], *overlaps, loss, "test error", "status"]]
     for solution in curve.solutions:
         widths = solution.half_widths
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]

@@ -45,6 +45,7 @@ def points_at(
         search: as in `Problem`, the problem's own where None.
         choice: value of the labelled noise, from `noise_choices`.
     """
+    problem.only_at_zero_temperature("proximal points are found")
     channel = problem.solver.channel
     found = channel.proximal_points(
         CHUNKS,

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..overlaps import Overlaps
 from ..problem import Problem
+from . import boltzmann
 from .averages import Averages, JacobianAverages
 from .exchange import Reduction
 from .fields import Fields, fields_of
@@ -18,6 +19,7 @@ from .points import CHUNKS, noise_choices, points_at
 from .tangents import Units, law_changes, law_changes_in_nodes, node_tangents
 
 _TOTALS = 6
+_FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
 
 
@@ -55,9 +57,15 @@ def contexts_of(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarra
 
 
 class Sampled:
-    """Shared by the rules that visit nodes in (Y, noise, omega) and solve for the proximal point there."""
+    """Shared by the rules that visit nodes in (Y, noise, omega) and solve for the proximal point there, or average over
+    the Boltzmann law of the fields at a finite temperature.
+
+    Attributes:
+        inner: refines the integral over the fields at a finite temperature.
+    """
 
     starts: int | None
+    inner: float
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         raise NotImplementedError
@@ -78,16 +86,7 @@ class Sampled:
             reduction = self._reduction(problem, fields, labels)
             sums = []
             for nodes, weights in self._sets(problem, fields, reduction):
-                out = channel.sample(
-                    CHUNKS,
-                    nodes,
-                    weights,
-                    *fields.sampling,
-                    fields.precision,
-                    problem.noise_scale,
-                    fields.constants,
-                    problem.search if self.starts is None else self.starts,
-                )
+                out = self._visit(problem, fields, nodes, weights)
                 sums.append(reduction.moments(out.sum(axis=0), row, channel.MOMENTS))
                 mass += probability * float(weights.sum())
                 shares.append(probability * out[:, cut + 4].sum() / len(nodes))
@@ -109,25 +108,47 @@ class Sampled:
             mass=mass / replicates,
         )
 
+    def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        if problem.inverse_temperature is not None:
+            return boltzmann.sums(problem, fields, nodes, weights, self.inner)
+        return problem.solver.channel.sample(
+            CHUNKS,
+            nodes,
+            weights,
+            *fields.sampling,
+            fields.precision,
+            problem.noise_scale,
+            fields.constants,
+            problem.search if self.starts is None else self.starts,
+        )
+
+    def _slopes(
+        self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """det(I + V H) (1 at a finite temperature, where nothing is singular), weights and G = dg/domega."""
+        if problem.inverse_temperature is not None:
+            shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
+            return np.ones(len(shares)), shares, matrices
+        return problem.solver.channel.field_slopes(
+            CHUNKS,
+            nodes,
+            weights,
+            *fields.sampling,
+            fields.precision,
+            fields.variance,
+            problem.noise_scale,
+            fields.constants,
+            problem.search if self.starts is None else self.starts,
+        )
+
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
-        channel = problem.solver.channel
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             reduction = self._reduction(problem, fields, labels)
             parts = []
             for nodes, weights in self._sets(problem, fields, reduction):
-                determinants, shares, matrices = channel.field_slopes(
-                    CHUNKS,
-                    nodes,
-                    weights,
-                    *fields.sampling,
-                    fields.precision,
-                    fields.variance,
-                    problem.noise_scale,
-                    fields.constants,
-                    problem.search if self.starts is None else self.starts,
-                )
+                determinants, shares, matrices = self._slopes(problem, fields, nodes, weights)
                 shape = (-1, *[problem.tokens, problem.student_rank] * 2)
                 parts.append(_slope_averages(determinants, shares, matrices.reshape(shape)))
             slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
@@ -136,6 +157,7 @@ class Sampled:
 
     def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
+        problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
         channel = problem.solver.channel
         units = Units.of(overlaps.sizes)
         parts = []
@@ -180,6 +202,7 @@ class GaussHermite(Sampled):
     points: int = 16
     starts: int | None = None
     name: str = "gauss-hermite"
+    inner: float = 1.0
 
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.points, "seed": None}
@@ -200,10 +223,10 @@ class GaussHermite(Sampled):
         return [(np.ascontiguousarray(nodes[orbits > 0]), (weights * orbits)[orbits > 0])]
 
     def finer(self) -> GaussHermite:
-        return replace(self, points=max(self.points + 2, self.points * 3 // 2))
+        return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=_FINER * self.inner)
 
     def coarser(self) -> GaussHermite:
-        return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)))
+        return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / _FINER)
 
 
 @dataclass(frozen=True)
@@ -216,6 +239,7 @@ class SparseGrid(Sampled):
     level: int = 4
     starts: int | None = None
     name: str = "sparse-grid"
+    inner: float = 1.0
 
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.level, "seed": None}
@@ -224,10 +248,10 @@ class SparseGrid(Sampled):
         return [smolyak(problem.dimension, self.level)]
 
     def finer(self) -> SparseGrid:
-        return replace(self, level=self.level + 1)
+        return replace(self, level=self.level + 1, inner=_FINER * self.inner)
 
     def coarser(self) -> SparseGrid:
-        return replace(self, level=max(1, self.level - 1))
+        return replace(self, level=max(1, self.level - 1), inner=self.inner / _FINER)
 
 
 @dataclass(frozen=True)
@@ -246,6 +270,7 @@ class Sobol(Sampled):
     starts: int | None = None
     name: str = "sobol"
     first: int = 0
+    inner: float = 1.25
 
     def describe(self) -> dict[str, Any]:
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
@@ -306,6 +331,7 @@ class ProxSpace:
     ) -> tuple[tuple[Any, ...], np.ndarray, Reduction]:
         """What the generated prox-space loops take after the number of chunks, the lengths to smooth over, and what
         the averages over the nodes of Y that were kept stand for."""
+        problem.only_at_zero_temperature("the prox-space rule integrates")
         channel = problem.solver.channel
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")

@@ -83,7 +83,8 @@ def _law(problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], 
     else:
         given = reference.law(flat)
         given["gamma"] = given.pop("covariance")
-    law = TokenLaw(**{name: exact_array(array, number) for name, array in given.items()})
+    given.pop("rows", None)  # a ridge sees second moments only
+    law = TokenLaw(**{name: exact_array(array, number) for name, array in given.items()})  # type: ignore[arg-type]
     if problem.spectrum is not None:
         law = law.with_spectrum(exact_array(problem.spectrum, number))
     if number is exact:

@@ -159,6 +159,7 @@ def solve_precisely(
     """
     check_accuracy(accuracy)
     check_supported(problem)
+    problem.only_at_zero_temperature("accuracies beyond double precision and proofs are")
     if proof:
         check_available()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)

@@ -265,7 +265,7 @@ def _draw_plane(axes: Axes, content: Mapping[str, Any]) -> None:
         )
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_title("training loss, semantic less positional, × 1000", loc="left")
-    axes.set_xlabel(parameter_label("alpha"))
+    axes.set_xlabel(f"{parameter_label('alpha')};  lines where theory has both")
     axes.legend(loc="best")
 
 

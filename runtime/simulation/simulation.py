@@ -261,6 +261,7 @@ def workers_for(threads: int | None, jobs: int) -> int:
 
 
 def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[str, Any]) -> Plan:
+    problem.only_at_zero_temperature("weights of finite d are trained")
     try:
         return Plan(problem, d, start, method, **options)
     except TypeError:

@@ -168,7 +168,7 @@ FINITE = (
     Case("attention_on_mixture", {"alpha": 2.0}),
     Case("mixture_classification", {"alpha": 2.0}),
     Case("committee_machine", {"alpha": 4.0}),
-    Case("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 24),
+    Case("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 16),
     Case("ridge_regression", {"alpha": 2.0}),
     Case("lasso_regression", {"alpha": 1.5}),
     Case("elastic_net_regression", {"alpha": 1.5}),

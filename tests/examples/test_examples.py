@@ -18,7 +18,10 @@ from saddleforge.solver import read_model_file
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SLOW = {"autoencoder", "committee", "cross_attention", "linear_attention", "trained_temperature", "two_tasks"}
+SLOW = {
+    "autoencoder", "binary_perceptron", "committee", "cross_attention", "linear_attention", "product_of_two",
+    "trained_temperature", "two_tasks",
+}  # fmt: skip
 
 
 def example(name: str) -> Path:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import saddleforge.generated
-from saddleforge.derive.catalogue import SHIPPED
+from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.emit import tree
 
 ROOT = Path(saddleforge.generated.__path__[0])
 SOLVERS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/*.py"))
-PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "metric.py", "reference.py"}
+PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "thermal.py", "metric.py", "reference.py"}
 
 
 @pytest.fixture
@@ -33,8 +33,15 @@ def test_the_committed_tree_is_fresh(expected):
 def test_every_structure_has_all_its_parts(expected):
     folders = {path.rsplit("/", 1)[0] for path in SOLVERS}
     assert len(folders) == sum(len(structures) for structures in SHIPPED.values())
+    with_channel = {
+        f"{name}/{structure.key}"
+        for name in SHIPPED
+        for structure in shipped_structures(name)
+        if catalogue_model(name).at(structure).output is not None
+    }
     for folder in folders:
-        assert {path.name for path in (ROOT / folder).glob("*.py")} == PARTS
+        channel = {"bayes.py"} if folder in with_channel else set()
+        assert {path.name for path in (ROOT / folder).glob("*.py")} == PARTS | channel
     assert {path for path, _ in expected} == {*SOLVERS, "catalogue.py"}
 
 

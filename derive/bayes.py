@@ -1,0 +1,103 @@
+"""Bayes-optimal inference of the teacher: its two integrals in components, and the averages that follow from them.
+
+A learner that knows the laws of rows and outputs samples W from its posterior; teacher and samples are then alike
+(Nishimori), and one overlap q_c = E[gamma_c <pi><pi>^T] a context says everything. Per d,
+
+    Phi = extr { -1/2 sum_c Tr[q^_c q_c] + E_nu log Z_w + alpha E_k log Z_out },
+
+    Z_w(b, Q)           = E_pi exp(b^T pi - 1/2 pi^T Q pi),           Q = sum_c gamma_c q^_c, b = Q pi* + Q^{1/2} eta
+    Z_out(omega, V)     = sum over hidden of prod_l N(Psi_l; omega_l, V_l) |det dPsi| P(observed | Y)
+    V_c = rho*_c - q_c, omega_l ~ N(m*_c, q_c)
+
+(J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116 (2019) 5451; multi-index: B. Aubin et al.,
+NeurIPS 2018, arXiv 1806.05451.) Both integrals are Gaussian; what they average, the posterior means f = d log Z_w / db
+and g = d log Z_out / domega, is obtained by differentiation, and
+
+    q_c = E_nu[gamma_c f f^T],      q^_c = alpha E_c[g_l g_l^T].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+
+
+def symbols(name: str, rows: int, columns: int, symmetric: bool = False) -> sp.Matrix:
+    """A matrix of real symbols name_i_j."""
+    return sp.Matrix(
+        rows,
+        columns,
+        lambda i, j: sp.Symbol(f"{name}_{min(i, j)}_{max(i, j)}" if symmetric else f"{name}_{i}_{j}", real=True),
+    )
+
+
+def gaussian_log_integral(exponent: sp.Expr, variables: list[sp.Symbol]) -> sp.Expr:
+    """log of the integral over all variables of exp(exponent) / (2 pi)^{n/2}, the exponent quadratic in them.
+
+    Raises:
+        ValueError: it is not quadratic.
+    """
+    zero = dict.fromkeys(variables, 0)
+    gradient = sp.Matrix([sp.diff(exponent, v) for v in variables])
+    precision = -gradient.jacobian(variables)
+    if precision.free_symbols & set(variables):
+        raise ValueError(f"not quadratic in {variables}")
+    linear, precision = gradient.subs(zero), precision.applyfunc(sp.factor)
+    shift = (linear.T * precision.adjugate() * linear)[0] / precision.det() / 2
+    return exponent.subs(zero) + shift - sp.log(precision.det()) / 2
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One Gaussian component of the law of a teacher row, pi = mean + factor z with z standard normal.
+
+    Attributes:
+        b, Q, factor, mean: symbols, t x 1, t x t, t x t and t x 1.
+        log_integral: log E exp(b^T pi - 1/2 pi^T Q pi); moment: its gradient in b, the posterior mean of the component.
+    """
+
+    b: sp.Matrix
+    Q: sp.Matrix
+    factor: sp.Matrix
+    mean: sp.Matrix
+    log_integral: sp.Expr
+    moment: sp.Matrix
+
+
+def rows(t: int) -> Rows:
+    """The integral over a row, a discrete value being a component of factor 0."""
+    b, mean, z = symbols("b", t, 1), symbols("mean", t, 1), symbols("z", t, 1)
+    Q, factor = symbols("Q", t, t, symmetric=True), symbols("factor", t, t)
+    pi = mean + factor * z
+    exponent = sp.expand((b.T * pi)[0] - (pi.T * Q * pi)[0] / 2 - (z.T * z)[0] / 2)
+    log_integral = gaussian_log_integral(exponent, list(z))
+    return Rows(b, Q, factor, mean, log_integral, sp.Matrix([sp.diff(log_integral, entry) for entry in b]))
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The Gaussian weight of the fields Y of a sentence around omega, up to its normalisation.
+
+    Attributes:
+        Y, omega: symbols, L x t; precision: V_l^{-1}, one t x t a token.
+        exponent: log of the weight; slope: its gradient in omega, L x t; its posterior mean is g.
+    """
+
+    Y: sp.Matrix
+    omega: sp.Matrix
+    precision: tuple[sp.Matrix, ...]
+    exponent: sp.Expr
+    slope: sp.Matrix
+
+
+def fields(tokens: int, t: int) -> Fields:
+    """Tokens are independent given omega."""
+    Y, omega = symbols("y", tokens, t), symbols("w", tokens, t)
+    precision = tuple(symbols(f"p_{token}", t, t, symmetric=True) for token in range(tokens))
+    exponent: sp.Expr = sp.Integer(0)
+    for token in range(tokens):
+        step = (Y[token, :] - omega[token, :]).T
+        exponent -= (step.T * precision[token] * step)[0] / 2
+    slope = omega.applyfunc(lambda w: sp.diff(exponent, w))
+    return Fields(Y, omega, precision, exponent, slope)

@@ -1,0 +1,331 @@
+"""Bayes-optimal inference from the replica calculation: n + 1 alike replicas, one of them the teacher.
+
+The teacher is one more sample of the posterior (H. Nishimori, Prog. Theor. Phys. 66 (1981) 1169; Y. Iba, J. Phys. A 32
+(1999) 3875), so that the ansatz has one overlap a pair of replicas, q, and the diagonal is known: rho*. The integrals
+over a row and over the fields of a sentence are those that derive/bayes.py writes out and differentiates.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import sympy as sp
+
+from ..averages import CHANNEL, CONTEXTS, COORDINATE, Average, MatrixAverage
+from ..bayes import fields, rows
+from .exact import Source, is_zero
+from .objects import FIELD, n
+from .step import Derivation, Expressions, Step, Test
+
+CITATION = (
+    "J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116, 5451 (2019); B. Aubin, A. Maillard, "
+    "J. Barbier, F. Krzakala, N. Macris, L. Zdeborova, NeurIPS 2018, arXiv 1806.05451"
+)
+REPLICA_NUMBERS = (1, 2, 3)
+Z_row, Z_out = sp.Symbol("Z_w", positive=True), sp.Symbol("Z_out", positive=True)
+alpha, gamma = sp.Symbol("alpha", positive=True), sp.Symbol("gamma", positive=True)
+t = sp.Symbol("t", integer=True, positive=True)
+q, q_hat, Q, rho = (sp.MatrixSymbol(name, t, t) for name in ("q", "q_hat", "Q", "rho_star"))
+b, pi = sp.MatrixSymbol("b", t, 1), sp.MatrixSymbol("pi", t, 1)
+
+
+@cache
+def bayes_derivation() -> Derivation:
+    """Alike replicas, the limit of one sample beside the teacher, and the two equations."""
+    replicas = _alike()
+    limit = _limit(replicas.after)
+    return Derivation((replicas, limit, _equations(limit.after)))
+
+
+def _alike() -> Step:
+    pairs = n * (n + 1) / 2
+    after = {
+        "trace": Average(CONTEXTS, -pairs * sp.Trace(q_hat * q)),
+        "entropic": Average(COORDINATE, sp.log(Average(FIELD, Z_row ** (n + 1)))),
+        "energetic": alpha * sp.log(Average(CHANNEL, Z_out ** (n + 1))),
+        "row": sp.Trace(b.T * pi) - sp.Trace(pi.T * Q * pi) / 2,
+        "variance": rho - q,
+    }
+    return Step(
+        1,
+        "Teacher and samples alike",
+        {},
+        after,
+        "The averaged power n of the evidence of all samples holds n + 1 rows for every row of the teacher, drawn from "
+        "the same law. One overlap couples each pair; what a replica has with itself is known, and its conjugate is "
+        "zero. A normal field b of covariance Q = sum gamma q^ makes the rows independent given b, and omega of "
+        "covariance q does so for the fields: Z_w is the average of the exponential of `row` over the law of a row, "
+        "Z_out that of the output law over fields of mean omega and covariance `variance`.",
+        CITATION,
+        (
+            Test("pairs", "the sum over pairs written out, n = 1 to 3", _pairs_hold, ("trace",)),
+            Test(
+                "one field for all rows",
+                "rows of three values, t = 2, all configurations of n + 1 replicas, n = 1 to 3, exactly",
+                _rows_hold,
+                ("entropic", "row"),
+            ),
+            Test(
+                "one field for all sentences",
+                "the covariance of n + 1 fields as blocks, n = 1 to 3, exactly",
+                _fields_hold,
+                ("energetic", "variance"),
+            ),
+        ),
+    )
+
+
+def _limit(before: Expressions) -> Step:
+    after = {
+        "free entropy": Average(CONTEXTS, -sp.Trace(q_hat * q) / 2)
+        + Average(COORDINATE, Average(FIELD, Z_row * sp.log(Z_row)))
+        + alpha * Average(CHANNEL, Z_out * sp.log(Z_out)),
+        "law of b": sp.Trace((b - Q * pi).T * Q.inv() * (b - Q * pi)) / 2,
+    }
+    return Step(
+        2,
+        "One sample beside the teacher: n to zero",
+        before,
+        after,
+        "The derivative at n = 0, where Z_w and Z_out have average one. The weight Z in E Z log Z is the law that the "
+        "teacher gives to b: normal with mean Q pi* and covariance Q, as one sees by completing the square.",
+        CITATION,
+        (
+            Test(
+                "slope at n = 0",
+                "each potential with Z taking three values of average one, differentiated at n = 0",
+                _slope_holds,
+                ("free entropy",),
+            ),
+            Test("planted field", "the square completed, t = 2, exactly", _planted_holds, ("law of b",)),
+        ),
+    )
+
+
+def heat_gradient(size: int) -> sp.Matrix:
+    """d/dC_ij of E_x[Z log Z], x normal of covariance C, where Z obeys dZ/dC_ij = -1/2 d2Z/dx_i dx_j.
+
+    Price's theorem for the law of x and the chain rule for Z; E Z does not move.
+    """
+    x = sp.symbols(f"x_0:{size}", real=True)
+    Z = sp.Function("Z", positive=True)(*x)
+    F = Z * sp.log(Z)
+    slope = sp.log(Z) + 1  # dF/dZ
+    return sp.Matrix(
+        size,
+        size,
+        lambda i, j: sp.simplify(sp.diff(F, x[i], x[j]) / 2 - slope * sp.diff(Z, x[i], x[j]) / 2),
+    )
+
+
+def _equations(before: Expressions) -> Step:
+    f, g = sp.MatrixSymbol("f", t, 1), sp.MatrixSymbol("g", t, 1)
+    after = {
+        "q": MatrixAverage(COORDINATE, gamma * f * f.T),
+        "q_hat": alpha * MatrixAverage(CHANNEL, g * g.T),
+        "gradient": heat_gradient(2),
+    }
+    return Step(
+        3,
+        "State evolution",
+        before,
+        after,
+        "Stationary in q^ and q. Both log-evidences obey the heat equation backward in the covariance of their field, "
+        "so that the gradient of E Z log Z is half the average of Z times the outer product of d log Z: the posterior "
+        "mean f of a row, and g, that of the fields relative to omega.",
+        CITATION,
+        (
+            Test("heat equation of rows", "Gaussian component, t = 2, at rational points", _rows_diffuse),
+            Test("heat equation of fields", "normal weight, t = 2, at rational points", _fields_diffuse),
+            Test(
+                "gradient of Z log Z",
+                "symbolically, for any Z of two fields: half Z times the outer product of d log Z",
+                _gradient_holds,
+                ("gradient",),
+            ),
+            Test(
+                "Gaussian rows",
+                "t = 1: the derivative of the closed form of Phi against E f^2, symbolically",
+                _gaussian_rows_hold,
+                ("q",),
+            ),
+        ),
+    )
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _summand(expression: sp.Expr, kind: str) -> sp.Expr:
+    (average,) = [a for a in expression.atoms(Average) if a.kind == kind]
+    return average.summand
+
+
+def _pairs_hold(_before: Expressions, after: Expressions) -> bool:
+    source = Source("pairs")
+    one, other = source.symmetric(2), source.symmetric(2)
+    for number in REPLICA_NUMBERS:
+        written_out = -sp.Add(*[sp.trace(one * other) for a in range(number + 1) for _ in range(a)])
+        value = _summand(after["trace"], CONTEXTS).subs(n, number)
+        coefficient = sp.Mul(*[a for a in sp.Mul.make_args(value) if not isinstance(a, sp.Trace)])
+        if not is_zero(coefficient * sp.trace(one * other) - written_out):
+            return False
+    return True
+
+
+def _row_weight(after: Expressions, field: sp.Matrix, value: sp.Matrix, covariance: sp.Matrix) -> sp.Expr:
+    named = {b: field, pi: value, Q: covariance}
+    total: sp.Expr = sp.Integer(0)
+    for term in sp.Add.make_args(after["row"]):
+        for trace in term.atoms(sp.Trace):
+            matrices = [sp.ImmutableDenseMatrix(_explicit(a, named)) for a in trace.arg.args]
+            term = term.xreplace({trace: sp.trace(sp.Matrix(sp.prod(matrices[1:], matrices[0])))})
+        total += term
+    return total
+
+
+def _explicit(matrix: Any, named: dict[Any, sp.Matrix]) -> sp.Matrix:
+    return named[matrix.arg].T if isinstance(matrix, sp.Transpose) else named[matrix]
+
+
+def _rows_hold(_before: Expressions, after: Expressions) -> bool:
+    """E over rows of exp(sum over pairs pi_a^T Q pi_b) against E_b of the power of Z_w."""
+    source = Source("alike rows")
+    covariance = source.positive(2)
+    values = [source.matrix(2, 1) for _ in range(3)]
+    field = sp.Matrix(sp.symbols("b_0 b_1", real=True))
+    for number in REPLICA_NUMBERS:
+        (power,) = [a.exp for a in after["entropic"].atoms(sp.Pow) if a.base == Z_row]
+        if power.subs(n, number) != number + 1:
+            return False
+        for choice in product(values, repeat=number + 1):
+            coupled = sp.Add(*[(choice[a].T * covariance * choice[c])[0] for a in range(number + 1) for c in range(a)])
+            exponent = sp.expand(sp.Add(*[_row_weight(after, field, value, covariance) for value in choice]))
+            linear = sp.Matrix([sp.diff(exponent, x) for x in field])
+            if linear.free_symbols:
+                return False
+            averaged = exponent.subs(dict.fromkeys(field, 0)) + (linear.T * covariance * linear)[0] / 2
+            if not is_zero(averaged - coupled):
+                return False
+    return True
+
+
+def _fields_hold(_before: Expressions, after: Expressions) -> bool:
+    """rho* on the diagonal and q beside it: omega of covariance q shared, `variance` each replica's own."""
+    source = Source("alike fields")
+    own = source.positive(2) / 5
+    whole = own + source.positive(2)
+    variance = sp.Matrix(after["variance"].subs(t, 2).xreplace(
+        {rho.subs(t, 2): sp.ImmutableMatrix(whole), q.subs(t, 2): sp.ImmutableMatrix(own)}).doit())  # fmt: skip
+    for number in REPLICA_NUMBERS:
+        (power,) = [a.exp for a in after["energetic"].atoms(sp.Pow) if a.base == Z_out]
+        size = power.subs(n, number)
+        if size != number + 1:
+            return False
+        if _blocks(whole, own, int(size)) != _blocks(own + variance, own, int(size)):
+            return False
+    return True
+
+
+def _blocks(diagonal: sp.Matrix, beside: sp.Matrix, count: int) -> sp.Matrix:
+    return sp.Matrix.vstack(
+        *[sp.Matrix.hstack(*[diagonal if a == c else beside for c in range(count)]) for a in range(count)]
+    )
+
+
+def _slope_holds(before: Expressions, after: Expressions) -> bool:
+    """Z is 1/2, 1 or 2 with chances 2/5, 2/5, 1/5: average one."""
+    chances = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
+
+    def average(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
+        return sp.Add(*[chance * expression.subs(symbol, value) for value, chance in chances.items()])
+
+    terms = {term: term.atoms(sp.Symbol) & {Z_row, Z_out} for term in sp.Add.make_args(after["free entropy"])}
+    (rows_,) = [term for term, has in terms.items() if has == {Z_row}]
+    (sentences,) = [term for term, has in terms.items() if has == {Z_out}]
+    (trace,) = [term for term, has in terms.items() if not has]
+    pairs = _summand(before["trace"], CONTEXTS)
+    slope = sp.diff(pairs, n).subs(n, 0)
+    if not is_zero(sp.expand(slope - _summand(trace, CONTEXTS)).coeff(sp.Trace(q_hat * q))):
+        return False
+    power = sp.log(average(Z_row ** (n + 1), Z_row))
+    if power.subs(n, 0) != 0:
+        return False
+    value = average(_summand(rows_, FIELD), Z_row)
+    other = average(_summand(sentences, CHANNEL), Z_out) * sentences.coeff(next(iter(sentences.atoms(Average))))
+    slope = sp.diff(power, n).subs(n, 0)
+    return is_zero(sp.expand_log(slope - value)) and is_zero(sp.expand_log(alpha * slope - other))
+
+
+def _planted_holds(_before: Expressions, after: Expressions) -> bool:
+    source = Source("planted")
+    covariance, value = source.positive(2), source.matrix(2, 1)
+    field = sp.Matrix(sp.symbols("b_0 b_1", real=True))
+    named = {b.subs(t, 2): field, pi.subs(t, 2): value, Q.subs(t, 2): covariance}
+    expression = after["law of b"].subs(t, 2).xreplace({k: sp.ImmutableMatrix(v) for k, v in named.items()})
+    traces = {trace: sp.trace(sp.Matrix(trace.arg.doit())) for trace in expression.atoms(sp.Trace)}
+    exponent = -expression.xreplace(traces)
+    whole = (field.T * value)[0] - (value.T * covariance * value)[0] / 2 - (field.T * covariance.inv() * field)[0] / 2
+    return is_zero(sp.expand(exponent - whole))
+
+
+def _diffuses(log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix, sign: int, point: Any) -> bool:
+    """exp(log_weight) obeys dZ = -sign/2 sum dC_ij Z_ij, for symmetric changes of C, at a rational point."""
+    size = len(field)
+    for i in range(size):
+        for j in range(i, size):
+            change = sp.diff(log_weight, covariance[i, j])
+            slopes = [sp.diff(log_weight, field[k]) for k in (i, j)]
+            curvature = sp.diff(log_weight, field[i], field[j]) + slopes[0] * slopes[1]
+            multiplicity = 1 if i == j else 2
+            if not is_zero((change + sign * multiplicity * curvature / 2).subs(point)):
+                return False
+    return True
+
+
+def _rows_diffuse(_before: Expressions, _after: Expressions) -> bool:
+    row = rows(2)
+    source = Source("heat of rows")
+    Q_value = source.positive(2)
+    point = dict(zip(row.Q, Q_value, strict=True)) | {
+        s: source.number() for m in (row.b, row.factor, row.mean) for s in m
+    }
+    return _diffuses(row.log_integral, list(row.b), row.Q, 1, point)
+
+
+def _fields_diffuse(_before: Expressions, _after: Expressions) -> bool:
+    """In q at fixed rho*: V = rho* - q, whose change has the other sign."""
+    gaussian = fields(1, 2)
+    V = sp.Matrix(2, 2, lambda i, j: sp.Symbol(f"v_{min(i, j)}_{max(i, j)}", real=True))
+    inverse = V.inv()
+    named = {gaussian.precision[0][i, j]: inverse[i, j] for i in range(2) for j in range(2)}
+    log_weight = gaussian.exponent.subs(named) - sp.log(V.det()) / 2
+    source = Source("heat of fields")
+    point = dict(zip(V, source.positive(2), strict=True))
+    point |= {s: source.number() for m in (gaussian.Y, gaussian.omega) for s in m}
+    return _diffuses(log_weight, list(gaussian.omega), V, -1, point)
+
+
+def _gradient_holds(_before: Expressions, after: Expressions) -> bool:
+    x = sp.symbols("x_0:2", real=True)
+    Z = sp.Function("Z", positive=True)(*x)
+    expected = sp.Matrix(2, 2, lambda i, j: Z * sp.diff(sp.log(Z), x[i]) * sp.diff(sp.log(Z), x[j]) / 2)
+    return all(sp.simplify(a - e) == 0 for a, e in zip(after["gradient"], expected, strict=True))
+
+
+def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
+    """pi ~ N(0, 1): E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q)."""
+    f = sp.MatrixSymbol("f", t, 1)
+    if after["q"] != MatrixAverage(COORDINATE, gamma * f * f.T):
+        return False
+    row = rows(1)
+    unit = {row.factor[0]: 1, row.mean[0]: 0}
+    K, field = row.Q[0], row.b[0]
+    moment = row.moment[0].subs(unit)
+    log_integral = row.log_integral.subs(unit)
+    second = K + K**2
+    averaged = log_integral.subs(field, 0) + sp.diff(log_integral, field, 2) * second / 2
+    square = sp.diff(moment, field) ** 2 * second
+    return sp.simplify(2 * sp.diff(averaged, K) - square) == 0

@@ -1,0 +1,1 @@
+"""Bayes-optimal inference of the teacher: state evolution, free entropy, thresholds."""

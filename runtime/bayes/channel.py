@@ -1,0 +1,306 @@
+"""Averages over an output channel: where its coordinates live, how finely they are divided, and what follows.
+
+Every coordinate is mapped to the whole line so that the integrand decays double-exponentially (real: x = sinh t;
+positive: x = exp(t - exp(-t))), where the trapezoid rule converges geometrically (H. Takahasi, M. Mori, Publ. RIMS 9
+(1974) 721). Two orders of integration are used: omega first and the observed given it; or, where nothing continuous
+stays hidden, the fields Y first and omega given them, which stays well conditioned up to perfect recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, NotConvergedError
+from ..integration.nodes import tensor
+from ..problem import Problem
+
+_REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
+_LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
+_T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
+_SCAN = 2e5  # points of a look over all coordinates
+_MOST_NODES = 3e8  # evaluations of one average
+START_POINTS, _GROWTH = 24, 1.4
+
+
+def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """x(t) and log dx/dt."""
+    if kind == "real":
+        return np.sinh(t), np.log(np.cosh(t))
+    x = np.exp(t - np.exp(-t))
+    return x, t - np.exp(-t) + np.log1p(np.exp(-t))
+
+
+@dataclass(frozen=True)
+class _Coordinate:
+    name: str
+    kind: str
+    values: tuple[float, ...]
+
+    @property
+    def continuous(self) -> bool:
+        return self.kind != "discrete"
+
+    def axis(self, box: tuple[float, float], count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Points and logarithms of their weights."""
+        if not self.continuous:
+            return np.array(self.values), np.zeros(len(self.values))
+        step = (box[1] - box[0]) / count
+        x, slope = _mapped(self.kind, box[0] + step * (np.arange(count) + 0.5))
+        return x, slope + np.log(step)
+
+
+def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """All combinations of points, (N, len(axes)), and the sums of their logarithmic weights, (N,)."""
+    points, _ = tensor([(x, np.ones(len(x))) for x, _ in axes])
+    weights = np.zeros(1)
+    for _, w in axes:
+        weights = np.add.outer(weights, w).ravel()
+    return np.ascontiguousarray(points), weights
+
+
+def blocks(matrices: np.ndarray) -> np.ndarray:
+    """Block-diagonal matrix of (L, t, t)."""
+    tokens, size = matrices.shape[:2]
+    out = np.zeros((tokens * size, tokens * size))
+    for l in range(tokens):
+        out[l * size : (l + 1) * size, l * size : (l + 1) * size] = matrices[l]
+    return out
+
+
+def root(matrix: np.ndarray) -> np.ndarray:
+    """Square root of positive semidefinite matrices (..., n, n)."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Averages at one overlap.
+
+    Attributes:
+        outer: E_c[g_l g_l^T] summed over the tokens of a context, (C, t, t).
+        log_evidence: E log Z_out, nats a sample (densities of what is observed and continuous).
+        norm: sum of all weights, 1 if the rule is fine enough.
+    """
+
+    outer: np.ndarray
+    log_evidence: float
+    norm: float
+
+
+class Channel:
+    """The output channel of a problem with a rule that refines itself.
+
+    Attributes:
+        counts: points of the normal fields, then of each continuous coordinate, observed before hidden.
+
+    Raises:
+        InputError: the model has no output channel, or parameters at which it is another one.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.module: ModuleType = problem.solver.bayes
+        self.observed = [_Coordinate(*c) for c in self.module.OBSERVED]
+        self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
+        self.every = [*self.observed, *self.hidden]
+        self.by_fields = not any(c.continuous for c in self.hidden)
+        self.counts = [START_POINTS] * (1 + sum(c.continuous for c in self.every))
+        self._tables: dict[Any, Any] = {}
+        for labels, _ in problem.label_choices:
+            if not self.module.needs_at(problem.constants(labels)) > 0:
+                raise InputError(
+                    f"the output channel of {problem.solver.name} is not the one it declares at these parameters: "
+                    f"{self.module.NEEDS} must be positive"
+                )
+
+    @property
+    def rho_star(self) -> np.ndarray:
+        return self.problem.law.rho_star
+
+    def _law_of_fields(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (L t,) and covariance blocks (L, t, t) of Y."""
+        contexts = self.problem.context_of(labels)
+        return self.problem.law.teacher_means[contexts].ravel(), self.rho_star[contexts]
+
+    def _log_density(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
+        """log of the normal density of the fields Y."""
+        mean, covariances = self._law_of_fields(labels)
+        precision = blocks(np.linalg.inv(covariances))
+        step = fields - mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            exponent = -0.5 * np.einsum("nhi,ij,nhj->nh", step, precision, step)
+        return exponent - 0.5 * np.linalg.slogdet(2 * np.pi * covariances)[1].sum()
+
+    @cached_property
+    def boxes(self) -> dict[tuple[int, ...], list[tuple[float, float]]]:
+        """Labels -> range of t of every continuous coordinate outside of which the joint weight is negligible."""
+        return {labels: self._box(labels) for labels, _ in self.problem.label_choices}
+
+    def _box(self, labels: tuple[int, ...]) -> list[tuple[float, float]]:
+        continuous = [c for c in self.every if c.continuous]
+        boxes = [_T_RANGE[c.kind] for c in continuous]
+        choices = int(np.prod([len(c.values) for c in self.every if not c.continuous]))
+        count = max(int((_SCAN / choices) ** (1 / max(len(continuous), 1))), 8)
+        count = min(count, 400)
+        for _ in range(6):
+            weights = self._joint(labels, boxes, [count] * len(boxes))
+            top = weights.max()
+            new = []
+            for axis, (low, high) in enumerate(boxes):
+                others = tuple(i for i in range(len(boxes)) if i != axis)
+                kept = np.flatnonzero(weights.max(axis=others) > top + _LOWEST)
+                step = (high - low) / count
+                limits = _T_RANGE[continuous[axis].kind]
+                new.append((max(low + step * (kept[0] - 1), limits[0]), min(low + step * (kept[-1] + 2), limits[1])))
+            shrunk = any(b - a < 0.9 * (d - c) for (a, b), (c, d) in zip(new, boxes, strict=True))
+            boxes = new
+            if not shrunk:
+                break
+        return boxes
+
+    def _joint(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
+        """Largest log weight over the discrete coordinates on a grid of the continuous ones."""
+        fields, jacobian, likelihood, seen, unseen = self._table(labels, boxes, counts)
+        with np.errstate(invalid="ignore"):
+            weights = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
+        weights = np.where(np.isfinite(weights), weights, -np.inf)
+        shape = [*[n for n in self._shape(self.observed, counts, 0)]]
+        offset = sum(c.continuous for c in self.observed)
+        shape += self._shape(self.hidden, counts, offset)
+        weights = weights.reshape(shape)
+        discrete = tuple(i for i, c in enumerate(self.every) if not c.continuous)
+        return weights.max(axis=discrete)
+
+    @staticmethod
+    def _shape(coordinates: list[_Coordinate], counts: Sequence[int], offset: int) -> list[int]:
+        shape = []
+        for c in coordinates:
+            shape.append(counts[offset] if c.continuous else len(c.values))
+            offset += c.continuous
+        return shape
+
+    def _table(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> tuple[np.ndarray, ...]:
+        """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,)."""
+        groups, position = [], 0
+        for group in (self.observed, self.hidden):
+            axes = []
+            for coordinate in group:
+                box, count = ((0.0, 0.0), 0)
+                if coordinate.continuous:
+                    box, count = boxes[position], counts[position]
+                    position += 1
+                axes.append(coordinate.axis(box, count))
+            groups.append(_product(axes))
+        (observed, seen), (hidden, unseen) = groups
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            tables = self.module.fields_at(observed, hidden, self.problem.constants(labels))
+        return (*tables, seen, unseen)
+
+    def table(self, labels: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        """What is not negligible: fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights
+        (N,); the law of Y with all of them (N, H); the likelihood (N, H). All but the fields are logarithms."""
+        key = (labels, tuple(self.counts))
+        if key not in self._tables:
+            self._tables.clear()
+            fields, jacobian, likelihood, seen, unseen = self._table(labels, self.boxes[labels], self.counts[1:])
+            with np.errstate(invalid="ignore"):
+                measure = jacobian + likelihood + unseen
+                law = measure + seen[:, None] + self._log_density(fields, labels)
+            law = np.where(np.isfinite(law), law, -np.inf)
+            rows = law.max(axis=1) > law.max() + _LOWEST
+            columns = (law > law.max() - 80.0).any(axis=0)
+            kept = np.ix_(rows, columns)
+            measure = np.where(np.isfinite(measure) & np.isfinite(fields).all(axis=2), measure, -np.inf)
+            fields = np.where(np.isfinite(fields), fields, 0.0)
+            self._tables[key] = tuple(
+                np.ascontiguousarray(a) for a in (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept])
+            )
+        return self._tables[key]
+
+    def _normal_nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Trapezoid for the standard normal law of L t fields, corners cut off."""
+        count = self.counts[0]
+        step = 2 * _REACH / count
+        x = -_REACH + step * (np.arange(count) + 0.5)
+        w = step * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+        size = self.module.FIELDS
+        nodes, weights = tensor([(x, w)] * size)
+        kept = (nodes * nodes).sum(axis=1) < _REACH**2
+        return np.ascontiguousarray(nodes[kept]), np.ascontiguousarray(weights[kept])
+
+    def averages(self, q: np.ndarray) -> Averages:
+        """Averages at overlaps q, (C, t, t), 0 <= q < rho*."""
+        law = self.problem.law
+        outer = np.zeros_like(q)
+        log_evidence = norm = 0.0
+        nodes, weights = self._normal_nodes()
+        for labels, probability in self.problem.label_choices:
+            contexts = self.problem.context_of(labels)
+            fields, measure, seen, law_of_y, _ = self.table(labels)
+            if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > _MOST_NODES:
+                raise NotConvergedError(
+                    f"the average over the output channel of {self.problem.solver.name} needs more than "
+                    f"{_MOST_NODES:g} evaluations"
+                )
+            own, rho = q[contexts], law.rho_star[contexts]
+            variance = rho - own
+            precision = np.linalg.inv(variance)
+            log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
+            mean = law.teacher_means[contexts].ravel()
+            if self.by_fields:
+                gain = own @ np.linalg.inv(rho)
+                left = blocks(root(own - gain @ own))
+                rows = self.module.averages_by_fields(
+                    fields, measure, law_of_y, mean, blocks(gain), left, precision, log_norm, nodes, weights
+                )
+            else:
+                rows = self.module.averages_by_omega(
+                    fields, measure, seen, mean, blocks(root(own)), precision, log_norm, nodes, weights
+                )
+            total = rows.sum(axis=0)
+            norm += probability * total[0]
+            log_evidence += probability * total[1]
+            squares = total[2:].reshape(len(contexts), *q.shape[1:])
+            np.add.at(outer, contexts, probability * squares)
+        return Averages(outer, log_evidence, norm)
+
+    def settle(self, q: np.ndarray, tolerance: float) -> tuple[Averages, float]:
+        """Refine axis after axis until averages change by less than `tolerance` relative to their size.
+
+        Returns the averages and the sum of the last changes.
+
+        Raises:
+            NotConvergedError: the rule would grow too large.
+        """
+        current = self.averages(q)
+        while True:
+            changes = []
+            for axis in range(len(self.counts)):
+                before = list(self.counts)
+                self.counts[axis] = int(np.ceil(self.counts[axis] * _GROWTH))
+                finer = self.averages(q)
+                changes.append(_change(current, finer))
+                if changes[-1] < tolerance:
+                    self.counts = before
+                else:
+                    current = finer
+            if max(changes) < tolerance:
+                if abs(current.norm - 1) > 1e-6:
+                    raise InputError(
+                        f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: "
+                        f"probabilities of what is observed add up to {current.norm:.9g}"
+                    )
+                return current, sum(changes)
+
+
+def _change(one: Averages, other: Averages) -> float:
+    scale = max(np.abs(other.outer).max(), 1e-12)
+    moved = np.abs(one.outer - other.outer).max() / scale
+    return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))

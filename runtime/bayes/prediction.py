@@ -1,0 +1,94 @@
+"""Test errors that no learner beats: the best prediction for a new sentence, given the posterior of its fields.
+
+Of a new sentence one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..integration.nodes import gauss_hermite, panels, tensor
+from ..problem import Problem
+from .channel import blocks, root
+
+
+def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:
+    """E_omega min over predictions of E[error | omega]; NaN where the model has no error that this is known for.
+
+    With a `baseline` the prediction is a matrix B and the error quadratic in it. A metric of one field h is minimised
+    over h. Both are the model's own expressions.
+    """
+    metric = problem.solver.metric
+    if metric.HAS_BASELINE:
+        return _best_matrix(problem, q, points)
+    if metric.HAS_METRIC and problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1:
+        return _best_field(problem, q, 4 * points) if not _labelled(problem) else np.nan
+    return np.nan
+
+
+def _labelled(problem: Problem) -> bool:
+    return any(not gaussian for _, gaussian in problem.solver.model.NOISE)
+
+
+def _best_matrix(problem: Problem, q: np.ndarray, points: int) -> float:
+    """E_omega min_B of the averaged quadratic error."""
+    metric = problem.solver.metric
+    size = problem.tokens * problem.teacher_rank
+    axes = [gauss_hermite(points)] * size
+    outer, shares = tensor(axes)
+    kept = shares > 1e-16
+    inner, weights = tensor([*axes, *[gauss_hermite(points)] * len(problem.noise_scale)])
+    kept_inner = weights > 1e-18
+    inner, weights = np.ascontiguousarray(inner[kept_inner]), np.ascontiguousarray(weights[kept_inner])
+    total = 0.0
+    for labels, probability in problem.label_choices:
+        contexts = problem.context_of(labels)
+        constants = problem.constants(labels)
+        spread, width = root(q[contexts]), root(problem.law.rho_star[contexts] - q[contexts])
+        # Lower triangular, as the generated code reads factors.
+        width = np.stack([np.linalg.qr(w.T)[1].T for w in width])
+        for node, share in zip(outer[kept], shares[kept], strict=True):
+            omega = problem.law.teacher_means[contexts] + (blocks(spread) @ node).reshape(problem.tokens, -1)
+            error, gradient, hessian = metric.baseline_terms(
+                inner, weights, omega, width, problem.noise_scale, constants
+            )
+            total += probability * share * (error - gradient @ np.linalg.pinv(hessian, hermitian=True) @ gradient / 2)
+    return float(total)
+
+
+def _best_field(problem: Problem, q: np.ndarray, points: int) -> float:
+    """E_omega min_h E[metric(h, Y, u) | omega], by search on a grid of h refined around its least value."""
+    (labels, _), *others = problem.label_choices
+    if others or len(problem.noise_scale) > 1:
+        return np.nan
+    module, constants = problem.solver.bayes, problem.constants(labels)
+    kinks = [value for kind, _, _, value in problem.solver.model.kinks(problem.flat)["metric"] if kind == "y"]
+    known = max(float(q[0, 0, 0]), 0.0)
+    spread, width = np.sqrt(known), np.sqrt(max(float(problem.law.rho_star[0, 0, 0]) - known, 0.0))
+    mean = float(problem.law.teacher_means[0, 0])
+    noise, noise_weights = gauss_hermite(12) if len(problem.noise_scale) else (np.zeros(1), np.ones(1))
+    noise = noise * (problem.noise_scale[0] if len(problem.noise_scale) else 0.0)
+    total = 0.0
+    # As a function of omega the least error has a kink where the best answer changes sides.
+    for omega, share in zip(*_normal(mean, spread, kinks, points), strict=True):
+        if share < 1e-17:
+            continue
+        fields, weights = _normal(omega, width, kinks, points)
+        Y, u = np.repeat(fields, len(noise))[:, None], np.tile(noise, len(fields))[:, None]
+        joint = np.outer(weights, noise_weights).ravel()
+        low, high = -abs(omega) - 6 * width, abs(omega) + 6 * width
+        for _ in range(8):
+            answers = np.linspace(low, high, 21)
+            errors = module.errors_at(answers[:, None], Y, u, joint, constants)
+            best = int(np.argmin(errors))
+            low, high = answers[max(best - 1, 0)], answers[min(best + 1, 20)]
+        total += share * errors[best]
+    return float(total)
+
+
+def _normal(mean: float, width: float, kinks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of a normal law, with panels between kinks."""
+    if width == 0:
+        return np.array([mean]), np.ones(1)
+    nodes, weights = panels([(value - mean) / width for value in kinks], points)
+    return mean + width * nodes, weights

@@ -1,0 +1,177 @@
+"""Averages over a row of the teacher: the posterior mean given its field, and log Z_w (derive/bayes.py).
+
+A learner knows the eigenvalues gamma and the mean coordinates tau of a coordinate, so that spectral atoms with the same
+gamma are one mixture to it, and atoms with different gamma are told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import InputError, NotConvergedError
+from ..integration.nodes import gauss_hermite, tensor
+from ..problem import Problem
+from .channel import root
+
+_REACH, START_POINTS, _GROWTH = 9.0, 32, 1.5
+_MOST_POINTS = 20_000
+_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Coordinates that look alike to the learner.
+
+    Attributes:
+        weight: their share; gamma: (C,).
+        shares, means, factors: components of the law of a row given tau, (K,), (K, t) and (K, t, t).
+        known: factor of the part of the mean that tau tells, (t, t); zero unless there is one Gaussian component.
+        moments: E[pi pi^T], (t, t).
+    """
+
+    weight: float
+    gamma: np.ndarray
+    shares: np.ndarray
+    means: np.ndarray
+    factors: np.ndarray
+    known: np.ndarray
+    moments: np.ndarray
+
+    @property
+    def gaussian(self) -> bool:
+        return len(self.shares) == 1
+
+
+class Prior:
+    """The law of a teacher row as its posterior sees it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.count = START_POINTS
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """One for each distinct set of eigenvalues.
+
+        Raises:
+            InputError: a mixture of rows that depends on the means.
+        """
+        law = self.problem.law
+        contexts, t = law.gamma.shape[1], self.problem.teacher_rank
+        found = []
+        distinct, which = np.unique(law.gamma, axis=0, return_inverse=True)
+        for number, gamma in enumerate(distinct):
+            atoms = np.flatnonzero((which.ravel() == number) & (law.weights > 0))
+            if not len(atoms):
+                continue
+            weights, grams = law.weights[atoms], law.gram[atoms]
+            own = grams[:, contexts:, contexts:]
+            zero, cross = np.zeros((t, t)), grams[:, contexts:, :contexts]
+            alike = np.abs(grams - grams[0]).max() < _TOLERANCE
+            told = np.abs(cross).max() > _TOLERANCE
+            known = zero
+            if law.rows is not None:
+                shares, means = law.rows
+                factors = np.zeros((len(shares), t, t))
+            elif alike:
+                explained = cross[0] @ np.linalg.pinv(grams[0, :contexts, :contexts], hermitian=True) @ cross[0].T
+                shares, means, factors = np.ones(1), np.zeros((1, t)), root(own[0] - explained)[None]
+                known = root(explained)
+            else:
+                shares, means, factors = weights / weights.sum(), np.zeros((len(atoms), t)), root(own)
+            varied = np.abs(grams[:, :contexts, :contexts] - grams[0, :contexts, :contexts]).max() > _TOLERANCE
+            if (not alike and varied) or (told and (not alike or law.rows is not None)):
+                raise InputError(
+                    "Bayes-optimal inference of rows that are not Gaussian needs rows independent of the means"
+                )
+            found.append(
+                _Group(
+                    float(weights.sum()), gamma, shares, means, factors, known, np.einsum("a,aij->ij", weights, own)
+                    / weights.sum(),
+                )
+            )  # fmt: skip
+        return found
+
+    def _average(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, float]:
+        """E[f f^T] and E log Z_w of the rows of a group."""
+        t = len(Q)
+        if group.gaussian:  # quadratic in the fields: three nodes an axis are exact
+            nodes, weights = tensor([gauss_hermite(3)] * (2 * t))
+            means = nodes[:, :t] @ group.known.T
+            width = root(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
+            fields = means @ Q + nodes[:, t:] @ width
+            return self._sum(fields, weights, group, Q, means[:, None, :])
+        step = 2 * _REACH / self.count
+        x = -_REACH + step * (np.arange(self.count) + 0.5)
+        nodes, weights = tensor([(x, step * np.exp(-x * x / 2) / np.sqrt(2 * np.pi))] * t)
+        outer, log_integral = np.zeros((t, t)), 0.0
+        for share, mean, factor in zip(group.shares, group.means, group.factors, strict=True):
+            width = root(Q @ factor @ factor.T @ Q + Q)
+            fields = Q @ mean + nodes @ width
+            means = np.broadcast_to(group.means, (len(fields), *group.means.shape))
+            part = self._sum(fields, share * weights, group, Q, means)
+            outer, log_integral = outer + part[0], log_integral + part[1]
+        return outer, log_integral
+
+    def _sum(
+        self, fields: np.ndarray, weights: np.ndarray, group: _Group, Q: np.ndarray, means: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        values, moments = self.problem.solver.bayes.rows_at(
+            np.ascontiguousarray(fields), group.shares, Q, np.ascontiguousarray(means), group.factors
+        )
+        return np.einsum("n,ni,nj->ij", weights, moments, moments), float(weights @ values)
+
+    def overlaps(self, hats: np.ndarray) -> np.ndarray:
+        """q_c = E_nu[gamma_c f f^T] from q^_c, both (C, t, t)."""
+        out = np.zeros_like(hats)
+        for group in self.groups:
+            outer, _ = self._average(group, np.einsum("c,cij->ij", group.gamma, hats))
+            out += group.weight * group.gamma[:, None, None] * outer
+        return out
+
+    def log_integral(self, hats: np.ndarray) -> float:
+        """E_nu log Z_w."""
+        fields = [(group, np.einsum("c,cij->ij", group.gamma, hats)) for group in self.groups]
+        return sum(group.weight * self._average(group, Q)[1] for group, Q in fields)
+
+    def slope_at_zero(self, hats: np.ndarray) -> np.ndarray:
+        """Derivative of `overlaps` at q^ = 0 where rows have no known mean: gamma S (sum gamma q^) S."""
+        out = np.zeros_like(hats)
+        for group in self.groups:
+            Q = np.einsum("c,cij->ij", group.gamma, hats)
+            out += group.weight * group.gamma[:, None, None] * (group.moments @ Q @ group.moments)
+        return out
+
+    def settle(self, hats: np.ndarray, tolerance: float) -> float:
+        """Refine the rule until overlaps and log Z_w move by less than `tolerance`; returns the last move."""
+        if all(group.gaussian for group in self.groups):
+            return 0.0
+        scale = np.abs(self.problem.law.rho_star).max()
+        before = self.overlaps(hats), self.log_integral(hats)
+        while True:
+            count, self.count = self.count, int(self.count * _GROWTH)
+            after = self.overlaps(hats), self.log_integral(hats)
+            change = max(np.abs(after[0] - before[0]).max() / scale, abs(after[1] - before[1]))
+            if change < tolerance:
+                self.count = count
+                return float(change)
+            if self.count > _MOST_POINTS:
+                raise NotConvergedError(f"averages over a teacher's row need more than {_MOST_POINTS} points an axis")
+            before = after
+
+    @cached_property
+    def continuous_dimension(self) -> float:
+        """Rank of the continuous part of a row's law, averaged: the information dimension of the prior."""
+        return sum(
+            group.weight * share * np.linalg.matrix_rank(factor, tol=1e-10)
+            for group in self.groups
+            for share, factor in zip(group.shares, group.factors, strict=True)
+        )
+
+    @cached_property
+    def entropy(self) -> float:
+        """Of rows that take few values, nats a row."""
+        return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.groups)

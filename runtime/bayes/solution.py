@@ -1,0 +1,298 @@
+"""Fixed points of state evolution: what a Bayes-optimal learner knows of the teacher after n = alpha d samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._version import __version__
+from ..errors import InputError, NotConvergedError
+from ..problem import Problem
+from ..text import problem_line, with_error
+from .linear import growth
+from .prediction import test_error
+from .state import State
+from .thresholds import free_entropy_of_recovery
+
+if TYPE_CHECKING:
+    from ..solution import Solution
+
+STARTS = ("uninformed", "informed")
+_PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
+_MOST_STEPS = 4000
+
+
+@dataclass(frozen=True)
+class BayesSolution:
+    """A solution of state evolution.
+
+    Attributes:
+        start: "uninformed", from what the means tell (what an algorithm reaches), or "informed", from the teacher.
+        status: "converged", "perfect_recovery" (q runs into rho*) or "not_converged".
+        q, q_hat, half_widths: (C, t, t); half widths of q from a finer rule and the residual.
+        free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
+        residual: undamped, relative to rho*; steps: of state evolution.
+    """
+
+    problem: Problem
+    start: str
+    status: str
+    q: np.ndarray
+    q_hat: np.ndarray
+    half_widths: np.ndarray
+    free_entropy: float
+    free_entropy_error: float
+    residual: float
+    steps: int
+
+    @property
+    def success(self) -> bool:
+        return self.status != "not_converged"
+
+    @property
+    def advice(self) -> str:
+        """What to try where it is no solution."""
+        if self.success:
+            return ""
+        return (
+            f"not converged from {self.start}: residual {self.residual:.1e} after {self.steps} steps of state "
+            "evolution; try an alpha farther from a threshold, or a larger --accuracy"
+        )
+
+    @cached_property
+    def test_error(self) -> float:
+        """The least error of any learner; NaN where none is known (see `prediction`)."""
+        return test_error(self.problem, self.q) if self.success else float("nan")
+
+    @cached_property
+    def test_error_error(self) -> float:
+        """Half width: a coarser rule, and the half widths of q."""
+        if not np.isfinite(self.test_error):
+            return float("nan")
+        coarser = test_error(self.problem, self.q, 18)
+        moved = (
+            test_error(self.problem, np.clip(self.q - self.half_widths, 0, None)) if self.q.shape[1] == 1 else coarser
+        )
+        return abs(coarser - self.test_error) + abs(moved - self.test_error)
+
+    def cosine(self, context: int = 0, column: int = 0) -> float:
+        """sqrt(q / rho*): overlap of the posterior mean with a teacher column."""
+        known = self.q[context, column, column] / self.problem.law.rho_star[context, column, column]
+        return float(np.sqrt(max(known, 0.0)))
+
+    def table(self, erm: Solution | None = None) -> str:
+        """What `saddleforge bayes` prints; beside an empirical risk minimiser if one is given."""
+        problem = self.problem
+        lines = [
+            problem_line(problem),
+            f"Bayes-optimal, start {self.start}: {self.status.replace('_', ' ')}, residual {self.residual:.1e}",
+        ]
+        t = problem.teacher_rank
+        for context in range(problem.contexts):
+            token, cluster = divmod(context, problem.clusters)
+            label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+            parts = []
+            for a in range(t):
+                for b in range(a, t):
+                    index = "" if t == 1 else f"_{a + 1}{b + 1}"
+                    value = with_error(self.q[context, a, b], self.half_widths[context, a, b])
+                    parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
+            lines.append(f"  {label:<10} " + "   ".join(parts))
+        lines.append(f"  free entropy {with_error(self.free_entropy, self.free_entropy_error)} per d")
+        lines += _beside(self, erm)
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that --json prints."""
+        from ..contract import parameters_json
+
+        problem = self.problem
+        shape = (problem.tokens, problem.clusters, *self.q.shape[1:])
+        return {
+            "model": problem.solver.name,
+            "version": __version__,
+            "digest": problem.solver.digest,
+            "parameters": parameters_json(problem),
+            "start": self.start,
+            "status": self.status,
+            "residual": self.residual,
+            "iterations": self.steps,
+            "overlaps": {"q": self.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
+            "conjugates": {"q": self.q_hat.reshape(shape)},
+            "cosine": [self.cosine(c) for c in range(problem.contexts)],
+            "free_entropy": self.free_entropy,
+            "test_error": self.test_error,
+            "errors": {
+                "overlaps": {"q": self.half_widths.reshape(shape)},
+                "free_entropy": self.free_entropy_error,
+                "test_error": self.test_error_error,
+            },
+            "error_kind": "estimated",
+        }
+
+
+def erm_cosine(erm: Solution, context: int = 0) -> float:
+    """theta / sqrt(q rho*) of the leading columns: overlap of the minimiser with the teacher."""
+    o = erm.overlaps
+    return float(o.theta[context, 0, 0] / np.sqrt(o.q[context, 0, 0] * erm.problem.law.rho_star[context, 0, 0]))
+
+
+def _beside(found: BayesSolution, erm: Solution | None) -> list[str]:
+    """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
+    best = with_error(found.test_error, found.test_error_error) if np.isfinite(found.test_error) else "-"
+    if erm is None:
+        return [f"  cosine with the teacher {found.cosine():.9g}", f"  least test error {best}"]
+    reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
+    rows = [
+        ["", "Bayes-optimal", "risk minimisation"],
+        ["cosine with the teacher", f"{found.cosine():.9g}", f"{abs(erm_cosine(erm)):.9g}"],
+        ["test error", best, reached],
+    ]
+    if np.isfinite(erm.baseline_error):
+        rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
+    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.value.replace('_', ' ')})"])
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: float = 1e-6) -> BayesSolution:
+    """The solution that state evolution reaches.
+
+    Args:
+        start: "uninformed" or "informed".
+        accuracy: half width asked of q, relative to rho*.
+
+    Raises:
+        InputError: the model has no output channel, or an unknown start.
+        NotConvergedError: the averages cannot be taken to the accuracy.
+    """
+    if start not in STARTS:
+        raise InputError(f"no start {start!r}; known are {', '.join(STARTS)}")
+    if not 1e-12 <= accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    state = State(problem)
+    alpha, rho = problem.alpha, state.rho
+    q = rho * (1 - 1e-3) if start == "informed" else state.nothing
+    tolerance = accuracy / 10
+    if start == "uninformed" and state.uninformative:
+        factor, direction = growth(state)
+        if alpha * factor <= 1:
+            return _nothing_learned(state)
+        q = 1e-3 * direction / np.abs(direction).max() * np.abs(rho).min()
+    scale = float(np.abs(state.pack(rho)).max())
+    change = state.settle(q, alpha, max(tolerance, 1e-6))
+    steps, last, ratio, patience = 0, np.inf, 0.0, 0
+    while steps < _MOST_STEPS:
+        steps += 1
+        image = state.image(q, alpha)
+        gap = float(np.abs(image - q).max()) / scale
+        left = _left(state, image)
+        if left < _PERFECT and left < 0.999 * _left(state, q):
+            return _perfect(state, image, gap, start, steps)
+        before, ratio = ratio, gap / max(last, 1e-300)
+        last = gap
+        q = image
+        falling = (steps > 2 and ratio < 1) or gap < 1e-13
+        settled = abs(ratio - before) < 0.02 and steps > 4 and gap < 0.05 * (1 - ratio)
+        if steps >= patience and falling and (settled or gap < tolerance * max(1 - ratio, 1e-3)):
+            patience = int(1.5 * steps) + 1
+            polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale)
+            # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
+            if polished is not None and (start == "informed" or state.share(polished) > 0.999 * state.share(q)):
+                change = state.settle(polished, alpha, tolerance)
+                again = _newton(state, polished, alpha, 1e-3 * scale)
+                if again is not None:
+                    return _finished(state, again, start, steps, change)
+        if steps % 50 == 0:
+            state.settle(q, alpha, max(tolerance, 1e-6))
+    return _result(state, q, start, "not_converged", gap, steps, np.full_like(q, np.nan))
+
+
+def _left(state: State, q: np.ndarray) -> float:
+    """Largest share of the teacher that is unknown: eigenvalues of rho*^{-1} (rho* - q)."""
+    return float(np.max(np.abs(np.linalg.eigvals(np.linalg.solve(state.rho, state.rho - q)))))
+
+
+def _newton(state: State, q: np.ndarray, alpha: float, reach: float) -> np.ndarray | None:
+    """Newton on the map's gap, by differences; None where it does not converge to a solution within `reach`.
+
+    A solution that leaves less than half of what q leaves unknown is refused: q may be on its way to rho*.
+    """
+    x = state.pack(q)
+    scale = np.abs(state.pack(state.rho)).max()
+
+    def inside(at: np.ndarray) -> bool:
+        there = state.unpack(at)
+        lowest, room = np.linalg.eigvalsh(there).min(), np.linalg.eigvalsh(state.rho - there).min()
+        return bool(lowest > -1e-4 * scale and room > 0)
+
+    def gap(at: np.ndarray) -> np.ndarray:
+        if not inside(at):
+            raise np.linalg.LinAlgError("outside of 0 <= q < rho*")
+        return state.pack(state.image(state.unpack(at), alpha)) - at
+
+    try:
+        for _ in range(12):
+            value = gap(x)
+            if np.abs(value).max() < 1e-14 * scale:
+                break
+            step = 1e-5 * min(1.0, 10 * _left(state, state.unpack(x))) * scale
+            columns = [(gap(x + step * unit) - gap(x - step * unit)) / (2 * step) for unit in np.eye(len(x))]
+            move = np.linalg.solve(np.stack(columns, axis=1), value)
+            x = x - move
+            if np.abs(move).max() < 1e-13 * scale:
+                break
+        else:
+            return None
+    except np.linalg.LinAlgError:
+        return None
+    found = state.unpack(x)
+    near = np.abs(found - q).max() <= 3 * reach + 1e-9 * scale
+    return found if near and inside(x) and _left(state, found) > 0.5 * _left(state, q) else None
+
+
+def _finished(state: State, q: np.ndarray, start: str, steps: int, change: float) -> BayesSolution:
+    """Half widths from a finer rule on every axis."""
+    alpha, counts, count = state.problem.alpha, list(state.channel.counts), state.prior.count
+    residual = float(np.abs(state.image(q, alpha) - q).max() / np.abs(state.rho).max())
+    state.channel.counts = [int(np.ceil(1.25 * n)) for n in counts]
+    state.prior.count = int(1.25 * count)
+    try:
+        finer = _newton(state, q, alpha, np.abs(state.rho).max())
+    except NotConvergedError:
+        finer = None
+    state.channel.counts, state.prior.count = counts, count
+    status = "converged" if finer is not None else "not_converged"
+    widths = 2 * np.abs(finer - q) if finer is not None else np.full_like(q, np.nan)
+    return _result(state, q, start, status, residual, steps, widths + 1e-13 * np.abs(state.rho), change)
+
+
+def _nothing_learned(state: State) -> BayesSolution:
+    """q = 0, stable."""
+    zero = np.zeros_like(state.rho)
+    return _result(state, zero, "uninformed", "converged", 0.0, 0, zero)
+
+
+def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) -> BayesSolution:
+    """q = rho*, as far as state evolution has been followed."""
+    widths = state.rho - q
+    phi = free_entropy_of_recovery(state)
+    nothing = np.full_like(q, np.inf)
+    return BayesSolution(
+        state.problem, start, "perfect_recovery", state.rho.copy(), nothing, np.abs(widths), phi, 0.0, gap, steps
+    )
+
+
+def _result(
+    state: State, q: np.ndarray, start: str, status: str, residual: float, steps: int, widths: np.ndarray,
+    change: float = 0.0,
+) -> BayesSolution:  # fmt: skip
+    alpha = state.problem.alpha
+    averages = state.channel.averages(q)
+    phi = state.free_entropy(q, alpha, averages)
+    hats = state.hats(averages.outer, alpha)
+    error = (change + 1e-14) * (1 + alpha * abs(averages.log_evidence))
+    return BayesSolution(state.problem, start, status, q, hats, widths, phi, error, residual, steps)

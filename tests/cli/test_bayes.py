@@ -1,0 +1,56 @@
+"""`saddleforge bayes`: the best learner beside risk minimisation, thresholds, and what it refuses."""
+
+import json
+
+import pytest
+
+
+def test_a_solution_is_one_object_beside_that_of_risk_minimisation(call):
+    done = call("bayes", "ridge_regression", "--set", "alpha=2", "--set", "lambda=0.25", "--json")
+    assert done.status == 0
+    data = json.loads(done.stdout)
+    assert set(data) >= {
+        "model", "version", "digest", "parameters", "start", "status", "residual", "iterations", "overlaps",
+        "conjugates", "cosine", "free_entropy", "test_error", "errors", "error_kind", "risk_minimisation",
+    }  # fmt: skip
+    beside = data["risk_minimisation"]
+    assert data["overlaps"]["q"][0][0][0][0] == pytest.approx(beside["overlaps"]["theta"][0][0][0][0], rel=1e-5)
+
+
+def test_people_read_both_in_one_table(call):
+    done = call("bayes", "ridge_regression", "--set", "alpha=2", "--set", "lambda=0.25")
+    assert done.status == 0
+    assert "Bayes-optimal" in done.stdout and "risk minimisation" in done.stdout
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.strip().startswith("cosine")]
+    assert row[-1] == row[-2] == "0.908080101"
+
+
+def test_a_threshold_is_printed_with_its_error(call):
+    done = call("bayes", "phase_retrieval", "--threshold", "information-theoretic", "--json")
+    assert done.status == 0
+    data = json.loads(done.stdout)
+    assert (data["kind"], data["value"], data["status"]) == ("information_theoretic", 1.0, "converged")
+    assert "alpha" not in data["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["hard_attention"], "has no output channel"),
+        (["phase_retrieval", "--threshold", "spinodal"], "weak-recovery, algorithmic, information-theoretic are known"),
+        (["phase_retrieval", "--from", "teacher"], "uninformed or informed is expected"),
+        (["phase_retrieval", "--threshold", "weak-recovery", "--set", "alpha=1"], "leave --set alpha out"),
+        (["ridge_regression", "--set", "Delta=0", "--alone"], "Delta must be positive"),
+        (["phase_retrieval", "--accuracy", "0"], "accuracy = 0.0 is out of range"),
+    ],
+)
+def test_wrong_input_is_named(call, arguments, sentence):
+    done = call("bayes", *arguments)
+    assert done.status == 2
+    assert sentence in done.sentence
+
+
+def test_a_threshold_that_is_not_there_is_not_converged(call):
+    done = call("bayes", "ridge_regression", "--threshold", "information-theoretic")
+    assert done.status == 3
+    assert "no perfect recovery" in done.sentence

@@ -1,0 +1,144 @@
+"""Bayes-optimal inference: the derivation's checks hold and see wrong terms; channels are changes of coordinates."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sympy as sp
+
+import saddleforge as sf
+from saddleforge.derive.averages import Average
+from saddleforge.derive.bayes import fields, gaussian_log_integral, rows
+from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation, n
+
+
+def test_every_check_of_the_derivation_holds():
+    assert [(step.name, check) for step, check in bayes_derivation().verify() if not check.passed] == []
+
+
+def passes(number, name, change, test):
+    """Whether a step with one result changed passes the named check."""
+    step = bayes_derivation()[number]
+    mutant = replace(step, after={**step.after, name: change(step.after[name])})
+    (chosen,) = [t for t in mutant.tests if t.name == test]
+    return chosen(mutant.before, mutant.after).passed
+
+
+def without_sign(expression):
+    """Traces with the other sign."""
+    return expression.xreplace({trace: -trace for trace in expression.atoms(sp.Trace)})
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "change", "seen"),
+    [
+        (1, "trace", lambda e: 2 * e.args[0] if not e.args else e.func(e.args[0], 2 * e.args[1]), "pairs"),
+        (1, "trace", lambda e: e.xreplace({n: n - 1}), "pairs"),
+        (1, "entropic", lambda e: e.xreplace({Z_row ** (n + 1): Z_row**n}), "one field for all rows"),
+        (1, "row", without_sign, "one field for all rows"),
+        (1, "energetic", lambda e: e.xreplace({Z_out ** (n + 1): Z_out**n}), "one field for all sentences"),
+        (1, "variance", lambda e: 2 * e, "one field for all sentences"),
+        (2, "free entropy", without_sign, "slope at n = 0"),
+        (2, "free entropy", lambda e: e.xreplace({sp.log(Z_row): 2 * sp.log(Z_row)}), "slope at n = 0"),
+        (2, "free entropy", lambda e: e.xreplace({sp.log(Z_out): sp.log(Z_out) / 2}), "slope at n = 0"),
+        (2, "law of b", lambda e: 2 * e, "planted field"),
+        (3, "gradient", lambda e: 2 * e, "gradient of Z log Z"),
+        (3, "q", lambda e: 2 * e, "Gaussian rows"),
+    ],
+)
+def test_a_wrong_term_fails_a_named_check(number, name, change, seen):
+    assert not passes(number, name, change, seen)
+
+
+def test_a_gaussian_integral_is_that_of_quadrature():
+    x, y = sp.symbols("x y", real=True)
+    exponent = -(x**2) - sp.Rational(3, 4) * y**2 + x * y / 2 + x - 2 * y + 1
+    own = float(sp.exp(gaussian_log_integral(exponent, [x, y])) * 2 * sp.pi)
+    places = np.linspace(-12, 12, 241)  # the trapezoid rule, exact here to the last digit
+    grid = sp.lambdify((x, y), sp.exp(exponent))(places[:, None], places)
+    assert own == pytest.approx(grid.sum() * 0.01, rel=1e-12)
+
+
+def test_a_quartic_exponent_is_refused():
+    x = sp.Symbol("x", real=True)
+    with pytest.raises(ValueError, match="not quadratic"):
+        gaussian_log_integral(-(x**4), [x])
+
+
+def test_posterior_means_are_gradients():
+    row, gaussian = rows(2), fields(2, 1)
+    assert list(row.moment) == [sp.diff(row.log_integral, b) for b in row.b]
+    step = gaussian.Y - gaussian.omega
+    precision = sp.diag(*gaussian.precision)
+    assert (sp.Matrix(gaussian.slope) - precision * step).expand().is_zero_matrix
+
+
+# Channels
+
+
+def channel(**changes):
+    output = sf.Output(
+        **{"fields": lambda y, sign: sign * y, "observed": {"y": "positive"}, "hidden": {"sign": (-1, 1)}} | changes
+    )
+    return sf.model(name="channel", output=output)(lambda X, Y: sf.half_square(Y[0] - X[0]))
+
+
+def test_the_jacobian_is_that_of_the_change_of_coordinates():
+    def both(u, v, sigma, e):
+        return [[e * sp.exp((u + v) / 2), e * sigma * sp.exp((u - v) / 2)]]
+
+    output = sf.Output(both, {"u": "real", "sigma": (-1, 1)}, {"v": "real", "e": (-1, 1)})
+    model = sf.model(name="product", teacher=2, output=output)(lambda X, Y: sf.half_square(Y[0] * Y[1] - X[0]))
+    at = model.at().output
+    (u,) = [c.symbol for c in at.observed if c.name == "u"]
+    signs = {c.symbol: 1 for c in (*at.observed, *at.hidden) if not c.continuous}
+    assert sp.simplify(sp.exp(at.jacobian.subs(signs)) - sp.exp(u) / 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"observed": {"y": "negative"}}, "domain 'negative'; allowed are 'real', 'positive' or a tuple of values"),
+        ({"fields": lambda sign: sign}, "hold 0 continuous coordinates"),
+        ({"fields": lambda y, sign: [[y, sign]]}, r"fields are \(1, 2\), expected \(1, 1\)"),
+        ({"fields": lambda y, sign: sign * y + sp.Symbol("z")}, "uses z, which is not a field"),
+        ({"observed": {"y": "positive", "x": "real"}}, "nothing depends on the observed coordinate 'x'|hold 1"),
+        ({"fields": lambda y, sign: y**0 * sp.Integer(1)}, "hold 0 continuous"),
+        ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "at least one coordinate is observed"),
+    ],
+)
+def test_what_is_no_channel_is_refused(changes, sentence):
+    with pytest.raises(sf.ModelError, match=sentence):
+        channel(**changes)
+
+
+def test_a_channel_is_part_of_the_physics():
+    own, other = channel(), channel(hidden={"sign": (1, -1)})
+    assert own.at().digest() != other.at().digest()
+
+
+def test_attention_tells_the_teacher_up_to_a_sign_at_rank_one_only():
+    model = catalogue_model("dot_product_attention")
+    at = model.at()
+    (sign,) = [c.symbol for c in at.output.hidden]
+    flipped = at.output.fields.subs(sign, -sign)
+    assert flipped == -at.output.fields
+    assert model.at(model.structure(teacher_rank=2)).output is None
+
+
+def test_a_row_takes_values_with_a_ridge_only():
+    lasso = catalogue_model("lasso_regression").regulariser
+    with pytest.raises(sf.ModelError, match="go with a ridge"):
+        sf.model(name="binary_lasso", law=sf.binary_teacher, regulariser=lasso)(
+            lambda X, Y: sf.half_square(Y[0] - X[0])
+        )
+
+
+def test_the_law_of_a_row_is_an_average():
+    assert {a.kind for a in bayes_derivation()[2].after["free entropy"].atoms(Average)} == {
+        "contexts",
+        "coordinate",
+        "field",
+        "channel",
+    }

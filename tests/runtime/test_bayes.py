@@ -1,0 +1,207 @@
+"""Bayes-optimal inference in numbers: gradients of the free entropy, limits, bounds, and published thresholds.
+
+Real phase retrieval: J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116 (2019) 5451 (weak recovery
+at 1/2, algorithmic threshold 1.13). Binary perceptron: the same; G. Gyorgyi, Phys. Rev. A 41 (1990) 7097. Product of
+two: E. Troiani et al., arXiv 2405.15480. Nine digits of each are those of the issue this was written for.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.bayes.prior import Prior
+from saddleforge.bayes.state import State
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def nine_digits(found, expected):
+    assert abs(found.value - expected) < 6e-10 + found.error
+    assert found.error < 1e-9
+
+
+@pytest.fixture(scope="module")
+def phase_retrieval():
+    state = State(sf.problem("phase_retrieval"))
+    state.settle(0.4 * state.rho, 1.0, 1e-10)
+    return state
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4, 0.7])
+def test_the_update_is_the_gradient_of_the_free_entropy(phase_retrieval, share):
+    """2 d/dq E log Z_out = E g^2 and 2 d/dq^ E log Z_w = E f^2 (Nishimori)."""
+    state, step = phase_retrieval, 1e-3
+    unit = np.ones_like(state.rho)
+
+    def fourth_order(function):
+        near, far = (function(step) - function(-step)), (function(2 * step) - function(-2 * step))
+        return (8 * near - far) / (12 * step)
+
+    q = share * state.rho
+    slope = fourth_order(lambda e: state.channel.averages(q + e * unit).log_evidence)
+    assert 2 * slope == pytest.approx(state.channel.averages(q).outer.item(), rel=1e-8)
+    slope = fourth_order(lambda e: state.prior.log_integral(q + e * unit))
+    assert 2 * slope == pytest.approx(state.prior.overlaps(q).item(), rel=1e-8)
+
+
+def test_probabilities_of_outputs_add_up_to_one(phase_retrieval):
+    assert phase_retrieval.channel.averages(0.4 * phase_retrieval.rho).norm == pytest.approx(1, abs=1e-12)
+
+
+def test_phase_retrieval_begins_at_one_half_and_jumps_at_the_published_alpha():
+    problem = sf.problem("phase_retrieval")
+    nine_digits(sf.bayes_threshold(problem, "weak_recovery"), 0.5)
+    nine_digits(sf.bayes_threshold(problem, "algorithmic"), 1.128471407)
+    assert sf.bayes_threshold(problem, "information_theoretic").value == 1
+
+
+@pytest.mark.slow
+def test_more_samples_tell_more_and_the_informed_start_tells_no_less():
+    shares = []
+    for alpha in (0.4, 0.7, 1.05, 1.3):
+        found = sf.bayes_optimal(sf.problem("phase_retrieval", alpha=alpha))
+        assert found.success
+        shares.append(found.q.item())
+        informed = sf.bayes_optimal(found.problem, "informed")
+        assert informed.q.item() >= found.q.item() - 1e-6
+    assert shares[0] == 0 and shares[3] == 1
+    assert shares == sorted(shares)
+    assert informed.status == "perfect_recovery" and informed.test_error == pytest.approx(0, abs=1e-6)
+
+
+def test_a_loose_accuracy_does_not_fall_back_to_the_unstable_zero():
+    found = sf.bayes_optimal(sf.problem("phase_retrieval", alpha=0.7), accuracy=0.05)
+    assert found.status == "converged" and found.q.item() > 0.1
+
+
+@pytest.mark.slow
+def test_the_free_entropy_grows_with_alpha_like_the_evidence():
+    """dPhi/dalpha = E log Z_out at the saddle."""
+    problem, step = sf.problem("phase_retrieval", alpha=0.9), 1e-3
+    high, low = (sf.bayes_optimal(problem.with_(alpha=0.9 + s), accuracy=1e-9) for s in (step, -step))
+    middle = sf.bayes_optimal(problem, accuracy=1e-9)
+    state = State(problem)
+    state.settle(middle.q, 0.9, 1e-10)
+    evidence = state.channel.averages(middle.q).log_evidence
+    assert (high.free_entropy - low.free_entropy) / (2 * step) == pytest.approx(evidence, rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [pytest.param(0.5, marks=pytest.mark.slow), 2.0])
+def test_ridge_regression_at_the_right_strength_is_bayes_optimal(alpha):
+    problem = sf.problem("ridge_regression", alpha=alpha, Delta=0.25, lambda_=0.25)
+    best, ridge = sf.bayes_optimal(problem, accuracy=1e-9), sf.solve(problem, accuracy=1e-8)
+    assert best.q.item() == pytest.approx(ridge.overlaps.q.item(), rel=1e-8)
+    assert best.q.item() == pytest.approx(ridge.overlaps.theta.item(), rel=1e-8)
+    assert best.test_error == pytest.approx(ridge.test_error, rel=1e-8)
+    assert best.q_hat.item() == pytest.approx(alpha / (0.25 + 1 - best.q.item()), rel=1e-8)
+
+
+@pytest.mark.slow
+def test_another_strength_is_worse():
+    problem = sf.problem("ridge_regression", alpha=2.0, Delta=0.25, lambda_=0.5)
+    assert sf.bayes_optimal(problem).test_error < sf.solve(problem).test_error - 1e-3
+
+
+@pytest.mark.slow
+def test_the_law_of_inputs_scales_out():
+    one = sf.bayes_optimal(sf.problem("ridge_regression", alpha=2.0, Delta=0.25))
+    other = sf.bayes_optimal(sf.problem("ridge_regression", alpha=2.0, Delta=4.0, sigma=4.0))
+    assert other.q.item() == pytest.approx(16 * one.q.item(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_spectrum_of_one_value_is_the_isotropic_law_and_two_are_told_apart():
+    plain = sf.problem("ridge_regression", alpha=2.0, Delta=0.25)
+    assert sf.bayes_optimal(plain.with_(spectrum=[[0.5, 1.0], [0.5, 1.0]])).q.item() == pytest.approx(
+        sf.bayes_optimal(plain).q.item(), rel=1e-7
+    )
+    spread = sf.problem("ridge_regression", alpha=2.0, Delta=0.25, lambda_=0.25, spectrum=[[0.5, 0.5], [0.5, 1.5]])
+    assert len(Prior(spread).groups) == 2
+    assert sf.bayes_optimal(spread).q.item() == pytest.approx(sf.solve(spread).overlaps.q.item(), rel=1e-6)
+
+
+def test_models_without_a_channel_are_refused_with_those_that_have_one():
+    with pytest.raises(sf.InputError, match=r"hard_attention has no output channel .* dot_product_attention"):
+        sf.bayes_optimal(sf.problem("hard_attention"))
+
+
+def test_noise_must_be_there_and_a_threshold_must_mean_something():
+    with pytest.raises(sf.InputError, match="Delta must be positive"):
+        sf.bayes_optimal(sf.problem("ridge_regression", Delta=0))
+    with pytest.raises(sf.InputError, match="no weak-recovery threshold"):
+        sf.bayes_threshold(sf.problem("ridge_regression"), "weak_recovery")
+    with pytest.raises(sf.NotConvergedError, match="no perfect recovery"):
+        sf.bayes_threshold(sf.problem("ridge_regression"), "information_theoretic")
+    with pytest.raises(sf.InputError, match="known are weak_recovery, algorithmic"):
+        sf.bayes_threshold(sf.problem("ridge_regression"), "spinodal")
+    with pytest.raises(sf.InputError, match="known are uninformed, informed"):
+        sf.bayes_optimal(sf.problem("ridge_regression"), "semantic")
+
+
+@pytest.mark.slow
+def test_the_binary_perceptron_jumps_at_the_published_alphas():
+    problem = sf.problem(EXAMPLES / "binary_perceptron.py")
+    nine_digits(sf.bayes_threshold(problem, "algorithmic"), 1.492631818)
+    nine_digits(sf.bayes_threshold(problem, "information_theoretic"), 1.244683990)
+
+
+@pytest.mark.slow
+def test_free_entropies_of_the_binary_perceptron_add_up():
+    """Phi = -log 2 alone: perfect recovery is a solution at every alpha, and -H(labels) the bound at small alpha."""
+    problem = sf.problem(EXAMPLES / "binary_perceptron.py", alpha=1.3)
+    assert sf.bayes_optimal(problem, "informed").free_entropy == pytest.approx(-np.log(2), rel=1e-12)
+    below = sf.bayes_optimal(problem.with_(alpha=1e-3))
+    assert below.free_entropy == pytest.approx(-1e-3 * np.log(2), rel=1e-3)
+    assert below.test_error == pytest.approx(np.arccos(below.cosine()) / np.pi, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_product_of_two_projections_is_first_seen_at_the_published_alpha():
+    nine_digits(sf.bayes_threshold(sf.problem(EXAMPLES / "product_of_two.py"), "weak_recovery"), 0.593751098)
+
+
+@pytest.mark.slow
+def test_attention_is_first_seen_at_one_sixth():
+    """E_y |Cov(Y_l, Y_l' | y) - delta rho*|^2 / rho*^2 adds up to 2 + 1 + 1 + 2 over two tokens."""
+    nine_digits(sf.bayes_threshold(sf.problem("dot_product_attention"), "weak_recovery"), 1 / 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.3, 2.0])
+def test_the_attention_layer_is_no_better_than_optimal(alpha, attention):
+    layer = attention(alpha, "semantic", 1e-4)
+    best = sf.bayes_optimal(layer.problem, accuracy=1e-4)
+    assert best.success
+    assert best.test_error < min(layer.test_error, layer.baseline_error)
+    if alpha == 2.0:
+        assert best.status == "perfect_recovery"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("logistic_regression", {}), ("lasso_regression", {"density": 0.2, "Delta": 0.1}), ("huber_regression", {})],
+)
+@pytest.mark.parametrize("alpha", [0.7, 2.0])
+def test_no_learner_of_the_catalogue_beats_it(name, values, alpha):
+    problem = sf.problem(name, alpha=alpha, **values)
+    best, learner = sf.bayes_optimal(problem), sf.solve(problem)
+    assert best.test_error < learner.test_error
+    theta, q = learner.overlaps.theta.item(), learner.overlaps.q.item()
+    assert abs(theta) / np.sqrt(q) < best.cosine()
+
+
+@pytest.mark.slow
+def test_a_dense_sparse_teacher_is_a_gaussian_one():
+    dense = sf.bayes_optimal(sf.problem("lasso_regression", alpha=1.0, density=1.0))
+    assert dense.q.item() == pytest.approx(
+        sf.bayes_optimal(sf.problem("ridge_regression", alpha=1.0)).q.item(), rel=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_signs_are_predicted_with_the_angle():
+    best = sf.bayes_optimal(sf.problem("logistic_regression", alpha=2.0))
+    assert best.test_error == pytest.approx(np.arccos(best.cosine()) / np.pi, rel=1e-8)
