@@ -111,7 +111,7 @@ def test_every_wrong_term_fails_a_named_check(kind, number):
 @pytest.mark.parametrize("kind", KINDS)
 def test_message_passing_holds(kind):
     """Fixed points are stationary points of the risk for any V and A; state evolution is the saddle point."""
-    assert [check for check in message_passing.step(*KINDS[kind]).verify() if not check.passed] == []
+    assert [check for check in message_passing.step(*KINDS[kind]).check() if not check.passed] == []
 
 
 def message_mutants(step):
@@ -136,7 +136,7 @@ def message_mutants(step):
 def test_a_wrong_reaction_is_no_fixed_point(name, wrong):
     step = message_passing.step(s=2, t=2)
     mutant = replace(step, after={**step.after, name: wrong(step.after[name])})
-    failed = {check.name for check in mutant.verify() if not check.passed}
+    failed = {check.name for check in mutant.check() if not check.passed}
     assert failed == {"fixed points of message passing", "minimum of a risk is a fixed point"}
 
 
@@ -178,7 +178,7 @@ WRITTEN = ["dot_product_attention", "lasso_regression", "mixture_classification"
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_equations_of_a_model_agree_with_the_matrix_form(name):
     step = specialisation.step(catalogue_model(name).at())
-    assert [check for check in step.verify() if not check.passed] == []
+    assert [check for check in step.check() if not check.passed] == []
 
 
 @pytest.mark.parametrize("name", [WRITTEN[0], *[pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN[1:]]])
