@@ -233,7 +233,7 @@ class _Builder:
             expression = self._scalar(
                 self.call("baseline", model.baseline, B=B, Y=self.Y, **self.u), "baseline", extra=set(B)
             )
-            if any(sp.diff(expression, a, b, c) != 0 for a in B for b in B for c in B):
+            if not _quadratic(expression, list(B)):
                 raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
             baseline = (expression, B)
         noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
@@ -419,6 +419,13 @@ class _Builder:
                 f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter; "
                 f"parameters come from the signature and are {', '.join(self.parameters) or 'none'}"
             )
+
+
+def _quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
+    """Whether all third derivatives vanish; few second derivatives still hold a variable, if any does."""
+    first = [sp.diff(expression, a) for a in variables]
+    second = {sp.diff(slope, b) for a, slope in enumerate(first) for b in variables[a:]}
+    return all(sp.diff(entry, c) == 0 for entry in second if entry.has(*variables) for c in variables)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -85,7 +85,8 @@ def _evaluated(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """30 digits; zero where only rounding is left."""
+    """30 digits; zero where only rounding is left. The log of a negative number adds its imaginary part."""
+    value = mp.re(value) + mp.im(value)
     return mp.nstr(value, DIGITS) if abs(value) > mp.mpf(10) ** (5 - WORKING) else ""
 
 

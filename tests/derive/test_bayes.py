@@ -14,7 +14,7 @@ from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_deriva
 
 
 def test_every_check_of_the_derivation_holds():
-    assert [(step.name, check) for step, check in bayes_derivation().verify() if not check.passed] == []
+    assert [(step.name, check) for step, check in bayes_derivation().check() if not check.passed] == []
 
 
 def passes(number, name, change, test):

@@ -40,7 +40,7 @@ def test_a_step_is_shown_in_the_symbols_asked_for(found):
     own = found.own._repr_latex_()
     assert r"T: & \quad \sigma^{4} \, R \, \hat{T}" in own and r"\nu + y - x" in own
     assert (found.own.number, found.message_passing.number) == (10, 11)
-    large = sf.derivation("dot_product_attention", tokens=9)
+    large = sf.derivation("attention_on_mixture", clusters=5)
     with pytest.raises(ValueError, match="too large to be written out"):
         large.own  # noqa: B018
 
