@@ -110,7 +110,9 @@ def test_a_wrong_term_of_the_free_entropy_fails_by_its_name(monkeypatch):
     assert not any(name.startswith("ridge: theta ") for name in named)
 
 
-@pytest.mark.parametrize("model", ["logistic_regression", pytest.param("elastic_net_regression", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "model", ["logistic_regression", pytest.param("elastic_net_regression", marks=pytest.mark.slow)]
+)
 def test_another_order_of_terms_changes_the_text_and_no_value(model, monkeypatch, solvers):
     (solver,) = [s for s in solvers if s.model == model]
     terms, factors, extract = sp.Expr.as_ordered_terms, sp.Mul.as_ordered_factors, kernel.extract
