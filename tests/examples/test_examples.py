@@ -175,6 +175,7 @@ def test_the_units_of_a_committee_are_exchangeable():
 # Attention
 
 
+@pytest.mark.slow
 def test_linear_attention_is_that_of_the_catalogue():
     rule: dict[str, Any] = {"integrator": "gauss-hermite", "points": 10, "alpha": 2.0}
     own, known = solved(example("linear_attention"), **rule), solved("linear_attention", **rule)

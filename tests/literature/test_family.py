@@ -194,6 +194,7 @@ def test_a_wide_tukey_loss_is_the_square_loss():
     assert wide.overlaps.pack() == pytest.approx(square.overlaps.pack(), rel=3e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_huber_is_convex_and_tukey_is_not():
     assert solved("huber_regression", alpha=1.5).stability.verdict.startswith("RS stable")
     assert solved("tukey_regression", alpha=1.5).stability.has_jumps
