@@ -144,6 +144,17 @@ class Problem:
         return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
 
     @property
+    def is_gaussian(self) -> np.ndarray:
+        """Which coordinates of u are Gaussian, (U,) of bool; the others take labelled values."""
+        return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
+
+    @cached_property
+    def kinked_fields(self) -> list[tuple[int, float]]:
+        """Where the loss has a kink in an entry of X: its number, tokens slowest, and the place."""
+        kinks = self.solver.model.kinks(self.flat)["loss"]
+        return [(row * self.student_rank + column, float(value)) for kind, row, column, value in kinks if kind == "x"]
+
+    @property
     def dimension(self) -> int:
         """Of the integrals over omega, Y and Gaussian noise."""
         return self.tokens * (self.student_rank + self.teacher_rank) + len(self.noise_scale)

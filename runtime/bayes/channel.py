@@ -15,9 +15,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from ..errors import InputError, NotConvergedError
-from ..integration.nodes import tensor
+from ..integration.nodes import midpoints, tensor
 from ..problem import Problem
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
@@ -62,15 +63,6 @@ def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
     for _, w in axes:
         weights = np.add.outer(weights, w).ravel()
     return np.ascontiguousarray(points), weights
-
-
-def blocks(matrices: np.ndarray) -> np.ndarray:
-    """Block-diagonal matrix of (L, t, t)."""
-    tokens, size = matrices.shape[:2]
-    out = np.zeros((tokens * size, tokens * size))
-    for l in range(tokens):
-        out[l * size : (l + 1) * size, l * size : (l + 1) * size] = matrices[l]
-    return out
 
 
 def root(matrix: np.ndarray) -> np.ndarray:
@@ -132,7 +124,7 @@ class Channel:
     def _log_density(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
         """log of the normal density of the fields Y."""
         mean, covariances = self._law_of_fields(labels)
-        precision = blocks(np.linalg.inv(covariances))
+        precision = block_diag(*np.linalg.inv(covariances))
         step = fields - mean
         with np.errstate(over="ignore", invalid="ignore"):
             exponent = -0.5 * np.einsum("nhi,ij,nhj->nh", step, precision, step)
@@ -171,20 +163,14 @@ class Channel:
         with np.errstate(invalid="ignore"):
             weights = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
         weights = np.where(np.isfinite(weights), weights, -np.inf)
-        shape = [*[n for n in self._shape(self.observed, counts, 0)]]
-        offset = sum(c.continuous for c in self.observed)
-        shape += self._shape(self.hidden, counts, offset)
-        weights = weights.reshape(shape)
+        weights = weights.reshape(self._shape(counts))
         discrete = tuple(i for i, c in enumerate(self.every) if not c.continuous)
         return weights.max(axis=discrete)
 
-    @staticmethod
-    def _shape(coordinates: list[_Coordinate], counts: Sequence[int], offset: int) -> list[int]:
-        shape = []
-        for c in coordinates:
-            shape.append(counts[offset] if c.continuous else len(c.values))
-            offset += c.continuous
-        return shape
+    def _shape(self, counts: Sequence[int]) -> list[int]:
+        """Points of every coordinate, observed first; `counts` are those of the continuous ones."""
+        left = iter(counts)
+        return [next(left) if c.continuous else len(c.values) for c in self.every]
 
     def _table(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> tuple[np.ndarray, ...]:
         """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,)."""
@@ -226,12 +212,7 @@ class Channel:
 
     def _normal_nodes(self) -> tuple[np.ndarray, np.ndarray]:
         """Trapezoid for the standard normal law of L t fields, corners cut off."""
-        count = self.counts[0]
-        step = 2 * _REACH / count
-        x = -_REACH + step * (np.arange(count) + 0.5)
-        w = step * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
-        size = self.module.FIELDS
-        nodes, weights = tensor([(x, w)] * size)
+        nodes, weights = tensor([midpoints(self.counts[0], _REACH)] * self.module.FIELDS)
         kept = (nodes * nodes).sum(axis=1) < _REACH**2
         return np.ascontiguousarray(nodes[kept]), np.ascontiguousarray(weights[kept])
 
@@ -256,13 +237,13 @@ class Channel:
             mean = law.teacher_means[contexts].ravel()
             if self.by_fields:
                 gain = own @ np.linalg.inv(rho)
-                left = blocks(root(own - gain @ own))
+                left = block_diag(*root(own - gain @ own))
                 rows = self.module.averages_by_fields(
-                    fields, measure, law_of_y, mean, blocks(gain), left, precision, log_norm, nodes, weights
+                    fields, measure, law_of_y, mean, block_diag(*gain), left, precision, log_norm, nodes, weights
                 )
             else:
                 rows = self.module.averages_by_omega(
-                    fields, measure, seen, mean, blocks(root(own)), precision, log_norm, nodes, weights
+                    fields, measure, seen, mean, block_diag(*root(own)), precision, log_norm, nodes, weights
                 )
             total = rows.sum(axis=0)
             norm += probability * total[0]

@@ -6,10 +6,11 @@ Of a new sentence one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rh
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from ..integration.nodes import gauss_hermite, panels, tensor
 from ..problem import Problem
-from .channel import blocks, root
+from .channel import root
 
 
 def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:
@@ -27,7 +28,7 @@ def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:
 
 
 def _labelled(problem: Problem) -> bool:
-    return any(not gaussian for _, gaussian in problem.solver.model.NOISE)
+    return not problem.is_gaussian.all()
 
 
 def _best_matrix(problem: Problem, q: np.ndarray, points: int) -> float:
@@ -46,9 +47,10 @@ def _best_matrix(problem: Problem, q: np.ndarray, points: int) -> float:
         constants = problem.constants(labels)
         spread, width = root(q[contexts]), root(problem.law.rho_star[contexts] - q[contexts])
         # Lower triangular, as the generated code reads factors.
+        spread = block_diag(*spread)
         width = np.stack([np.linalg.qr(w.T)[1].T for w in width])
         for node, share in zip(outer[kept], shares[kept], strict=True):
-            omega = problem.law.teacher_means[contexts] + (blocks(spread) @ node).reshape(problem.tokens, -1)
+            omega = problem.law.teacher_means[contexts] + (spread @ node).reshape(problem.tokens, -1)
             error, gradient, hessian = metric.baseline_terms(
                 inner, weights, omega, width, problem.noise_scale, constants
             )

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import InputError, NotConvergedError
-from ..integration.nodes import gauss_hermite, tensor
+from ..integration.nodes import gauss_hermite, midpoints, tensor
 from ..problem import Problem
 from .channel import root
 
@@ -104,9 +104,7 @@ class Prior:
             width = root(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
             fields = means @ Q + nodes[:, t:] @ width
             return self._sum(fields, weights, group, Q, means[:, None, :])
-        step = 2 * _REACH / self.count
-        x = -_REACH + step * (np.arange(self.count) + 0.5)
-        nodes, weights = tensor([(x, step * np.exp(-x * x / 2) / np.sqrt(2 * np.pi))] * t)
+        nodes, weights = tensor([midpoints(self.count, _REACH)] * t)
         outer, log_integral = np.zeros((t, t)), 0.0
         for share, mean, factor in zip(group.shares, group.means, group.factors, strict=True):
             width = root(Q @ factor @ factor.T @ Q + Q)

@@ -481,8 +481,8 @@ def bayes(
     quiet: QuietOption = False,
 ) -> Outcome:
     """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
-    from ..bayes.solution import STARTS
-    from ..bayes.thresholds import KINDS
+    from ..bayes.solution import STARTS, bayes_optimal
+    from ..bayes.thresholds import KINDS, bayes_threshold
 
     kind = None if threshold is None else threshold.replace("-", "_")
     if kind is not None and kind not in KINDS:
@@ -495,12 +495,8 @@ def bayes(
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     if kind is not None:
-        from ..bayes.thresholds import bayes_threshold
-
         found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy)
         return Outcome(found.table(), found.to_json)
-    from ..bayes.solution import bayes_optimal
-
     begin = options.start_of(problem, start)
     best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy)
     erm = None

@@ -63,13 +63,8 @@ def _norm(problem: Problem, fields: Fields) -> float:
 
 def _inner(problem: Problem, refinement: float) -> tuple[np.ndarray, np.ndarray]:
     """Kinks of the loss in X, as (number of the field, place), and Gauss-Legendre nodes and weights (N, 2)."""
-    found = [
-        (row * problem.student_rank + column, float(value))
-        for kind, row, column, value in problem.solver.model.kinks(problem.flat)["loss"]
-        if kind == "x"
-    ]
     rule = np.stack(gauss_legendre(nodes_in_fields(problem, refinement)), axis=1)
-    return np.array(sorted(set(found)), float).reshape(-1, 2), rule
+    return np.array(sorted(set(problem.kinked_fields)), float).reshape(-1, 2), rule
 
 
 __all__ = ["nodes_in_fields", "slopes", "sums"]

@@ -99,12 +99,8 @@ def on_lines(
 
 def marked(problem: Problem, x: np.ndarray) -> np.ndarray:
     """X (N, L, s) as rows, with one more entry that jumps where X crosses a kink of the loss."""
-    kinks = [
-        _MARK * (x[:, row, column] > value)
-        for kind, row, column, value in problem.solver.model.kinks(problem.flat)["loss"]
-        if kind == "x"
-    ]
-    return np.column_stack([flat(x), *kinks])
+    rows = flat(x)
+    return np.column_stack([rows, *[_MARK * (rows[:, place] > value) for place, value in problem.kinked_fields]])
 
 
 @dataclass(frozen=True)

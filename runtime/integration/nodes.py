@@ -49,6 +49,13 @@ def trapezoid(points: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, (nodes[1] - nodes[0]) * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
+def midpoints(points: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Middles of equal intervals of [-reach, reach] and weights for N(0, 1)."""
+    step = 2 * reach / points
+    nodes = -reach + step * (np.arange(points) + 0.5)
+    return nodes, step * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
+
+
 def tensor(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Product rule of one-dimensional ones: nodes (N, len(axes)), weights (N,), first axis slowest."""
     if not axes:

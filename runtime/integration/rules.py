@@ -431,9 +431,8 @@ def student_axes(problem: Problem, edges: list[float], points: int) -> list[tupl
     Equidistant; Gauss-Legendre on panels where the model's loss has a kink in the field.
     """
     breaks: dict[int, list[float]] = {}
-    for kind, row, column, value in problem.solver.model.kinks(problem.flat)["loss"]:
-        if kind == "x":
-            breaks.setdefault(row * problem.student_rank + column, []).append(float(value))
+    for place, value in problem.kinked_fields:
+        breaks.setdefault(place, []).append(value)
     axes = []
     for field, edge in enumerate(edges):
         if field in breaks:

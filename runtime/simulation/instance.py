@@ -179,7 +179,7 @@ class Instance:
     def _features(self, block: _Block, teachers: np.ndarray) -> np.ndarray:
         """Features of samples whose centred teacher fields (samples, L, t) are given."""
         problem, channel = self.problem, self.problem.solver.channel
-        gaussian = np.array([is_gaussian for _, is_gaussian in problem.solver.model.NOISE], bool)
+        gaussian = problem.is_gaussian
         out = np.empty((len(teachers), channel.FEATURES))
         for choice, (labels, _) in enumerate(problem.label_choices):
             own = np.flatnonzero(block.labels[: len(teachers)] == choice)

@@ -30,11 +30,10 @@ _NEAR, _JUMP, _DRAWS = 1e-4, 0.05, 16
 def has_corners(problem: Problem) -> bool:
     """Whether the slope of the loss jumps in X, or as good as jumps, at a kink that the model declares."""
     channel, generator = problem.solver.channel, np.random.default_rng(29)
-    places = [kink for kink in problem.solver.model.kinks(problem.flat)["loss"] if kink[0] == "x"]
-    if not places:
+    if not problem.kinked_fields:
         return False
     y = generator.standard_normal((_DRAWS, problem.tokens * problem.teacher_rank))
-    gaussian = np.array([is_gaussian for _, is_gaussian in problem.solver.model.NOISE], bool)
+    gaussian = problem.is_gaussian
     noise = generator.standard_normal((_DRAWS, len(gaussian)))
     if channel.LABELLED_NOISE:
         noise[:, ~gaussian] = generator.choice(channel.LABELLED_NOISE, _DRAWS)[:, None]
@@ -42,8 +41,7 @@ def has_corners(problem: Problem) -> bool:
         c = problem.constants(labels)
         known = channel.features_at(y, noise, c)
         x = generator.standard_normal((_DRAWS, channel.FIELDS))
-        for _, row, column, value in places:
-            place = row * problem.student_rank + column
+        for place, value in problem.kinked_fields:
             slopes = []
             for side in (-_NEAR, _NEAR):
                 x[:, place] = value + side
