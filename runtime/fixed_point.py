@@ -131,7 +131,7 @@ class StateMap:
             return phi
         offsets = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
         first, second = (
-            problem.alpha * moments[: problem.clusters, start : start + len(phi)].sum(axis=0)
+            problem.alpha * moments[:, start : start + len(phi)].sum(axis=0)  # of one token, or shared among alike ones
             for start in (offsets["loss_phi"], offsets["loss_phi_phi"])
         )
         ridge = np.array([number["ridge"] for number in problem.trained])

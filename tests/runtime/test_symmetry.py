@@ -90,6 +90,23 @@ def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overl
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
 
 
+def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(monkeypatch):
+    """dloss/dphi is one number for all tokens; averages over their exchange share it out among them."""
+
+    @sf.model(tokens=2)
+    def shared_scale(X, Y, *, scale=sf.trained(0.5, ridge=0.2)):
+        """Two tokens, one scale."""
+        return ((scale * X[0] - Y[0]) ** 2 + (scale * X[1] - Y[1]) ** 2) / 2
+
+    problem = sf.problem(shared_scale, alpha=2.0)
+    state_map = StateMap(problem, GaussHermite(6))
+    overlaps = replace(state(0.3, 1.5, 0.0, 0.4), phi=np.array([0.5]))
+    assert any(exchange.tokens == SWAP for exchange in of_state(problem, overlaps))
+    reduced = state_map.trained(overlaps, state_map.averages(overlaps).moments[0])
+    monkeypatch.setattr(Reduction, "of", classmethod(lambda cls, *arguments: cls(())))
+    assert reduced == pytest.approx(state_map.trained(overlaps, state_map.averages(overlaps).moments[0]), rel=1e-12)
+
+
 def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     from saddleforge.integration.fields import fields_of
