@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import sympy as sp
@@ -160,6 +161,14 @@ def symmetrised(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
         previous = expression
         expression = expression.xreplace(transposed).doit()
     return expression
+
+
+def multiplied_out(term: MatrixExpr) -> MatrixExpr:
+    """Sums among the factors of a product taken apart, and nothing inside a factor (`expand` visits every corner)."""
+    flat = term.doit(deep=False)
+    scalar, factors = flat.as_coeff_matrices() if isinstance(flat, sp.MatMul) else (sp.Integer(1), [flat])
+    choices = product(*[sp.MatAdd.make_args(factor) for factor in factors])
+    return sp.MatAdd(*[sp.MatMul(scalar, *chosen) for chosen in choices]).doit(deep=False)
 
 
 @cache

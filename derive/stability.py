@@ -27,6 +27,7 @@ from .averages import (
     Jacobian,
     MatrixAverage,
     Symbols,
+    multiplied_out,
     symmetrised,
     trace_gradient,
 )
@@ -47,7 +48,7 @@ def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matri
     Raises:
         TypeError: the expression holds something no rule is known for.
     """
-    return _differential(expression, changes).doit()
+    return _differential(expression, changes)
 
 
 def _differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
@@ -55,35 +56,29 @@ def _differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matr
     if not expression.atoms(sp.MatrixSymbol) & set(changes):
         return zero
     if isinstance(expression, sp.MatrixSymbol):
-        return changes[expression]
+        return changes[expression].doit()
     if isinstance(expression, sp.MatAdd):
         return _sum([_differential(term, changes) for term in expression.args], expression.shape)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
         terms = []
         for position, factor in enumerate(factors):
-            change = _differential(factor, changes).doit()
+            change = _differential(factor, changes)
             if not change.is_ZeroMatrix:
                 terms.append(sp.MatMul(scalar, *factors[:position], change, *factors[position + 1 :]))
         return _sum(terms, expression.shape)
     if isinstance(expression, sp.Transpose):
-        return _differential(expression.arg, changes).doit().T.doit()
+        return _differential(expression.arg, changes).T.doit()
     if isinstance(expression, sp.Inverse):
-        return sp.MatMul(-1, expression, _differential(expression.arg, changes), expression)
+        return sp.MatMul(-1, expression, _differential(expression.arg, changes), expression).doit()
     if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
-        return _averaged(expression.kind, _differential(expression.summand, changes).doit())
+        return _averaged(expression.kind, _differential(expression.summand, changes))
     raise TypeError(f"no rule for the change of {expression}")
 
 
 def _sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
     """Sum of matrices, products multiplied out; the zero matrix for no terms."""
-    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(_multiplied_out, terms)).doit()
-
-
-def _multiplied_out(term: MatrixExpr) -> MatrixExpr:
-    """`expand`, which visits every corner of an expression, where there is a sum to take apart."""
-    factors = sp.MatMul.make_args(term)
-    return term.expand() if any(isinstance(factor, sp.MatAdd | sp.MatMul) for factor in factors) else term
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(multiplied_out, terms)).doit(deep=False)
 
 
 def _averaged(kind: str, matrix: MatrixExpr) -> MatrixExpr:

@@ -15,7 +15,17 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, symmetrised
+from ..averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    Jacobian,
+    MatrixAverage,
+    Symbols,
+    multiplied_out,
+    symmetrised,
+)
 from ..emit.chain import rows_of_two_as_sigmoids
 from ..emit.kernel import extract
 from ..emit.kinks import almost_everywhere
@@ -390,7 +400,7 @@ class Specialised:
                 else:
                     raise TypeError(f"no rule for {first} in {term}")
             position += taken
-        return (scalar * sp.MatMul(*made)).expand().doit()
+        return multiplied_out(scalar.expand() * sp.MatMul(*made))
 
     def _mean_of_row(
         self, w: Any, kind: str, slope: Any, atom: SpectralAtom, context: Context, knows: bool
