@@ -120,12 +120,12 @@ class Curve:
     def values(self) -> np.ndarray:
         return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
 
-    def end_text(self) -> str:
-        """Where the branch ends, in words."""
-        parts = []
+    def end_text(self, symbol: str | None = None) -> str:
+        """Where the branch ends, in words; a symbol may stand for the parameter."""
+        parts, shown = [], symbol or self.parameter
         for side, end in zip(("below", "above"), self.ends, strict=True):
             if end is not None:
-                parts.append(f"ends between {self.parameter} = {min(end):.4g} and {max(end):.4g} ({side})")
+                parts.append(f"ends between {shown} = {min(end):.4g} and {max(end):.4g} ({side})")
         span = f"found on [{self.values[0]:.4g}, {self.values[-1]:.4g}]" if len(self.solutions) else "not found"
         return "; ".join([f"{self.name} branch {span}", *parts])
 

@@ -82,12 +82,14 @@ class Followed:
     def values(self) -> np.ndarray:
         return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
 
-    def end_text(self) -> str:
-        """How far the branch was followed, and why not further."""
+    def end_text(self, symbol: str | None = None) -> str:
+        """How far the branch was followed, and why not further; a symbol may stand for the parameter."""
         if not self.solutions:
             return f"{self.name} branch not found"
-        span = f"{self.parameter} = {self.values[0]:.4g} to {self.values[-1]:.4g}"
-        return f"{self.name} branch followed from {span}, {len(self.solutions)} points; {self.ending}"
+        shown = symbol or self.parameter
+        span = f"{shown} = {self.values[0]:.4g} to {self.values[-1]:.4g}"
+        ending = self.ending.replace(f"{self.parameter} = ", f"{shown} = ")
+        return f"{self.name} branch followed from {span}, {len(self.solutions)} points; {ending}"
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
         """As `Curve.to_xarray`, in the order of the arclength (a variable of its own), events among the attributes.

@@ -90,11 +90,12 @@ class Threshold:
         return " | ".join(parts)
 
     def __repr__(self) -> str:
+        return self.told(self.parameter)
+
+    def told(self, symbol: str) -> str:
+        """In one line, with a symbol for the parameter."""
         where = " and ".join(self.branches)
-        return (
-            f"{self.kind} of {where}: {self.parameter} = {self.shown} "
-            f"({self.error_kind}, {self.status.replace('_', ' ')})"
-        )
+        return f"{self.kind} of {where}: {symbol} = {self.shown} ({self.error_kind}, {self.status.replace('_', ' ')})"
 
     @property
     def shown(self) -> str:

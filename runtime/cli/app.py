@@ -661,18 +661,22 @@ def follow(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
+    rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
     """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
+    from ..naming import symbols_of
+
     name, ends = options.journey(over)
     if not event_accuracy > 0:
         raise InputError(f"--event-accuracy {event_accuracy:g} is out of range; allowed is (0, inf)")
     options.check_netcdf(output, "a branch")
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
+    symbols_of(problem, own := options.renamed(rename))
     begin = options.start_of(problem, start)
 
     from ..following import follow as walk
@@ -703,7 +707,7 @@ def follow(
     elif not all(event.success for event in found.events):
         status = Exit.NOT_CONVERGED
         message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
-    text = followed_table(found)
+    text = followed_table(found, own)
     if output is not None:
         found.save(output)
         text += f"\nwrote {output}"

@@ -33,7 +33,8 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
     shown = symbols_of(first.problem, names)
     overlaps = [shown[name][0] for name in OVERLAPS]
     loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
-    rows = [[shown[curve.parameter.rstrip("_")][0], *overlaps, loss, "test error", "status"]]
+    parameter = shown[curve.parameter.rstrip("_")][0]
+    rows = [[parameter, *overlaps, loss, "test error", "status"]]
     for solution in curve.solutions:
         widths = solution.half_widths
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
@@ -45,7 +46,7 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
         cells.append(with_error(solution.test_error, solution.test_error_error))
         cells.append(solution.status.value.replace("_", " "))
         rows.append(cells)
-    lines = [f"{first.problem.solver.name}, {curve.end_text()}", *aligned(rows)]
+    lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *aligned(rows)]
     if several:
         lines.append(f"{', '.join(overlaps)} are those of token 1, first column; -o FILE.nc and --json hold all")
     return "\n".join(lines)
@@ -71,13 +72,14 @@ def curve_json(problem: Problem, curve: Curve, status: str, file: Path | None) -
     }
 
 
-def followed_table(followed: Followed) -> str:
+def followed_table(followed: Followed, names: Mapping[str, str] | None = None) -> str:
     """As `curve_table`, then the events."""
-    lines = [curve_table(followed)]
+    lines = [curve_table(followed, names)]
     if followed.events:
         lines.append("events:")
     for event in followed.events:
-        lines.append(f"  {event!r}")
+        symbol = symbols_of(event.problem, names)[event.parameter.rstrip("_")][0]
+        lines.append(f"  {event.told(symbol)}")
         lines.append(f"    {event.evidence['type']}, {event.evidence['toward']}; {event.rs_verdict}")
     return "\n".join(lines)
 

@@ -33,12 +33,16 @@ def test_a_name_that_cannot_be_given_is_refused(call):
         assert sentence in refused.sentence
 
 
-def test_solve_and_curve_print_symbols_of_ones_own(call):
+def test_solve_curve_and_follow_print_symbols_of_ones_own(call):
     chosen = "--set", "alpha=1.0", "--accuracy", "1e-3", "--rename", "theta=T", "--rename", "lambda=k_0"
     told = call("solve", "ridge_regression", *chosen)
     assert told.status == 0
     assert "   T 0." in told.stdout and "theta" not in told.stdout and "k_0 = 0.1" in told.stdout
     assert set(json.loads(call("solve", "ridge_regression", *chosen, "--json").stdout)["overlaps"]) >= {"theta"}
+    for command, ends in (("follow", "alpha=1:1.2"), ("curve", "alpha=1:1.2:2")):
+        told = call(command, "ridge_regression", "--over", ends, "--rename", "theta=T", "--rename", "alpha=a")
+        assert told.status == 0
+        assert "   T  " in told.stdout and "theta" not in told.stdout and "alpha" not in told.stdout
     for command in (
         ("solve", "ridge_regression", "--set", "alpha=1"),
         ("curve", "ridge_regression", "--over", "alpha=1:2:2"),
