@@ -10,13 +10,14 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 
-from .averages import CHANNEL, COORDINATE, Average, Jacobian, MatrixAverage
+from .averages import CHANNEL, Average, Jacobian, MatrixAverage
 from .model import Model
 from .names import GREEK
 from .parameters import Structure
 from .text import (
     CONTEXT_INDEX,
     LATEX,
+    MEANS,
     STEMS,
     SUMS,
     THEORY,
@@ -30,6 +31,7 @@ from .text import (
     TextPrinter,
     Words,
     is_sum,
+    mean_entry,
     own_entry,
     parameters_first,
     print_average,
@@ -97,7 +99,7 @@ class LatexPrinter(SympyLatexPrinter):
             if kind:
                 symbol = own_entry(stem, self.entries, parameter_symbol(word, self.entries))[LATEX]
             separator = "," if any(len(str(n)) > 1 for n in indices) else ""
-            subscript = separator.join(str(n) for n in indices)
+            subscript = separator.join(re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", str(n)) for n in indices)
             if word == "B0":
                 return f"(B_{{0}})_{{{subscript}}}" if subscript else symbol
             return symbol + (f"_{{{subscript}}}" if subscript else "")
@@ -183,9 +185,8 @@ class LatexPrinter(SympyLatexPrinter):
     def wrap_average(self, kind: str, label: str, body: str, several: bool) -> str:
         if kind == CHANNEL:
             return r"\mathbb{E}" + (f"_{{{label[1:]}}}" if label else "") + rf"\left[{body}\right]"
-        if kind in (COORDINATE, "field"):
-            average = self.entries["mean_coordinate" if kind == COORDINATE else "mean_field"][LATEX]
-            return rf"{average}\left[{body}\right]"
+        if kind in MEANS:
+            return rf"{self.entries[mean_entry(kind, label)][LATEX]}\left[{body}\right]"
         if "@" in kind:
             return r"\mathbb{E}" + (f"_{{{label}}}" if label else "") + rf"\left[{body}\right]"
         index = self.entries[SUMS[kind]][LATEX] if kind in SUMS else label.replace("l", r"\ell")

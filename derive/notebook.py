@@ -14,6 +14,7 @@ from .latex import LatexPrinter, typeset
 from .model import Model
 from .parameters import Structure
 from .replicas import message_passing, specialisation
+from .replicas.bayes_optimal import bayes_derivation
 from .replicas.derivation import derivation
 from .replicas.step import Check, Step
 from .text import Relation, Report, Table, Words, renamed, report, shown
@@ -26,7 +27,7 @@ class ModelDerivation:
     """The derivation of a model: d[1] to d[9] are its steps, `print(d)` shows all of it, a notebook shows it typeset.
 
     `own` and `message_passing` are two more steps: the equations with the model's own symbols, and the iteration at
-    finite dimension.
+    finite dimension; `bayes` holds the three of Bayes-optimal inference.
 
     Attributes:
         model, structure: what is derived, and at which sizes.
@@ -60,6 +61,13 @@ class ModelDerivation:
         at = self.model.at(self.structure)
         return self._in_own_symbols(message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q))
 
+    @cached_property
+    def bayes(self) -> tuple[Step, ...]:
+        """Bayes-optimal inference of the same teacher, counted from 1; empty without an output channel."""
+        if self.model.at(self.structure).output is None:
+            return ()
+        return tuple(map(self._in_own_symbols, bayes_derivation().steps))
+
     def _in_own_symbols(self, step: Step) -> Step:
         return replace(step, names=self._report.names, entries=self._printer.entries)
 
@@ -75,11 +83,13 @@ class ModelDerivation:
         return len(self.steps)
 
     def check(self) -> tuple[tuple[Step, Check], ...]:
-        """Carry out every check of every step, of the model's own equations where they are written out, and of message
-        passing; some seconds.
+        """Carry out every check of every step, of the model's own equations where they are written out, of message
+        passing and of Bayes-optimal inference; some seconds.
         """
         own = [] if specialisation.Specialised(self.model.at(self.structure)).too_large else [self.own]
-        return tuple((step, check) for step in (*self, *own, self.message_passing) for check in step.check())
+        return tuple(
+            (step, check) for step in (*self, *own, self.message_passing, *self.bayes) for check in step.check()
+        )
 
     def text(self, steps: bool = True) -> str:
         """What `saddleforge derive` prints.

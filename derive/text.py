@@ -135,6 +135,7 @@ def _with_own(at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
 
 def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
     """Each step before the sections that hold its result."""
+    from .replicas.bayes_section import bayes_sections
     from .replicas.references import Bibliography
     from .replicas.sections import (
         assumption_section,
@@ -151,7 +152,8 @@ def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple
     step = step_sections(at, works)
     return (
         overlaps, assumption_section(at), *[step[number] for number in range(1, 8)], free, step[8], saddle,
-        observables, own_section(at), step[9], stability, gamp_section(at, works), reference_section(works),
+        observables, own_section(at), step[9], stability, gamp_section(at, works),
+        *bayes_sections(at, works), reference_section(works),
     )  # fmt: skip
 
 
@@ -637,6 +639,11 @@ def symbols_of(at: ModelAt) -> dict[sp.Symbol, tuple[str, tuple[int | str, ...]]
     for l, label in enumerate(at.labels):
         names[label] = ("k", (l + 1,))
         names[token_weight(l)] = ("rho", (l + 1,) if len(at.labels) > 1 else ())
+    for group, short in (("observed", "obs"), ("hidden", "hid")):
+        for coordinate in getattr(at.output, group, ()):
+            word = coordinate.name.rstrip("0123456789")
+            number = coordinate.name.removeprefix(word)
+            names[coordinate.symbol] = (f"{group} {word.rstrip('_')}", (int(number), short) if number else (short,))
 
     def parameter(value: Any, stem: str, indices: tuple[int, ...]) -> None:
         if isinstance(value, sp.MatrixBase):
@@ -780,6 +787,40 @@ THEORY: dict[str, Entry] = {
     "b_tau": ("E[b τ]", r"\mathbb{E}[b \, \tau]", NO_INDEX),
     "dw/db": ("∂w/∂b", r"\tfrac{\partial w}{\partial b}", NO_INDEX),
     "rho_token": ("ρ_l", r"\rho_{\ell}", NO_INDEX),
+    "q_bayes": ("qᴮ", r"q^{\mathrm{B}}", CONTEXT_INDEX),
+    "q_hat_bayes": ("q^ᴮ", r"\hat{q}^{\mathrm{B}}", CONTEXT_INDEX),
+    "V_bayes": ("Vᴮ", r"V^{\mathrm{B}}", CONTEXT_INDEX),
+    "omega_bayes": ("ωᴮ", r"\omega^{\mathrm{B}}", TOKEN_INDEX),
+    "g_bayes": ("gᴮ", r"g^{\mathrm{B}}", TOKEN_INDEX),
+    "Q_bayes": ("Qᴮ", r"Q^{\mathrm{B}}", NO_INDEX),
+    "b_bayes": ("bᴮ", r"b^{\mathrm{B}}", NO_INDEX),
+    "pi_mean": ("⟨π⟩", r"\langle\pi\rangle", NO_INDEX),
+    "Phi_bayes": ("Φᴮ", r"\Phi^{\mathrm{B}}", NO_INDEX),
+    "Z_row": ("Z_π", r"Z_{\pi}", NO_INDEX),
+    "Z_out": ("Z_out", r"Z_{\mathrm{out}}", NO_INDEX),
+    "Z_any": ("Z_•", r"Z_{\bullet}", NO_INDEX),
+    "Z_slope_1": ("(∂₁Z_•)", r"(\partial_{1} Z_{\bullet})", NO_INDEX),
+    "Z_slope_2": ("(∂₂Z_•)", r"(\partial_{2} Z_{\bullet})", NO_INDEX),
+    "C_any": ("C_•", r"C_{\bullet}", NO_INDEX),
+    "Z_log_Z_gradient": (
+        "∂E[Z_• log(Z_•)]/∂C_•",
+        r"\tfrac{\partial}{\partial C_{\bullet}} \mathbb{E}\left[Z_{\bullet} \log Z_{\bullet}\right]",
+        NO_INDEX,
+    ),
+    "mean_row_field": ("E_bᴮ", r"\mathbb{E}_{b^{\mathrm{B}}}", NO_INDEX),
+    "mean_row": ("E_π", r"\mathbb{E}_{\pi}", NO_INDEX),
+    "mean_output": ("E_out", r"\mathbb{E}_{\mathrm{out}}", NO_INDEX),
+    "mean_output_context": ("E_out,c", r"\mathbb{E}_{\mathrm{out},c}", NO_INDEX),
+    "law_row_field": ("-log Pr(bᴮ; π)", r"-\log \Pr(b^{\mathrm{B}} \mid \pi)", NO_INDEX),
+    "evidence_power": (
+        "log(E[evidenceⁿ])/d",
+        r"\tfrac{1}{d} \log \mathbb{E}\left[\mathrm{evidence}^{n}\right]",
+        NO_INDEX,
+    ),
+    "hidden_index": ("hidden", r"\mathrm{hidden}", NO_INDEX),
+    "normal_weight": ("normal(Y; ωᴮ, Vᴮ)", r"\operatorname{normal}(Y; \omega^{\mathrm{B}}, V^{\mathrm{B}})", NO_INDEX),
+    "output_jacobian": ("log abs(det ∂Y)", r"\log \left|\det \partial Y\right|", NO_INDEX),
+    "output_likelihood": ("log Pr(observed; Y)", r"\log \Pr(\mathrm{observed} \mid Y)", NO_INDEX),
 }
 
 
@@ -824,6 +865,9 @@ _MADE_OF = {
     "dw/db": ("w", "b"), "alpha_d": "alpha", "Phi_beta": ("Phi", "beta"), "teacher_means": "m_star",
     "gamma_vector": "gamma", "gram": "z_vector", "risk": "W", "sample_loss": "sample_index", "A_row": "G",
     "xi_row": "xi", "g_previous": "g", "omega_mean": "omega", "omega_covariance": "omega", "omega_teacher": "omega",
+    "q_bayes": "q", "q_hat_bayes": "q", "V_bayes": "V", "omega_bayes": "omega", "g_bayes": "g", "Q_bayes": "Q",
+    "b_bayes": "b", "mean_row_field": "b", "Phi_bayes": "Phi", "pi_mean": "pi", "Z_row": "pi", "mean_row": "pi",
+    "law_row_field": ("b", "pi"), "normal_weight": ("omega", "V"),
 }  # fmt: skip
 # What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices, rho of a token and the like.
 _FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUN", r"\ell", r"\rho")
@@ -858,7 +902,8 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
             raise ModelError(f"{name} is renamed twice")
         text, symbol = both_forms(symbol)
         hat = rf"\hat{{{symbol}}}"
-        symbol = f"{{{symbol}}}" if "_" in symbol else symbol  # an index of its own is followed by that of a context
+        # An index or exponent of its own is followed by that of a context or of Bayes-optimal inference.
+        symbol = f"{{{symbol}}}" if re.search("[_^]", symbol) else symbol
         theory[key] = (text, symbol, THEORY[key][2] if key in THEORY else NO_INDEX)
         if f"{key}_hat" in THEORY:
             theory[f"{key}_hat"] = (f"{text}^", hat, THEORY[key][2])
@@ -899,7 +944,15 @@ def _taken(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int
 
 
 # Kind of a sum -> the entry of its index.
-SUMS = {"replicas": "replica_index", "pairs": "replica_pair", "samples": "sample_index", "rows": "row_index"}
+SUMS = {
+    "replicas": "replica_index", "pairs": "replica_pair", "samples": "sample_index", "rows": "row_index",
+    "hidden": "hidden_index",
+}  # fmt: skip
+# Kind of an average with a symbol of its own -> the entry of it.
+MEANS = {
+    COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
+    "output": "mean_output",
+}  # fmt: skip
 
 
 class Indices:
@@ -1034,7 +1087,8 @@ class TextPrinter(StrPrinter):
 
     def _tight(self, expr: MatrixExpr) -> str:
         printed = self._print(expr)
-        return printed if isinstance(expr, sp.MatrixSymbol) else f"({printed})"
+        bare = isinstance(expr, sp.MatrixSymbol) and not printed.endswith("ᴮ")  # Qᴮ⁻¹ is no power
+        return printed if bare else f"({printed})"
 
     def _print_Identity(self, expr: sp.Identity) -> str:
         return "I"
@@ -1061,8 +1115,8 @@ class TextPrinter(StrPrinter):
     def wrap_average(self, kind: str, label: str, body: str, several: bool) -> str:
         if kind == CHANNEL:
             return f"E{label}[{body}]"
-        if kind in (COORDINATE, "field"):
-            return f"{self.entries['mean_coordinate' if kind == COORDINATE else 'mean_field'][TEXT]}[{body}]"
+        if kind in MEANS:
+            return f"{self.entries[mean_entry(kind, label)][TEXT]}[{body}]"
         if "@" in kind:
             return f"E{'_' * bool(label)}{label}[{body}]"
         label = self.entries[SUMS[kind]][TEXT] if kind in SUMS else label
@@ -1170,6 +1224,11 @@ def print_average(printer: Any, expr: Average | MatrixAverage) -> str:
     body = printer._print(summand)
     at.context, at.token, at.depth = before
     return printer.wrap_average(kind, label, body, isinstance(summand, sp.Add | sp.MatAdd))
+
+
+def mean_entry(kind: str, label: str) -> str:
+    """The entry of an average, in one context if it has a label."""
+    return MEANS[kind] + ("_context" if kind == "output" and label else "")
 
 
 def print_jacobian(printer: Any, expr: Jacobian) -> tuple[str, str]:

@@ -7,28 +7,36 @@ over a row and over the fields of a sentence are those that derive/bayes.py writ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from typing import Any
 
 import sympy as sp
 
-from ..averages import CHANNEL, CONTEXTS, COORDINATE, Average, MatrixAverage
+from ..averages import CONTEXTS, COORDINATE, Average, MatrixAverage
 from ..bayes import fields, rows
 from .exact import Source, is_zero
-from .objects import FIELD, n
+from .objects import n
 from .step import Derivation, Expressions, Step, Test
 
 CITATION = (
     "J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116, 5451 (2019); B. Aubin, A. Maillard, "
     "J. Barbier, F. Krzakala, N. Macris, L. Zdeborova, NeurIPS 2018, arXiv 1806.05451"
 )
+NISHIMORI = "H. Nishimori, Prog. Theor. Phys. 66, 1169 (1981); Y. Iba, J. Phys. A 32, 3875 (1999)"
 REPLICA_NUMBERS = (1, 2, 3)
-Z_row, Z_out = sp.Symbol("Z_w", positive=True), sp.Symbol("Z_out", positive=True)
+# Kinds of averages: over the field b of a row, normal with mean zero and covariance Q; over labels and omega, normal
+# with covariance q, summed over what is observed.
+ROW_FIELD, OUTPUT = "row field", "output"
+# Their names are not those of the student's quantities: both stand in one document.
+Z_row, Z_out, Z_any = (sp.Symbol(name, positive=True) for name in ("Z_row", "Z_out", "Z_any"))
 alpha, gamma = sp.Symbol("alpha", positive=True), sp.Symbol("gamma", positive=True)
 t = sp.Symbol("t", integer=True, positive=True)
-q, q_hat, Q, rho = (sp.MatrixSymbol(name, t, t) for name in ("q", "q_hat", "Q", "rho_star"))
-b, pi = sp.MatrixSymbol("b", t, 1), sp.MatrixSymbol("pi", t, 1)
+q, q_hat, Q, V = (sp.MatrixSymbol(f"{name}_bayes", t, t) for name in ("q", "q_hat", "Q", "V"))
+b, omega, g = (sp.MatrixSymbol(f"{name}_bayes", t, 1) for name in ("b", "omega", "g"))
+rho, pi, f = sp.MatrixSymbol("rho_star", t, t), sp.MatrixSymbol("pi", t, 1), sp.MatrixSymbol("pi_mean", t, 1)
+slopes = sp.symbols("Z_slope_1 Z_slope_2", real=True)
 
 
 @cache
@@ -43,8 +51,8 @@ def _alike() -> Step:
     pairs = n * (n + 1) / 2
     after = {
         "trace": Average(CONTEXTS, -pairs * sp.Trace(q_hat * q)),
-        "entropic": Average(COORDINATE, sp.log(Average(FIELD, Z_row ** (n + 1)))),
-        "energetic": alpha * sp.log(Average(CHANNEL, Z_out ** (n + 1))),
+        "entropic": Average(COORDINATE, sp.log(Average(ROW_FIELD, Z_row ** (n + 1)))),
+        "energetic": alpha * sp.log(Average(OUTPUT, Z_out ** (n + 1))),
         "row": sp.Trace(b.T * pi) - sp.Trace(pi.T * Q * pi) / 2,
         "variance": rho - q,
     }
@@ -53,11 +61,12 @@ def _alike() -> Step:
         "Teacher and samples alike",
         {},
         after,
-        "The averaged power n of the evidence of all samples holds n + 1 rows for every row of the teacher, drawn from "
-        "the same law. One overlap couples each pair; what a replica has with itself is known, and its conjugate is "
-        "zero. A normal field b of covariance Q = sum gamma q^ makes the rows independent given b, and omega of "
-        "covariance q does so for the fields: Z_w is the average of the exponential of `row` over the law of a row, "
-        "Z_out that of the output law over fields of mean omega and covariance `variance`.",
+        "What is observed has the evidence for its law, so that the average of the power n of the evidence holds the "
+        "power n + 1: for every row of the teacher n + 1 rows, alike and drawn from the same law. One overlap q "
+        "couples each pair, with a conjugate q_hat; the mean and covariance of a replica's own fields are those of the "
+        "teacher, known, and need no conjugates. A normal field b shared by the replicas makes their rows "
+        "independent, and a normal field omega makes their fields independent: each time the power n + 1 of one "
+        "integral, Z_row over a row and Z_out over what is hidden of a sentence.",
         CITATION,
         (
             Test("pairs", "the sum over pairs written out, n = 1 to 3", _pairs_hold, ("trace",)),
@@ -80,8 +89,8 @@ def _alike() -> Step:
 def _limit(before: Expressions) -> Step:
     after = {
         "free entropy": Average(CONTEXTS, -sp.Trace(q_hat * q) / 2)
-        + Average(COORDINATE, Average(FIELD, Z_row * sp.log(Z_row)))
-        + alpha * Average(CHANNEL, Z_out * sp.log(Z_out)),
+        + Average(COORDINATE, Average(ROW_FIELD, Z_row * sp.log(Z_row)))
+        + alpha * Average(OUTPUT, Z_out * sp.log(Z_out)),
         "law of b": sp.Trace((b - Q * pi).T * Q.inv() * (b - Q * pi)) / 2,
     }
     return Step(
@@ -89,8 +98,10 @@ def _limit(before: Expressions) -> Step:
         "One sample beside the teacher: n to zero",
         before,
         after,
-        "The derivative at n = 0, where Z_w and Z_out have average one. The weight Z in E Z log Z is the law that the "
-        "teacher gives to b: normal with mean Q pi* and covariance Q, as one sees by completing the square.",
+        "The derivative at n = 0. There the averages of Z_row and Z_out are one, as total probabilities, and the slope "
+        "of the logarithm of an averaged power n + 1 is the average of Z log Z, Z being either of them. The weight Z "
+        "in this average turns the law of the field into that at the teacher: given the teacher's row pi, b is normal "
+        "with mean Q pi and covariance Q, as one sees by completing the square.",
         CITATION,
         (
             Test(
@@ -113,18 +124,22 @@ def heat_gradient(size: int) -> sp.Matrix:
     Z = sp.Function("Z", positive=True)(*x)
     F = Z * sp.log(Z)
     slope = sp.log(Z) + 1  # dF/dZ
-    return sp.Matrix(
+    gradient = sp.Matrix(
         size,
         size,
         lambda i, j: sp.simplify(sp.diff(F, x[i], x[j]) / 2 - slope * sp.diff(Z, x[i], x[j]) / 2),
     )
+    return gradient.xreplace(_named(Z, x))
+
+
+def _named(Z: sp.Expr, x: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
+    return {Z: Z_any} | {sp.diff(Z, entry): slope for entry, slope in zip(x, slopes, strict=True)}
 
 
 def _equations(before: Expressions) -> Step:
-    f, g = sp.MatrixSymbol("f", t, 1), sp.MatrixSymbol("g", t, 1)
     after = {
-        "q": MatrixAverage(COORDINATE, gamma * f * f.T),
-        "q_hat": alpha * MatrixAverage(CHANNEL, g * g.T),
+        "q_bayes": MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)),
+        "q_hat_bayes": alpha * MatrixAverage(OUTPUT, Z_out * g * g.T),
         "gradient": heat_gradient(2),
     }
     return Step(
@@ -132,24 +147,31 @@ def _equations(before: Expressions) -> Step:
         "State evolution",
         before,
         after,
-        "Stationary in q^ and q. Both log-evidences obey the heat equation backward in the covariance of their field, "
-        "so that the gradient of E Z log Z is half the average of Z times the outer product of d log Z: the posterior "
-        "mean f of a row, and g, that of the fields relative to omega.",
+        "The free entropy is stationary in q_hat and q. Z_row and Z_out obey the heat equation backward in the "
+        "covariance of their field, Q and q, so that the gradient of the average of Z log Z in that covariance is half "
+        "the average of Z times the outer product of the gradient of log Z in the field.",
         CITATION,
         (
             Test("heat equation of rows", "Gaussian component, t = 2, at rational points", _rows_diffuse),
             Test("heat equation of fields", "normal weight, t = 2, at rational points", _fields_diffuse),
             Test(
                 "gradient of Z log Z",
-                "symbolically, for any Z of two fields: half Z times the outer product of d log Z",
+                "symbolically, for any Z of two fields: half Z times the outer product of the gradient of log Z",
                 _gradient_holds,
                 ("gradient",),
             ),
             Test(
                 "Gaussian rows",
-                "t = 1: the derivative of the closed form of Phi against E f^2, symbolically",
+                "t = 1: the derivative of the free entropy in closed form against the mean square of f, symbolically",
                 _gaussian_rows_hold,
-                ("q",),
+                ("q_bayes",),
+            ),
+            Test(
+                "Gaussian outputs",
+                "t = 1, the field with normal noise: the derivative of the average of Z log Z against the mean square "
+                "of g, symbolically",
+                _gaussian_outputs_hold,
+                ("q_hat_bayes",),
             ),
         ),
     )
@@ -253,8 +275,8 @@ def _slope_holds(before: Expressions, after: Expressions) -> bool:
     power = sp.log(average(Z_row ** (n + 1), Z_row))
     if power.subs(n, 0) != 0:
         return False
-    value = average(_summand(rows_, FIELD), Z_row)
-    other = average(_summand(sentences, CHANNEL), Z_out) * sentences.coeff(next(iter(sentences.atoms(Average))))
+    value = average(_summand(rows_, ROW_FIELD), Z_row)
+    other = average(_summand(sentences, OUTPUT), Z_out) * sentences.coeff(next(iter(sentences.atoms(Average))))
     slope = sp.diff(power, n).subs(n, 0)
     return is_zero(sp.expand_log(slope - value)) and is_zero(sp.expand_log(alpha * slope - other))
 
@@ -312,13 +334,13 @@ def _gradient_holds(_before: Expressions, after: Expressions) -> bool:
     x = sp.symbols("x_0:2", real=True)
     Z = sp.Function("Z", positive=True)(*x)
     expected = sp.Matrix(2, 2, lambda i, j: Z * sp.diff(sp.log(Z), x[i]) * sp.diff(sp.log(Z), x[j]) / 2)
-    return all(sp.simplify(a - e) == 0 for a, e in zip(after["gradient"], expected, strict=True))
+    difference = after["gradient"] - expected.xreplace(_named(Z, x))
+    return all(sp.simplify(entry) == 0 for entry in difference)
 
 
 def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
     """pi ~ N(0, 1): E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q)."""
-    f = sp.MatrixSymbol("f", t, 1)
-    if after["q"] != MatrixAverage(COORDINATE, gamma * f * f.T):
+    if after["q_bayes"] != MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)):
         return False
     row = rows(1)
     unit = {row.factor[0]: 1, row.mean[0]: 0}
@@ -329,3 +351,16 @@ def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
     averaged = log_integral.subs(field, 0) + sp.diff(log_integral, field, 2) * second / 2
     square = sp.diff(moment, field) ** 2 * second
     return sp.simplify(2 * sp.diff(averaged, K) - square) == 0
+
+
+def _gaussian_outputs_hold(_before: Expressions, after: Expressions) -> bool:
+    """Z_out is normal in y - omega, of variance rho* + noise - q, and so are the outputs."""
+    if after["q_hat_bayes"] != alpha * MatrixAverage(OUTPUT, Z_out * g * g.T):
+        return False
+    step = sp.Symbol("step", real=True)
+    overlap, whole = sp.symbols("overlap whole", positive=True)
+    variance = whole - overlap
+    log_integral = -(step**2) / (2 * variance) - sp.log(2 * sp.pi * variance) / 2
+    square = sp.diff(log_integral, step) ** 2  # the derivative in omega, up to its sign
+    averaged, mean_square = (sp.expand(e).subs(step**2, variance) for e in (log_integral, square))
+    return sp.simplify(2 * sp.diff(averaged, overlap) - mean_square) == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import sympy as sp
 
 from ..averages import COORDINATE, Average, MatrixAverage, Symbols
@@ -36,14 +39,14 @@ def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
                 with_symbols(step.rule, SPOKEN),
                 *items[step.number],
                 checked(step),
-                _said(f"See {works.cite(step.citation)}."),
+                said(f"See {works.cite(step.citation)}."),
             ),
         )
         for step in steps.steps
     }
 
 
-def _said(text: str) -> Words:
+def said(text: str) -> Words:
     """Words in which braces are braces."""
     return Words("{}", (text,))
 
@@ -58,9 +61,9 @@ def _symbols(at: ModelAt) -> Symbols:
     return Symbols(s, t, len(at.trained), at.loss_holds_q)
 
 
-def checked(step: Step) -> Words:
-    """The outcome of every check, in words."""
-    said = []
+def checked(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
+    """The outcome of every check, in words, with the symbols that they call by name."""
+    outcomes = []
     checks = step.check()
     for word, outcome in (("Checked", True), ("FAILED", False)):
         names: dict[str, list[str]] = {}
@@ -68,8 +71,8 @@ def checked(step: Step) -> Words:
             if check.passed == outcome:
                 names.setdefault(check.detail, []).append(check.name)
         if names:
-            said.append(f"{word}: {'; '.join(f'{_listed(known)} ({detail})' for detail, known in names.items())}.")
-    return with_symbols(" ".join(said), SPOKEN)
+            outcomes.append(f"{word}: {'; '.join(f'{_listed(known)} ({detail})' for detail, known in names.items())}.")
+    return with_symbols(" ".join(outcomes), spoken)
 
 
 def _listed(names: list[str]) -> str:
@@ -281,7 +284,7 @@ def own_section(at: ModelAt) -> Section:
 
 def assumption_section(at: ModelAt) -> Section:
     """What is assumed, not shown."""
-    said = [
+    assumed = [
         "The calculation that follows is the replica method of theoretical physics and not a proof. It assumes:",
         "(1) Size: d and the number of sentences are large at a fixed ratio; L, s, t and K are of order one.",
         "(2) Data: sentences are independent. Given its label a token is normal and independent of the other tokens of "
@@ -300,7 +303,7 @@ def assumption_section(at: ModelAt) -> Section:
         "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which "
         "the one of least training loss is the global minimum. None of them describes the course of a training.",
     ]
-    return Section("Assumptions", tuple(_said(text) for text in said))
+    return Section("Assumptions", tuple(said(text) for text in assumed))
 
 
 def gamp_section(at: ModelAt, works: Bibliography) -> Section:
@@ -336,7 +339,7 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
             (p.m, p.q, p.theta, p.G, p.B, p.Q, *([p.G] if "N_row" in after else [])),
         ),
         checked(step),
-        _said(f"See {works.cite(step.citation)}."),
+        said(f"See {works.cite(step.citation)}."),
     ]
     return Section("Message passing", tuple(items))
 
@@ -349,4 +352,4 @@ _MOMENTS = (
 
 def reference_section(works: Bibliography) -> Section:
     """Everything cited, once."""
-    return Section("References", tuple(_said(text) for text in works.listed()))
+    return Section("References", tuple(said(text) for text in works.listed()))

@@ -47,7 +47,7 @@ class Step:
 
     Attributes:
         number, name: its place and a title; 1 to 9 are the replica calculation, 10 the equations of one model, 11
-            message passing.
+            message passing; the steps of Bayes-optimal inference count from 1 on their own.
         before, after: named SymPy expressions that go in and come out.
         rule: what was done, in words.
         citation: where it is written.
@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Derivation:
-    """Steps 1 to 9 in their order."""
+    """Steps in their order, from 1."""
 
     steps: tuple[Step, ...]
 

@@ -44,7 +44,8 @@ def without_sign(expression):
         (2, "free entropy", lambda e: e.xreplace({sp.log(Z_out): sp.log(Z_out) / 2}), "slope at n = 0"),
         (2, "law of b", lambda e: 2 * e, "planted field"),
         (3, "gradient", lambda e: 2 * e, "gradient of Z log Z"),
-        (3, "q", lambda e: 2 * e, "Gaussian rows"),
+        (3, "q_bayes", lambda e: 2 * e, "Gaussian rows"),
+        (3, "q_hat_bayes", lambda e: 2 * e, "Gaussian outputs"),
     ],
 )
 def test_a_wrong_term_fails_a_named_check(number, name, change, seen):
@@ -139,6 +140,6 @@ def test_the_law_of_a_row_is_an_average():
     assert {a.kind for a in bayes_derivation()[2].after["free entropy"].atoms(Average)} == {
         "contexts",
         "coordinate",
-        "field",
-        "channel",
+        "row field",
+        "output",
     }
