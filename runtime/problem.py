@@ -177,7 +177,8 @@ class Problem:
             rows, columns = np.triu_indices(self.student_rank)
             q = np.zeros((self.contexts, *[self.student_rank] * 2))
             if overlaps is not None:
-                q = overlaps.q + self.temperature * overlaps.V  # of the weights with themselves
+                # Of the weights with themselves. A minimum found by simulation has no V.
+                q = overlaps.q + self.temperature * overlaps.V if self.temperature else overlaps.q
             own = [*q[contexts][:, rows, columns], *own]
         return np.concatenate([self.law.rho[contexts], np.asarray(labels, float), self.flat, *own])
 

@@ -107,6 +107,20 @@ def test_the_gradient_is_the_slope_of_the_risk(name):
     check_gradient(problem(name, alpha=1.5))
 
 
+def test_a_loss_that_holds_q_has_a_risk_without_v():
+    """Theory adds V / beta to q, and weights that were minimised have no V."""
+
+    @sf.model()
+    def held(X, Y, Q):
+        return (X[0] - Y[0]) ** 2 / 2 + Q[0][0, 0] * X[0] ** 2
+
+    at = problem(held, alpha=1.5)
+    weights = random_weights(at, 40)
+    overlaps = overlaps_of(Instance(at, 40, seed=1), weights)
+    assert np.isnan(overlaps.V).all()
+    assert at.constants((0,), overlaps)[-1] == overlaps.q.item()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["trained_temperature", "autoencoder", "two_tasks", "fine_tuning"])
 def test_losses_that_hold_q_or_trained_numbers_have_the_slope_of_the_risk(name):
