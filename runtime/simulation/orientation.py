@@ -15,6 +15,7 @@ from ..symmetry import Exchange
 _PROBES = 4
 _MOST_COLUMNS = 5
 _TIE = 1e-9
+_ELSEWHERE = 0.5  # of theta with another column of the teacher
 
 
 def images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
@@ -30,8 +31,9 @@ def images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
 def oriented(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:
     """The image nearest to reference overlaps.
 
-    Without a reference: the one in which what stands out, theta or m, is largest and positive first; an image is taken
-    only if it is better than the state itself by more than rounding, so that what vanishes but for noise stays so.
+    Without a reference: the one in which what stands out in each column, theta or m, is positive first and, of theta,
+    on the diagonal; an image is taken only if it is better than the state itself by more than rounding, so that what
+    vanishes but for noise stays so.
     """
     overlaps = gauge.canonical(problem, overlaps, gauge.generators(problem))
     scales = overlaps.block_scales
@@ -44,12 +46,18 @@ def oriented(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = 
 
 
 def _standing(overlaps: Overlaps) -> float:
-    """How large the entries are that a canonical image has positive: the diagonal of theta, or the first m."""
+    """How large the entries are that a canonical image has positive: of each column theta with its own column of the
+    teacher, half as much with another one, or the first m."""
     size = float(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
-    theta, m = np.abs(overlaps.theta).max() / size, np.abs(overlaps.m).max() / np.sqrt(size)
-    if theta >= m:
-        return float(np.trace(overlaps.theta, axis1=1, axis2=2).sum()) / size
-    return float(overlaps.m[np.abs(overlaps.m).max(axis=1).argmax()].sum()) / float(np.sqrt(size))
+    total = 0.0
+    for column in range(overlaps.m.shape[1]):
+        theta, m = overlaps.theta[:, column] / size, overlaps.m[:, column] / np.sqrt(size)
+        if np.abs(theta).max() >= np.abs(m).max():
+            teacher = int(np.abs(theta).max(axis=0).argmax())
+            total += float(theta[:, teacher].sum()) * (1 if teacher == column else _ELSEWHERE)
+        else:
+            total += float(m[np.argmax(np.abs(m) > np.abs(m).max() / 2)])
+    return total
 
 
 def _distance(overlaps: Overlaps, reference: Overlaps, scales: np.ndarray) -> float:

@@ -326,6 +326,17 @@ def test_signs_are_resolved_without_a_bias_of_what_vanishes():
     assert oriented(at, positional).m[:, 0].tolist() == [0.26, -0.26]
 
 
+def test_each_column_is_shown_by_what_stands_out_in_it():
+    """Queries and keys know positions, values know the teacher, which what they have left of it must not decide."""
+    at = problem("value_attention")
+    q = np.array([np.diag([0.06, 0.24])] * 2)
+    for sign, noise in ((1, 0.01), (-1, 0.01), (-1, -0.01)):
+        m = np.array([[0.26 * sign, 0.001], [-0.26 * sign, -0.001]])
+        shown = oriented(at, Overlaps(q, q, m, np.array([np.diag([noise, 0.245])] * 2)))
+        assert shown.m[:, 0].tolist() == [0.26, -0.26]
+        assert np.all(shown.theta[:, 1, 1] == 0.245)
+
+
 def test_columns_that_may_change_places_are_found_and_matched_to_a_reference():
     at = problem("committee_machine")
     assert column_orders(at) == [(0, 1), (1, 0)]
