@@ -156,28 +156,29 @@ class Case(NamedTuple):
     first: int = 0
 
 
-SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600
+SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600, or hundreds of them are needed
+SMALLER = (100, 200, 400)
 FINITE = (
-    Case("dot_product_attention", {"alpha": 2.0}),
-    Case("causal_attention", {"alpha": 2.0}),
+    Case("dot_product_attention", {"alpha": 2.0}, seeds=40),
+    Case("causal_attention", {"alpha": 2.0}, seeds=48, first=1000),
     Case("linear_attention", {"alpha": 2.0}),
-    Case("tempered_attention", {"alpha": 2.0}),
-    Case("hard_attention", {"alpha": 2.0}, SMALL, 16),
-    Case("untied_attention", {"alpha": 2.0}, SMALL, 16),
-    Case("value_attention", {"alpha": 3.0}, SMALL, 16),
-    Case("attention_on_mixture", {"alpha": 2.0}),
+    Case("tempered_attention", {"alpha": 2.0}, seeds=28),
+    Case("hard_attention", {"alpha": 2.0}, SMALLER, 40),
+    Case("untied_attention", {"alpha": 2.0}, SMALL, 32),
+    Case("value_attention", {"alpha": 3.0}, SMALL, 50),
+    Case("attention_on_mixture", {"alpha": 2.0}, seeds=16),
     Case("mixture_classification", {"alpha": 2.0}),
-    Case("committee_machine", {"alpha": 4.0}),
+    Case("committee_machine", {"alpha": 4.0}, SMALL, 32),
     Case("committee_machine", {"alpha": 4.0, "lambda_": 0.1}, SMALL, 16),
     Case("ridge_regression", {"alpha": 2.0}),
     Case("lasso_regression", {"alpha": 1.5}),
     Case("elastic_net_regression", {"alpha": 1.5}),
     Case("logistic_regression", {"alpha": 2.0}, seeds=48, first=1000),
-    Case("hinge", {"alpha": 2.0}, SMALL, 24),
+    Case("hinge", {"alpha": 2.0}, SMALL, 32),
     Case("squared_hinge", {"alpha": 2.0}, seeds=48, first=1000),
     Case("huber_regression", {"alpha": 2.0}),
     Case("tukey_regression", {"alpha": 3.0}),
-    Case("phase_retrieval", {"alpha": 4.0}),
+    Case("phase_retrieval", {"alpha": 4.0}, SMALL, 320),
 )
 
 

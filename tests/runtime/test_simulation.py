@@ -127,6 +127,20 @@ def test_losses_that_hold_q_or_trained_numbers_have_the_slope_of_the_risk(name):
     check_gradient(problem(str(EXAMPLES / f"{name}.py"), alpha=1.5))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trained_temperature", "autoencoder"])
+def test_trained_numbers_and_losses_that_hold_q_agree_with_theory(name):
+    at = problem(str(EXAMPLES / f"{name}.py"), alpha=2.0)
+    solution = sf.solve(at, next(iter(at.solver.model.STARTS)), accuracy=1e-3)
+    found = measurements(solution, simulate(at, d=500, seeds=8, start=solution.start))
+    assert {"trained_temperature": {"beta", "bias"}, "autoencoder": {"q_1_k1", "m_1_k2"}}[name] <= set(found)
+    for key, item in found.items():
+        if abs(item.theory) > 10 * item.half_width:
+            assert abs(item.mean - item.theory) < 4 * item.standard_error + item.half_width + abs(item.theory) / 500, (
+                key
+            )
+
+
 def check_gradient(at, d=80):
     risk, weights = Risk(Instance(at, d, seed=2)), random_weights(at, d)
     generator = np.random.default_rng(4)
