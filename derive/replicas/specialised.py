@@ -6,7 +6,6 @@ cluster 2, R@1 the resolvent of spectral atom 1. With s = t = 1 everything is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -35,6 +34,7 @@ from ..model import ModelAt
 from ..saddle_point import SaddlePoint, saddle_point
 from ..stability import prior_response
 from ..text import in_terms_of_teacher_conjugate
+from .writing import collected, plain, scalar_form, sum_of, tidy, with_averages
 
 # More than so many contexts, spectral atoms or label combinations are not written out.
 MOST = {"contexts": 8, "atoms": 4, "combinations": 16}
@@ -127,27 +127,27 @@ class SpectralAtom:
             gamma = of.at.law["covariance"][self.position][context.position]
             names = {**of.conjugates(context), p.gamma: gamma, p.pi: pi}
             terms = sp.MatAdd.make_args(p.composites[p.B].xreplace(names).doit().expand())
-            means.append(_sum([t.xreplace({p.tau: sp.Integer(1)}) for t in terms if t.has(p.tau)], of.shapes("m")))
+            means.append(sum_of([t.xreplace({p.tau: sp.Integer(1)}) for t in terms if t.has(p.tau)], of.shapes("m")))
             for term in terms:
                 if not term.has(p.tau) and not term.is_ZeroMatrix:
                     teacher.append(sp.MatMul(*[f for f in sp.MatMul.make_args(term) if f != pi]))
-        return means, _sum(teacher, of.shapes("theta"))
+        return means, sum_of(teacher, of.shapes("theta"))
 
     @cached_property
     def with_teacher(self) -> MatrixExpr:
         """E[B pi^T], s x t."""
         (means, teacher), first = self.parts_of_mean, len(self.of.contexts)
-        terms = [teacher * _plain(self.gram[first:, first:])]
-        terms += [mean * _plain(self.short_gram[n, first:]) for n, mean in enumerate(means)]
-        return _sum(terms, self.of.shapes("theta"))
+        terms = [teacher * plain(self.gram[first:, first:])]
+        terms += [mean * plain(self.short_gram[n, first:]) for n, mean in enumerate(means)]
+        return sum_of(terms, self.of.shapes("theta"))
 
     @cached_property
     def with_means(self) -> list[MatrixExpr]:
         """E[B tau_c] for every context, s x 1."""
         (means, teacher), first, gram = self.parts_of_mean, len(self.of.contexts), self.short_gram
         return [
-            _sum(
-                [teacher * _plain(gram[first:, n]), *[gram[m, n] * mean for m, mean in enumerate(means)]],
+            sum_of(
+                [teacher * plain(gram[first:, n]), *[gram[m, n] * mean for m, mean in enumerate(means)]],
                 self.of.shapes("m"),
             )
             for n in range(first)
@@ -158,11 +158,11 @@ class SpectralAtom:
         """Omega = E[b b^T] = E[B B^T] + Q, s x s."""
         (means, teacher), first, gram = self.parts_of_mean, len(self.of.contexts), self.short_gram
         terms = [self.of.composite(self.of.generic.Q, self.position)]
-        terms.append(teacher * _plain(gram[first:, first:]) * teacher.T)
+        terms.append(teacher * plain(gram[first:, first:]) * teacher.T)
         for n, mean in enumerate(means):
-            cross = mean * _plain(gram[n, first:]) * teacher.T
+            cross = mean * plain(gram[n, first:]) * teacher.T
             terms += [cross, cross.T, *[gram[n, m] * mean * other.T for m, other in enumerate(means)]]
-        return _sum(terms, self.of.shapes("q"))
+        return sum_of(terms, self.of.shapes("q"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +326,7 @@ class Specialised:
         for context in self.contexts:
             gamma = self.at.law["covariance"][j][context.position]
             terms.append(p.composites[composite].xreplace({**self.conjugates(context), p.gamma: gamma}))
-        return _sum(terms, self.shapes("q"))
+        return sum_of(terms, self.shapes("q"))
 
     def conjugates(self, context: Context) -> dict[sp.MatrixSymbol, MatrixExpr]:
         return {a: self.conjugate(a.name.removesuffix("_hat"), context) for a in self.generic.conjugates}
@@ -438,11 +438,11 @@ class Specialised:
 
     def _conjugate_equation(self, target: str, context: Context) -> MatrixExpr:
         value = in_terms_of_teacher_conjugate(self.saddle) if target == "V_hat" else self.saddle[target].value
-        value = _with_averages(value, lambda a: self.averaged(a, context), CHANNEL, self._context_names(context))
+        value = with_averages(value, lambda a: self.averaged(a, context), CHANNEL, self._context_names(context))
         return value.doit()
 
     def _overlap_equation(self, target: str, context: Context) -> MatrixExpr:
-        return _with_averages(self.saddle[target].value, lambda a: self.rows(a.summand, context), COORDINATE)
+        return with_averages(self.saddle[target].value, lambda a: self.rows(a.summand, context), COORDINATE)
 
     def _context_names(self, context: Context) -> dict[Any, Any]:
         p = self.generic
@@ -459,7 +459,7 @@ class Specialised:
         return total
 
     def plain_teacher_covariance(self, context: Context) -> MatrixExpr:
-        return _plain(self.teacher_covariance(context))
+        return plain(self.teacher_covariance(context))
 
     def strengths(self) -> MatrixExpr:
         """Lambda of a ridge: its one entry, or the symbol."""
@@ -512,7 +512,7 @@ class Specialised:
     def _trained_equations(self) -> dict[str, Any]:
         """dPhi/dphi of each trained number, to vanish."""
         p, found = self.generic, {}
-        value = _with_averages(self.saddle.trained, lambda a: self.averaged(a, None), CHANNEL)
+        value = with_averages(self.saddle.trained, lambda a: self.averaged(a, None), CHANNEL)
         symbols = [symbol for symbol, _ in self.at.trained.values()]
         ridges = sp.diag(*[trained.ridge for _, trained in self.at.trained.values()])
         held = {p.phi: sp.ImmutableDenseMatrix(symbols), p.Kappa: sp.ImmutableDenseMatrix(ridges)}
@@ -525,7 +525,7 @@ class Specialised:
                 else:
                     total[i] += scalar * sp.Matrix(sp.MatMul(*factors).as_explicit())[i]
         for symbol, entry in zip(symbols, total, strict=True):
-            found[f"trained@{symbol.name}"] = _pulled(entry)
+            found[f"trained@{symbol.name}"] = sp.factor_terms(entry)
         return found
 
     def _free_entropy(self) -> sp.Expr:
@@ -600,7 +600,7 @@ class Specialised:
             known[symbol] = definition
             if sp.count_ops(definition) > (2 if sum(e.count(symbol) for e in gradient) > 1 else 6):
                 known[symbol] = sp.Symbol(f"psistar_{first_star}", real=True)
-                features[known[symbol]] = _collected(definition, at.parameter_symbols())
+                features[known[symbol]] = collected(definition, at.parameter_symbols())
                 first_star += 1
         gradient = [e.xreplace(known) for e in gradient]
         for atom in sorted(_functions(gradient), key=sp.default_sort_key):
@@ -613,14 +613,14 @@ class Specialised:
         slopes_of = {z: e.xreplace(known) for z, e in zip(variables, gradient, strict=True)}
         components = {}
         for l, a in product(*map(range, at.X.shape)):
-            components[f"g@{self.place((l, a))}"] = _tidy(-slopes_of[at.X[l, a]])
+            components[f"g@{self.place((l, a))}"] = tidy(-slopes_of[at.X[l, a]])
         for l, q in enumerate(at.Q):
             for a, b in product(range(q.rows), range(q.rows)):
                 if a <= b and q[a, b] in slopes_of:  # off the diagonal one symbol stands for two entries
                     share = 1 if a == b else sp.Rational(1, 2)
-                    components[f"loss_q@{self.place((l, a, b))}"] = _tidy(share * slopes_of[q[a, b]])
+                    components[f"loss_q@{self.place((l, a, b))}"] = tidy(share * slopes_of[q[a, b]])
         for symbol, _ in at.trained.values():
-            components[f"slope@{symbol.name}"] = _tidy(slopes_of.get(symbol, sp.Integer(0)))
+            components[f"slope@{symbol.name}"] = tidy(slopes_of.get(symbol, sp.Integer(0)))
         return Field(features, components, labels)
 
     def place(self, indices: tuple[int, ...]) -> str:
@@ -643,101 +643,6 @@ def _outermost(expression: sp.Expr, held: set[sp.Symbol]) -> list[sp.Expr]:
     return sorted([a for a in atoms if not any(a != b and b.has(a) for b in atoms)], key=sp.default_sort_key)
 
 
-def scalar_form(expression: Any, at: ModelAt) -> Any:
-    """An expression of 1 x 1 matrices as a scalar."""
-
-    def scalar(e: Any) -> Any:
-        if isinstance(e, MatrixAverage):
-            return Average(e.kind, scalar(e.summand))
-        if isinstance(e, Average):
-            return Average(e.kind, scalar(e.summand))
-        if isinstance(e, Jacobian):
-            return sp.Symbol(f"d{e.args[0].name}/d{e.args[1].name}", real=True)
-        if isinstance(e, sp.MatrixSymbol):
-            stem, _, index = e.name.partition("@")
-            return at.Y[int(index or 1) - 1, 0] if stem == "Y" else sp.Symbol(e.name, real=True)
-        if isinstance(e, sp.MatrixBase):
-            return e[0, 0]
-        if isinstance(e, sp.Identity):
-            return sp.Integer(1)
-        if isinstance(e, sp.ZeroMatrix):
-            return sp.Integer(0)
-        if isinstance(e, sp.Transpose | sp.Trace):
-            return scalar(e.arg)
-        if isinstance(e, sp.Inverse):
-            return 1 / scalar(e.arg)
-        if isinstance(e, sp.MatPow):
-            return scalar(e.base) ** e.exp
-        if isinstance(e, sp.MatAdd | sp.Add):
-            return sp.Add(*[scalar(a) for a in e.args])
-        if isinstance(e, sp.MatMul | sp.Mul):
-            return sp.Mul(*[scalar(a) for a in e.args])
-        return e.func(*[scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
-
-    return scalar(expression)
-
-
-def _with_averages(
-    expression: MatrixExpr, rule: Callable[[Any], Any], kind: str, names: dict[Any, Any] | None = None
-) -> MatrixExpr:
-    """Averages of one kind replaced by what a rule makes of them, other symbols renamed."""
-
-    def walk(e: Any) -> Any:
-        if isinstance(e, MatrixAverage | Average) and e.kind == kind:
-            return rule(e)
-        if names and e in names:
-            return names[e]
-        if not e.args or isinstance(e, sp.MatrixSymbol):
-            return e
-        return e.func(*[walk(a) for a in e.args])
-
-    return walk(expression).doit()
-
-
 def _of_sentence(average: Any, p: Symbols) -> bool:
     """Whether what is averaged belongs to a sentence as a whole, not to one of its tokens."""
     return average.summand in (p.moreau, p.loss_phi)
-
-
-def _sum(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:
-    """Sum of matrices, the zero matrix for none."""
-    kept = [term for term in terms if not getattr(term, "is_ZeroMatrix", False)]
-    return sp.MatAdd(sp.ZeroMatrix(*shape), *kept).doit()
-
-
-def _plain(matrix: sp.Matrix) -> Any:
-    """Zero, a multiple of the identity, or the matrix itself."""
-    matrix = sp.Matrix(matrix)
-    if all(e == 0 for e in matrix):
-        return sp.ZeroMatrix(*matrix.shape)
-    if matrix.is_square and matrix == matrix[0, 0] * sp.eye(matrix.rows):
-        return matrix[0, 0] * sp.Identity(matrix.rows)
-    return sp.ImmutableDenseMatrix(matrix)
-
-
-def _pulled(expression: sp.Expr) -> sp.Expr:
-    return sp.factor_terms(expression)
-
-
-def _tidy(expression: sp.Expr) -> sp.Expr:
-    """A short way to write it; what is long stays a sum, which can be broken over lines."""
-    ways = [expression, sp.factor_terms(expression)]
-    if sp.count_ops(expression) < 40:
-        ways.append(sp.factor(expression))
-    best = min(ways, key=sp.count_ops)
-    sums = [f for f in sp.Mul.make_args(best) if f.is_Add]
-    if best.is_Mul and len(sums) == 1 and sp.count_ops(best) > 30:
-        outside = best / sums[0]
-        return sp.Add(*[outside * term for term in sums[0].args])
-    return best
-
-
-def _collected(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
-    """Fewest operations among: as it is, common factors out, in powers of one of the symbols."""
-    ways = [expression, sp.factor_terms(expression)]
-    if sp.count_ops(expression) < 60:
-        expanded = sp.expand(expression)
-        ways += [sp.collect(expanded, z) for z in symbols if expression.has(z)]
-        weights = [z for z in expression.free_symbols if z.name.startswith("rho_")]
-        ways += [sp.collect(expanded, sorted(weights, key=str), sp.factor_terms)] if weights else []
-    return min(ways, key=sp.count_ops)
