@@ -159,7 +159,7 @@ class Case(NamedTuple):
 SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600, or hundreds of them are needed
 SMALLER = (100, 200, 400)
 FINITE = (
-    Case("dot_product_attention", {"alpha": 2.0}, seeds=40),
+    Case("dot_product_attention", {"alpha": 2.0}, seeds=100),
     Case("causal_attention", {"alpha": 2.0}, seeds=48, first=1000),
     Case("linear_attention", {"alpha": 2.0}),
     Case("tempered_attention", {"alpha": 2.0}, seeds=28),
