@@ -48,31 +48,27 @@ def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matri
     Raises:
         TypeError: the expression holds something no rule is known for.
     """
-    return _differential(expression, changes)
-
-
-def _differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
     zero = sp.ZeroMatrix(*expression.shape)
     if not expression.atoms(sp.MatrixSymbol) & set(changes):
         return zero
     if isinstance(expression, sp.MatrixSymbol):
         return changes[expression].doit()
     if isinstance(expression, sp.MatAdd):
-        return _sum([_differential(term, changes) for term in expression.args], expression.shape)
+        return _sum([differential(term, changes) for term in expression.args], expression.shape)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
         terms = []
         for position, factor in enumerate(factors):
-            change = _differential(factor, changes)
+            change = differential(factor, changes)
             if not change.is_ZeroMatrix:
                 terms.append(sp.MatMul(scalar, *factors[:position], change, *factors[position + 1 :]))
         return _sum(terms, expression.shape)
     if isinstance(expression, sp.Transpose):
-        return _differential(expression.arg, changes).T.doit()
+        return differential(expression.arg, changes).T.doit()
     if isinstance(expression, sp.Inverse):
-        return sp.MatMul(-1, expression, _differential(expression.arg, changes), expression).doit()
+        return sp.MatMul(-1, expression, differential(expression.arg, changes), expression).doit()
     if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
-        return _averaged(expression.kind, _differential(expression.summand, changes))
+        return _averaged(expression.kind, differential(expression.summand, changes))
     raise TypeError(f"no rule for the change of {expression}")
 
 

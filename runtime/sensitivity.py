@@ -538,6 +538,8 @@ class _Tangent:
     def baseline(self) -> float:
         if not self.solution.problem.solver.metric.HAS_BASELINE:
             return np.nan
+        if self.direction.name == "alpha":
+            return 0.0  # a layer that learns from no sample
         still = np.zeros_like(self.u)
         return float(self.slope(still, lambda s: observables.baseline_error(self.direction.moved(s))))
 

@@ -16,9 +16,7 @@ def scalar_form(expression: Any, at: ModelAt) -> Any:
     """An expression of 1 x 1 matrices as a scalar."""
 
     def scalar(e: Any) -> Any:
-        if isinstance(e, MatrixAverage):
-            return Average(e.kind, scalar(e.summand))
-        if isinstance(e, Average):
+        if isinstance(e, MatrixAverage | Average):
             return Average(e.kind, scalar(e.summand))
         if isinstance(e, Jacobian):
             return sp.Symbol(f"d{e.args[0].name}/d{e.args[1].name}", real=True)

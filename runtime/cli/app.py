@@ -310,7 +310,6 @@ def solve(
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..contract import dumps
     from ..files import check_writable, write_whole
-    from ..naming import symbols_of
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -321,7 +320,7 @@ def solve(
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
-    symbols_of(problem, own := options.renamed(rename))
+    own = options.own_symbols(problem, rename)
     wanted = options.names(derivatives)
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
@@ -585,14 +584,12 @@ def curve(
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
     import numpy as np
 
-    from ..naming import symbols_of
-
     name, ends, count = options.interval(over, counted=True)
     assert ends is not None and count is not None
     options.check_netcdf(output, "a curve")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, name, inverse_temperature)
-    symbols_of(problem, own := options.renamed(rename))
+    own = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
 
@@ -668,15 +665,13 @@ def follow(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
-    from ..naming import symbols_of
-
     name, ends = options.journey(over)
     if not event_accuracy > 0:
         raise InputError(f"--event-accuracy {event_accuracy:g} is out of range; allowed is (0, inf)")
     options.check_netcdf(output, "a branch")
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
-    symbols_of(problem, own := options.renamed(rename))
+    own = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
 
     from ..following import follow as walk

@@ -158,6 +158,18 @@ def renamed(pairs: list[str] | None) -> dict[str, str]:
     return names
 
 
+def own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
+    """`--rename` of a command that prints tables of a problem.
+
+    Raises:
+        InputError: as `renamed`; a name is unknown, or a symbol would stand for two things.
+    """
+    from ..naming import symbols_of
+
+    symbols_of(problem, names := renamed(pairs))
+    return names
+
+
 def sizes_only(items: list[str] | None) -> dict[str, int]:
     """`--set` of a command for which only structural sizes mean something.
 

@@ -76,9 +76,9 @@ def followed_table(followed: Followed, names: Mapping[str, str] | None = None) -
     """As `curve_table`, then the events."""
     lines = [curve_table(followed, names)]
     if followed.events:
+        symbol = symbols_of(followed.events[0].problem, names)[followed.parameter.rstrip("_")][0]
         lines.append("events:")
     for event in followed.events:
-        symbol = symbols_of(event.problem, names)[event.parameter.rstrip("_")][0]
         lines.append(f"  {event.told(symbol)}")
         lines.append(f"    {event.evidence['type']}, {event.evidence['toward']}; {event.rs_verdict}")
     return "\n".join(lines)
