@@ -53,8 +53,8 @@ class ModelAt:
         loss, metric: expressions in X, Y, noise, labels, rho_l, Q, phi and parameters; metric and baseline may be None.
         baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
         law: nested tuples of expressions in parameters, see `Tokens`.
-        loss_kinks, metric_kinks: expressions, each affine in one integration variable, at whose zero the integrand
-            is not smooth.
+        loss_kinks, metric_kinks: expressions, affine in the integration variables, at whose zero the integrand is as
+            good as not smooth; those that its expression shows are found without (`emit.kinks`).
         unbounded: whether the author says that the regulariser holds a loss without a lower bound.
         output: what a Bayes-optimal learner observes of Y, or None.
     """
@@ -82,7 +82,8 @@ class ModelAt:
     def own(self) -> list[sp.Symbol]:
         """What loss and metric hold of the solution itself: entries of q, token by token, and the trained numbers."""
         q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
-        held = self.loss_holds_q or (self.metric is not None and self.metric.has(*leaves(self.Q)))
+        others = [e for e in (self.metric, *self.loss_kinks, *self.metric_kinks) if e is not None]
+        held = self.loss_holds_q or any(e.has(*leaves(self.Q)) for e in others)
         return [s for matrix in q for s in matrix if held] + [s for s, _ in self.trained.values()]
 
     @property
@@ -379,13 +380,15 @@ class _Builder:
             return ()
         kinks = self.call(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
         kinks = tuple(exact(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
-        variables = {*self.X, *self.Y, *self.u.values()}
+        variables = [*self.X, *self.Y, *self.u.values()]
         for kink in kinks:
-            inside = kink.free_symbols & variables
-            if len(inside) != 1 or sp.diff(kink, next(iter(inside)), 2) != 0:
+            inside = [v for v in variables if kink.has(v)]
+            if not inside or any(sp.expand(sp.diff(kink, v)).has(*variables) for v in inside):
                 raise ModelError(
-                    f"model {self.model.name}: {field_name}: {kink} must be affine in exactly one integration variable"
+                    f"model {self.model.name}: {field_name}: {kink} must be affine in the fields {student} and Y and "
+                    "the noise, and hold one of them"
                 )
+            self._known(kink.free_symbols, field_name, fields={*variables, *self.k, *leaves(self.Q), *self._phi()})
         return kinks
 
     def _scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]

@@ -13,8 +13,6 @@ import saddleforge as sf
     law=sf.binary_teacher,
     regulariser=sf.Ridge(0.1),
     metric=lambda h, Y: (1 - sp.sign(h[0]) * sp.sign(Y[0])) / 2,
-    loss_kinks=lambda Y: Y[0],
-    metric_kinks=lambda h, Y: [h[0], Y[0]],
     starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
     output=sf.Output(lambda label, size: label * size, observed={"label": (-1, 1)}, hidden={"size": "positive"}),
 )

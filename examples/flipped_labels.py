@@ -18,8 +18,6 @@ def zero_one(h, Y):
     noise={"u": sf.DiscreteNoise((1, -1), lambda Y, flip: (1 - flip, flip))},
     regulariser=sf.Ridge(0.1),
     metric=zero_one,
-    loss_kinks=lambda Y: Y[0],
-    metric_kinks=lambda h, Y: [h[0], Y[0]],
     starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
 )
 def flipped_labels(X, Y, u, *, flip=sf.Parameter(0.1, 0, 0.5, doc="probability that a label is wrong")):

@@ -13,7 +13,7 @@ from . import observables
 from .errors import InputError
 from .fixed_point import StateMap
 from .integration import Rule
-from .integration.averages import two_standard_errors
+from .integration.estimates import two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Overlaps
 from .solution import Solution, is_replicated, rules_for_slopes

@@ -28,16 +28,15 @@ from .equations import (
 from .errors import InputError, NotConvergedError
 from .fixed_point import FixedPoint, Status
 from .integration import ProxSpace
-from .integration.averages import Rule, two_standard_errors
+from .integration.averages import Rule
+from .integration.estimates import DIFFERENCE_SAFETY, difference_factors, two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar, say
 from .solution import (
     COARSER_SHARE,
-    DIFFERENCE_SAFETY,
     Solution,
-    difference_factors,
     finer_rules,
     finish_point,
     is_replicated,

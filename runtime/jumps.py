@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .integration.averages import two_standard_errors
+from .integration.estimates import two_standard_errors
 from .integration.fields import Fields, fields_of
 from .integration.lines import along, narrowed, on_lines
 from .integration.nodes import sobol_normal

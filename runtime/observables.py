@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from .errors import InputError
 from .integration.averages import Averages
+from .integration.estimates import difference_factors, two_standard_errors
 from .integration.fields import Fields, fields_of
-from .integration.nodes import gauss_hermite, panels, sobol_normal, tensor, trapezoid
-from .integration.rules import CHUNKS, teacher_axes
+from .integration.nodes import gauss_hermite, sobol_normal, tensor
+from .integration.points import CHUNKS
+from .integration.splitting import Split
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
 
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
-_BLOCK = 1e6  # nodes at a time
+_SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_AXES = 6  # of a product rule
 _MOST_POINTS = 180  # of Gauss-Hermite
 
@@ -52,65 +54,11 @@ def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Ave
     return Losses(trace + entropic - own - problem.alpha * moreau, problem.alpha * loss, penalty + own)
 
 
-def _metric_blocks(
-    problem: Problem, fields: Fields, points: int, equidistant: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Nodes in (z_Y, z_h, noise) and weights, in parts: a product rule with panels at kinks in Y and h."""
-    tokens, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
-    kinks = problem.solver.model.kinks(problem.flat)["metric"]
-    outer_count, inner_count = tokens * t, tokens * s
-    outer = teacher_axes(problem, fields, points, "metric", equidistant)
-    student_kinks = {(row, column): value for kind, row, column, value in kinks if kind == "x"}
-    smooth = trapezoid(points) if equidistant else gauss_hermite(points)
-    if not student_kinks:
-        yield from _blocks([*outer[:outer_count], *[smooth] * inner_count, *outer[outer_count:]])
-        return
-    if any(column != 0 for _, column in student_kinks):
-        raise InputError("a metric with a kink in h is supported in the first column only")
-    blocks, weights = [], []
-    outer_nodes, outer_weights = tensor(outer)
-    for node, weight in zip(outer_nodes, outer_weights, strict=True):
-        axes = []
-        for l in range(tokens):
-            for a in range(s):
-                if (l, a) not in student_kinks:
-                    axes.append(smooth)
-                    continue
-                mean = fields.field_mean[l, a] + fields.field_from_teacher[l, a] @ node[l * t : (l + 1) * t]
-                axes.append(panels([float((student_kinks[l, a] - mean) / fields.field_factor[l, a, a])], points))
-        inner_nodes, inner_weights = tensor(axes)
-        repeated = np.repeat(node[None], len(inner_nodes), axis=0)
-        blocks.append(np.concatenate([repeated[:, :outer_count], inner_nodes, repeated[:, outer_count:]], axis=1))
-        weights.append(weight * inner_weights)
-        if sum(map(len, weights)) > _BLOCK:
-            yield np.concatenate(blocks), np.concatenate(weights)
-            blocks, weights = [], []
-    if weights:
-        yield np.concatenate(blocks), np.concatenate(weights)
-
-
-def _blocks(axes: list[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The product of axes in parts of at most _BLOCK nodes, one for each node of the leading axes."""
-    leading = 0
-    while np.prod([float(len(nodes)) for nodes, _ in axes[leading:]]) > _BLOCK:
-        leading += 1
-    nodes, weights = tensor(axes[leading:])
-    for first, weight in zip(*tensor(axes[:leading]), strict=True):
-        yield np.concatenate([np.tile(first, (len(nodes), 1)), nodes], axis=1), weight * weights
-
-
-def _sobol_block(problem: Problem, log2: int) -> tuple[np.ndarray, np.ndarray]:
-    """A Sobol set in (z_Y, z_h, noise)."""
-    outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
-    groups = tuple(range(outer)), tuple(range(outer, outer + inner))
-    nodes = sobol_normal(problem.dimension, log2, 4242, groups)
-    return nodes, np.full(len(nodes), 1 / len(nodes))
-
-
 def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool = False) -> float:
-    """E metric(h, Y, k, u) by a product rule of `size` nodes an axis (a panel, at a kink).
+    """E metric(h, Y, k, u), by the rule of a size that `test_error` returns.
 
-    In more than six dimensions it is a Sobol set of about 2^size nodes.
+    It is a product rule of `size` nodes an axis, or a panel where the metric has kinks; in more than six dimensions, or
+    where a kink is no plane, the mean of scrambled Sobol sets of 2^size nodes (and their mirror images).
 
     Args:
         equidistant: nodes in place of Gauss-Hermite's.
@@ -118,44 +66,77 @@ def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant:
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    total = 0.0
+    return float(_replicates(problem, overlaps, size, equidistant).mean())
+
+
+def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
+    """E metric of every Sobol set, (R,); R = 1 of a product rule."""
+    total: np.ndarray | float = 0.0
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
-        if problem.dimension > _MOST_AXES:
-            blocks: Iterable[tuple[np.ndarray, np.ndarray]] = [_sobol_block(problem, size - 2)]
+        if is_sampled(problem):
+            sets = [[_sobol_block(problem, size, seed)] for seed in range(_SETS)]
         else:
-            blocks = _metric_blocks(problem, fields, size, equidistant)
-        for nodes, weights in blocks:
-            out = problem.solver.metric.test_error(
+            sets = [_split_of(problem, fields).blocks(size, equidistant)]
+        total = total + probability * np.array([_sum(problem, fields, blocks) for blocks in sets])
+    return np.atleast_1d(total)
+
+
+def _sum(problem: Problem, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    return sum(
+        float(
+            problem.solver.metric.test_error(
                 CHUNKS,
                 np.ascontiguousarray(nodes),
                 np.ascontiguousarray(weights),
                 *fields.sampling,
                 problem.noise_scale,
                 fields.constants,
-            )
-            total += probability * float(out.sum())
-    return total
+            ).sum()
+        )
+        for nodes, weights in blocks
+    )
+
+
+def _split_of(problem: Problem, fields: Fields) -> Split:
+    """Where the metric is not smooth, in (z_Y, z_h, noise)."""
+    planes = problem.planes("metric", fields.constants)
+    return Split.of(fields.in_nodes(planes, problem.noise_scale), problem.dimension)
+
+
+def is_sampled(problem: Problem) -> bool:
+    """Whether the metric is averaged over Sobol sets, whose spread knows of jumps that no rule is split at."""
+    return problem.dimension > _MOST_AXES or bool(problem.solver.model.CURVED["metric"])
+
+
+def _sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A Sobol set in (z_Y, z_h, noise)."""
+    outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
+    groups = tuple(range(outer)), tuple(range(outer, outer + inner))
+    nodes = sobol_normal(problem.dimension, log2, _SEED + seed, groups)
+    return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
 def metric_size(problem: Problem, budget: float) -> int:
-    """Size of the rule of `average_metric` that takes about `budget` nodes."""
-    dimension = problem.dimension
-    return int(np.log2(budget)) if dimension > _MOST_AXES else max(6, min(64, round(budget ** (1 / dimension))))
+    """Size of the rule of `average_metric` that takes about `budget` nodes (in a panel)."""
+    if is_sampled(problem):
+        return max(4, int(np.log2(budget / (4 * _SETS))))
+    return max(6, min(64, round(budget ** (1 / problem.dimension))))
 
 
-def _sizes(problem: Problem, budget: float, most: float) -> Iterator[int]:
-    """Sizes of the rules for the metric, coarse to fine, from one of about a third of `budget` nodes on."""
-    dimension = problem.dimension
-    if dimension > _MOST_AXES:
-        yield from range(int(np.log2(budget / 3)), int(np.log2(most)) + 1, 2)
+def _sizes(problem: Problem, most: float) -> Iterator[int]:
+    """Sizes of the rules for the metric, coarse to fine: the third takes about _BUDGET nodes."""
+    size = metric_size(problem, _BUDGET)
+    if is_sampled(problem):
+        yield from range(size - 2, metric_size(problem, most) + 1)
         return
-    size = max(4, min(48, round((budget / 3) ** (1 / dimension))))
-    following = metric_size(problem, budget)
+    sizes = [max(4, size * 9 // 16), max(5, size * 3 // 4), size]
     while True:
-        yield size
-        size, following = following, max(following + 2, following * 4 // 3)
-        if size**dimension > max(budget, most) or size > _MOST_POINTS:
+        yield sizes.pop(0)
+        if not sizes:
+            size = max(size + 2, size * 4 // 3)
+            sizes = [size]
+        if sizes[0] ** problem.dimension > max(_BUDGET, most) or sizes[0] > _MOST_POINTS:
             return
 
 
@@ -166,9 +147,10 @@ def test_error(
     equidistant: bool = False,
     most: float = 4e7,
 ) -> tuple[float, float, int]:
-    """E metric(h, Y, k, u), an integration error (difference to a coarser rule) and the size of the rule used.
+    """E metric(h, Y, k, u), an integration error and the size of the rule used.
 
-    nan, nan and 0 without a metric.
+    The error is what the last rules differ by, with the rate at which they converge, or two standard errors of the
+    Sobol sets. nan, nan and 0 without a metric.
 
     Args:
         tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
@@ -179,13 +161,21 @@ def test_error(
     """
     if not problem.solver.metric.HAS_METRIC:
         return np.nan, np.nan, 0
-    value, error, used = np.nan, np.nan, 0
-    for size in _sizes(problem, _BUDGET, most):
-        finer = average_metric(problem, overlaps, size, equidistant)
-        error, value, used = abs(finer - value), finer, size
-        if error <= tolerance:
+    known: list[float] = []
+    error, used = np.nan, 0
+    for size in _sizes(problem, most):
+        replicates = _replicates(problem, overlaps, size, equidistant)
+        known.append(float(replicates.mean()))
+        used = size
+        if is_sampled(problem):
+            error = float(two_standard_errors(replicates))
+        elif len(known) > 2:
+            steps = [abs(one - other) for one, other in pairwise(known[-3:])][::-1]
+            # The finer rule is the one used: the difference counts as that to a coarser one does.
+            error = max(difference_factors(*map(np.array, steps))[1], 1.0) * steps[0]
+        if error <= tolerance and (is_sampled(problem) or len(known) > 2):
             break
-    return value, error, used
+    return known[-1], error, used
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:

@@ -148,11 +148,31 @@ class Problem:
         """Which coordinates of u are Gaussian, (U,) of bool; the others take labelled values."""
         return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
 
+    def planes(self, of: str, constants: np.ndarray) -> np.ndarray:
+        """Where the loss or the metric is not smooth: (K, D + L t + U + 1), coefficients of X, Y (rows first) and
+        Gaussian noise, and a constant; the expression vanishes there.
+
+        Args:
+            of: "loss" or "metric".
+        """
+        rows = self.solver.model.planes(constants)[of]
+        return np.array(rows, float).reshape(-1, self.dimension + 1)
+
+    def kinked_fields(self, constants: np.ndarray) -> list[tuple[int, float]]:
+        """Where the loss has a kink in an entry of X, whatever the others: its number (tokens slowest), the place."""
+        found = set()
+        for row in self.planes("loss", constants):
+            held = np.flatnonzero(row[:-1])
+            if len(held) == 1 and held[0] < self.tokens * self.student_rank:
+                found.add((int(held[0]), float(-row[-1] / row[held[0]])))
+        return sorted(found)
+
     @cached_property
-    def kinked_fields(self) -> list[tuple[int, float]]:
-        """Where the loss has a kink in an entry of X: its number, tokens slowest, and the place."""
-        kinks = self.solver.model.kinks(self.flat)["loss"]
-        return [(row * self.student_rank + column, float(value)) for kind, row, column, value in kinks if kind == "x"]
+    def has_moving_kinks(self) -> bool:
+        """Whether the loss has kinks in X that move with Y or noise, as Huber's: no grid in X is split there."""
+        count = self.tokens * self.student_rank
+        at = (self.planes("loss", self.constants(labels)) for labels, _ in self.label_choices)
+        return any(bool(np.any(rows[:, :count].any(axis=1) & rows[:, count:-1].any(axis=1))) for rows in at)
 
     @property
     def dimension(self) -> int:

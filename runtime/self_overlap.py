@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .integration.averages import two_standard_errors
+from .integration.estimates import two_standard_errors
 from .integration.fields import Fields, fields_of
 from .integration.nodes import sobol_normal
 from .integration.points import noise_choices, points_at

@@ -21,17 +21,15 @@ from .contract import blocks_json, trained_json
 from .errors import InputError, NotConvergedError
 from .fixed_point import StateMap
 from .integration import ProxSpace, Rule, Sobol
-from .integration.averages import two_standard_errors
+from .integration.estimates import DIFFERENCE_SAFETY, difference_factors, two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .progress import bar
 from .solution import (
     COARSER_SHARE,
-    DIFFERENCE_SAFETY,
     Solution,
     coarser_rules,
-    difference_factors,
     is_replicated,
     jacobian_by_rule,
     wide_steps,

@@ -14,9 +14,9 @@ import numpy as np
 from . import gauge, observables
 from .errors import InputError
 from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
-from .integration import Averages, GaussHermite, ProxSpace, Rule, Sobol, SparseGrid, rule_named
-from .integration.averages import two_standard_errors
+from .integration import Averages, GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from .integration.boltzmann import nodes_in_fields
+from .integration.estimates import DIFFERENCE_SAFETY, difference_factors, two_standard_errors
 from .integration.fields import DomainError
 from .landscape import Landscape, landscape
 from .overlaps import Conjugates, Overlaps, Sizes
@@ -30,9 +30,6 @@ from .thermal import Gibbs, gibbs
 
 COARSE = Sobol(log2=8, scramblings=4)
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
-# Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
-DIFFERENCE_SAFETY = 1.5
-_SLOWEST = 0.9  # convergence from one rule of a family to the next that error bars can allow for
 # Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
@@ -51,6 +48,8 @@ _LINE = tuple(
     ProxSpace(*sizes) for sizes in ((96, 48), (144, 72), (216, 108), (432, 160), (1000, 240), (2400, 360), (6000, 500))
 )
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
+_SPLIT = tuple(Lines(points) for points in (24, 32, 48, 72, 108))
+_MOST_LINES = 1e5
 # At a finite temperature everything is smooth; the colder, the more nodes.
 _PRODUCT_WARM = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
 _MOST_WARM = 2e9  # losses evaluated by a product rule, X and omega together
@@ -297,6 +296,8 @@ def slope_settings(
         return replace(sample, seed=getattr(rule, "seed", 0)), wide_steps(overlaps), False
     if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
         return min(rule, _PLANE[1], key=lambda r: r.points), 1e-6, True
+    if isinstance(rule, Lines):
+        return min(rule, _SPLIT[0], key=lambda r: r.points), 1e-4, True
     if isinstance(rule, GaussHermite) and problem.inverse_temperature is not None and problem.dimension > 2:
         return min(rule, _PRODUCT_WARM[1], key=lambda r: r.points), 1e-5, True
     return rule, 1e-4, False
@@ -477,6 +478,11 @@ def _solve_auto(
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
+    if channel.FIELDS == 1 and problem.has_moving_kinks:
+        lines = tuple(rule for rule in _SPLIT[:effort] if _lines(problem, rule) <= _MOST_LINES)
+        if len(lines) > 1:
+            first = _first_level(lines, accuracy, near)
+            return _refine(problem, name, approach, symmetry, accuracy, lines[first:], patient=near is None)
     grids = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     levels = tuple(replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy)) for grid in grids)
@@ -505,10 +511,15 @@ def evaluations(problem: Problem, rule: GaussHermite) -> float:
     return float(rule.points) ** problem.dimension * len(problem.label_choices) * inner
 
 
-def _first_level(levels: tuple[ProxSpace, ...], accuracy: float, near: Solution | None) -> int:
+def _lines(problem: Problem, rule: Lines) -> float:
+    """How many lines a rule visits where nothing is split, about."""
+    return float(rule.points) ** (problem.dimension - 1) * len(problem.label_choices)
+
+
+def _first_level(levels: Sequence[ProxSpace | Lines], accuracy: float, near: Solution | None) -> int:
     """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
     sizes = [level.points for level in levels]
-    if near is None or not isinstance(near.rule, ProxSpace) or near.rule.points not in sizes:
+    if near is None or not isinstance(near.rule, type(levels[0])) or near.rule.points not in sizes:
         return 0
     generous = near.relative_error < accuracy / 10
     return max(sizes.index(near.rule.points) - int(generous), 0)
@@ -532,7 +543,7 @@ def _refine(
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
     for level in levels:
-        covered = covers(problem, level, point.overlaps)
+        covered = not isinstance(level, ProxSpace) or covers(problem, level, point.overlaps)
         reached = (
             _newton(problem, level, point, symmetry, accuracy)
             if covered
@@ -873,21 +884,6 @@ def coarser_rules(rule: Rule) -> tuple[Rule, ...]:
     return (rule.coarser(),) if isinstance(rule, ProxSpace) else (rule.coarser(), rule.coarser().coarser())
 
 
-def difference_factors(fine: np.ndarray, *coarser: np.ndarray) -> tuple[float, float]:
-    """What the differences to the next finer and the next coarser rule count for, given relative to one scale.
-
-    If errors fall by a rate r from each rule to the next, the difference to the finer rule is (1 - r) times the error
-    and that to the coarser one (1 - r) / r times; if they fall like a power of the number of steps, twice that is left
-    where r is close to 1. The largest entries, and the slowest of two steps, tell the rate; the coarser rule guards
-    each entry against a chance agreement with the finer one.
-    """
-    sizes = [float(np.max(np.abs(difference))) for difference in (fine, *coarser)]
-    rates = [one / other for one, other in pairwise(sizes) if other > 0]
-    rate = min(_SLOWEST, max(rates, default=0.0))
-    factor = DIFFERENCE_SAFETY * (1 + rate) / (1 - rate)
-    return factor, rate * factor
-
-
 def refine_losses(solution: Solution, tolerance: float) -> Solution:
     """The same overlaps with the training loss integrated until its error is below `tolerance` (absolute, per d).
 
@@ -983,6 +979,8 @@ def _nodes(problem: Problem, rule: Rule) -> float:
         return float(rule.points**problem.solver.channel.FIELDS * rule.teacher ** min(known, 2))
     if isinstance(rule, GaussHermite):
         return 1e2 * float(rule.points) ** problem.dimension  # each with a proximal point
+    if isinstance(rule, Lines):
+        return 4e4 * _lines(problem, rule)  # hundreds of proximal points a line
     return 1e9
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .fixed_point import StateMap
-from .integration.averages import Averages, Rule, two_standard_errors
+from .integration.averages import Averages, Rule
+from .integration.estimates import two_standard_errors
 from .jumps import Jumps, find_jumps
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem

@@ -15,7 +15,7 @@ import numpy as np
 from . import observables
 from .fixed_point import StateMap
 from .integration import Rule, Sobol
-from .integration.averages import two_standard_errors
+from .integration.estimates import two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Overlaps
 

@@ -19,7 +19,7 @@ from .conditions import ROUNDING, Condition, observable_names, parse_condition
 from .contract import parameters_json
 from .errors import InputError, NotConvergedError
 from .integration import Rule
-from .integration.averages import two_standard_errors
+from .integration.estimates import two_standard_errors
 from .problem import Problem
 from .progress import bar
 from .solution import Solution, by_rule, is_replicated, refine_losses, with_losses

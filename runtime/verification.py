@@ -64,8 +64,7 @@ def other_family(problem: Problem, rule: Rule) -> str:
     """
     fields = problem.solver.channel.FIELDS
     if isinstance(rule, ProxSpace):
-        kinks = any(problem.solver.model.kinks(problem.flat)["loss"])
-        return "sobol" if kinks or fields > 2 else Lines.name
+        return "sobol" if problem.solver.model.CURVED["loss"] or fields > 2 else Lines.name
     if not _grids_suit(problem):
         raise InputError(f"no second rule for {fields} student fields is as good as Sobol sets; name one")
     return ProxSpace.name
@@ -177,7 +176,7 @@ def verified(
 
     Args:
         integrator: of the second rule, as for `solve`; default lines where prox-space solved the problem (Sobol sets
-            where the loss has kinks, which lines resolve less well), else prox-space, up to two student fields.
+            where the loss has kinks that are no planes), else prox-space, up to two student fields.
         points: its size; seed: of its scramblings.
 
     Raises:

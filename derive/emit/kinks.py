@@ -1,21 +1,156 @@
-"""Losses that are smooth in pieces: the curvature almost everywhere, slopes that jump, which are refused, and where
-the pieces meet."""
+"""Losses and metrics that are smooth in pieces: the curvature almost everywhere, slopes that jump, which are refused,
+and where the pieces meet."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
 
 import sympy as sp
 from sympy.core.relational import Relational
 
 from ..errors import ModelError
+from ..language import Sigmoid, SoftmaxEntry, Softplus
 from ..model import ModelAt
+from ..parameters import DiscreteNoise, GaussianNoise
 
 _LINES = 40
 _STEPS = 50
 _PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
+_INCREASING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan, sp.erf, Sigmoid, Softplus)
+_ODD = (sp.tanh, sp.sinh, sp.atan, sp.erf)
+_MOST_PIECES = 64
+_PROBES = 60
+
+
+@dataclass(frozen=True)
+class Kinks:
+    """Where an integrand is not smooth in the fields X, Y and Gaussian noise.
+
+    Attributes:
+        planes: expressions that vanish there, affine in the fields; what else they hold is constant over an average.
+        curved: those that are not affine.
+    """
+
+    planes: tuple[sp.Expr, ...]
+    curved: tuple[sp.Expr, ...]
+
+
+def integration_variables(model: ModelAt) -> list[sp.Symbol]:
+    """X, Y, rows first, and Gaussian noise."""
+    return [*model.X, *model.Y, *[u for u, law in model.noise.values() if isinstance(law, GaussianNoise)]]
+
+
+def loss_kinks(model: ModelAt) -> Kinks:
+    """Of the loss and of the probabilities of its labelled noise, declared ones included."""
+    return _kinks_of(model, [model.loss], model.loss_kinks)
+
+
+def metric_kinks(model: ModelAt) -> Kinks:
+    """The same for the metric, where X stands for its h."""
+    return _kinks_of(model, [] if model.metric is None else [model.metric], model.metric_kinks)
+
+
+def _kinks_of(model: ModelAt, integrands: list[sp.Expr], declared: tuple[sp.Expr, ...]) -> Kinks:
+    variables = integration_variables(model)
+    labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
+    laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
+    found = [*declared, *switches([*integrands, *laws]), *_singular(model, [*integrands, *laws], variables)]
+    planes: dict[sp.Expr, None] = {}
+    curved: dict[sp.Expr, None] = {}
+    for values in product(*[law.values for _, law in labelled]):
+        drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
+        for surface in found:
+            for factor in _surfaces(surface.xreplace(drawn), variables):
+                (planes if _is_affine(factor, variables) else curved)[factor] = None
+    return Kinks(tuple(planes), tuple(curved))
+
+
+def _surfaces(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
+    """What vanishes wherever the switch does, factor by factor: its pieces count on all of space."""
+    pieces = [switch]
+    while (atoms := [atom for piece in pieces for atom in _innermost(piece, variables)]) and len(pieces) < _MOST_PIECES:
+        atom = atoms[0]
+        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in _values(atom)))
+    for piece in pieces:
+        for factor in _factors(_unwrapped(piece, variables), variables):
+            if factor.has(*variables) and not (factor.is_positive or factor.is_negative):
+                yield -factor if factor.could_extract_minus_sign() else factor
+
+
+def _innermost(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Functions in pieces that hold a variable, and no other such function."""
+    atoms = [atom for atom in expression.atoms(*_PIECEWISE) if atom.has(*variables)]
+    inner = [atom for atom in atoms if not any(other is not atom and atom.has(other) for other in atoms)]
+    return sorted(inner, key=sp.default_sort_key)
+
+
+def _values(atom: sp.Expr) -> list[sp.Expr]:
+    """What a function in pieces is equal to, piece by piece."""
+    if isinstance(atom, sp.Max | sp.Min):
+        return list(atom.args)
+    if isinstance(atom, sp.Piecewise):
+        return [value for value, _ in atom.args]
+    if isinstance(atom, sp.Abs):
+        return [atom.args[0], -atom.args[0]]
+    return [sp.Integer(1), sp.Integer(-1 if isinstance(atom, sp.sign) else 0)]
+
+
+def _unwrapped(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
+    """a for f(a), f odd, and a - b for f(a) - f(b), f increasing: entries of one softmax grow with their scores."""
+    if isinstance(switch, _ODD):
+        return switch.args[0]
+    if switch.is_Add and len(switch.args) == 2:
+        (c, one), (e, other) = (term.as_independent(*variables, as_Add=False) for term in switch.args)
+        if c == -e and one.func is other.func:
+            if isinstance(one, _INCREASING):
+                return one.args[0] - other.args[0]
+            if isinstance(one, SoftmaxEntry) and one.args[1:] == other.args[1:]:
+                return one.args[1 + int(one.args[0])] - one.args[1 + int(other.args[0])]
+    return switch
+
+
+def _factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    if _is_affine(switch, variables) or not switch.is_polynomial(*variables):
+        return [switch]
+    try:
+        return [factor for factor, _ in sp.factor_list(sp.fraction(sp.together(switch))[0])[1]]
+    except sp.PolynomialError:
+        return [switch]
+
+
+def _is_affine(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> bool:
+    slopes = [sp.diff(expression, v) for v in variables if expression.has(v)]
+    return not any(sp.expand(slope).has(*variables) for slope in slopes)
+
+
+def _singular(model: ModelAt, expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Arguments of logarithms, roots and reciprocals that are seen to change their sign."""
+    found: dict[sp.Expr, None] = {}
+    for expression in expressions:
+        for atom in expression.atoms(sp.log, sp.Pow):
+            base = atom.args[0]
+            smooth = atom.is_Pow and atom.exp.is_Integer and atom.exp > 0
+            if not smooth and base.has(*variables) and not base.is_positive and _changes_sign(model, base):
+                found[base] = None
+    return sorted(found, key=sp.default_sort_key)
+
+
+def _changes_sign(model: ModelAt, expression: sp.Expr) -> bool:
+    """Whether random points of the fields, at the parameters' defaults, find it of both signs."""
+    generator = random.Random(7)
+    defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
+    at = expression.xreplace(defaults).xreplace({symbol: value.start for symbol, value in model.trained.values()})
+    symbols = sorted(at.free_symbols, key=str)
+    signs = set()
+    for n in range(_PROBES):
+        drawn = {s: sp.Float(2 ** (n % 4) * generator.gauss(0, 1)) for s in symbols}
+        value = at.xreplace({s: abs(z) if s.is_positive or s.is_integer else z for s, z in drawn.items()}).evalf()
+        if value.is_real and value != 0:
+            signs.add(bool(value > 0))
+    return len(signs) == 2
 
 
 def almost_everywhere(expression: sp.Expr) -> sp.Expr:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import sympy as sp
 
 from ..model import Model, ModelAt
 from ..parameters import GaussianNoise, Parameter, Start, Structure
-from .channel import gaussian_noise
+from .channel import constants_of, gaussian_noise
 from .kernel import freeze
+from .kinks import integration_variables, loss_kinks, metric_kinks
 from .numba_printer import NUMBA
 from .probes import seems_nonnegative
 from .python_source import Dialect
@@ -82,7 +82,6 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
     symbols = [s.name for s in at.parameter_symbols()]
 
     noise = [variance for _, variance in gaussian_noise(at)]
-    kinks = {"loss": at.loss_kinks, "metric": at.metric_kinks}
     lines = [
         header,
         f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels.',
@@ -132,30 +131,45 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         f"    return {literal(tuple(noise))}",
         "",
         "",
-        "def kinks(p):",
-        '    """(variable, row, column, value) where loss and metric are not smooth; x is the student field."""',
-        *parameters_in([e for group in kinks.values() for e in group], at),
-        "    return dict(",
-        *[f"        {name}={_kink_literal(at, group)}," for name, group in kinks.items()],
-        "    )",
+        *_planes_source(at),
     ]
     if any("math." in line for line in lines):
         lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
     return "\n".join(lines) + "\n"
 
 
-def _kink_literal(at: ModelAt, kinks: tuple[sp.Expr, ...]) -> str:
-    where: dict[sp.Symbol, tuple[str, int, int]] = {}
-    for name, matrix in (("x", at.X), ("y", at.Y)):
-        for i, j in product(*map(range, matrix.shape)):
-            where[matrix[i, j]] = (name, i, j)
-    for n, (symbol, _) in enumerate(at.noise.values()):
-        where[symbol] = ("u", n, 0)
-    parts = []
-    for kink in kinks:
-        (variable,) = kink.free_symbols & set(where)
-        slope = sp.diff(kink, variable)
-        value = -kink.subs(variable, 0) / slope
-        name, i, j = where[variable]
-        parts.append(f"({name!r}, {i}, {j}, {literal(value)})")
-    return f"({', '.join(parts)},)" if parts else "()"
+def _planes_source(at: ModelAt) -> list[str]:
+    """Where loss and metric are not smooth, as a function of the constants, and what of it no rule can split."""
+    kinks = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
+    variables = integration_variables(at)
+    outputs: dict[str, sp.Expr] = {}
+    rows: dict[str, list[list[str]]] = {}
+    for name, found in kinks.items():
+        rows[name] = []
+        for n, plane in enumerate(found.planes):
+            coefficients = [sp.expand(sp.diff(plane, v)) for v in variables]
+            constant = plane.xreplace(dict.fromkeys(variables, sp.Integer(0)))
+            row = []
+            for i, entry in enumerate([*coefficients, constant]):
+                if not entry.is_number:
+                    outputs[f"{name}_plane_{n}_{i}"] = entry
+                row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
+            rows[name].append(row)
+    kernel = freeze(outputs)
+    curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
+    read = [f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names]
+    return [
+        f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
+        "",
+        "",
+        "def planes(c):",
+        '    """Planes in (X, Y, Gaussian noise) on which loss and metric are not smooth: coefficients, constant."""',
+        *read,
+        *["    " + line for line in NUMBA.body(kernel)],
+        "    return dict(",
+        *[
+            f"        {name}=({''.join(f'({chr(44).join(row)}), ' for row in own).rstrip()}),"
+            for name, own in rows.items()
+        ],
+        "    )",
+    ]

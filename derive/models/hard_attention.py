@@ -32,11 +32,6 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     return mixed(hard(Y @ Y.T), omega, A)
 
 
-def steps(Y: sp.Matrix) -> list[sp.Expr]:
-    """Where a target jumps on an axis; it also does where two scores of one token are equal."""
-    return list(Y) if Y.shape[1] == 1 else []
-
-
 @model(
     tokens=structural(2, low=2),
     student=structural(1),
@@ -44,8 +39,6 @@ def steps(Y: sp.Matrix) -> list[sp.Expr]:
     law=isotropic_tokens,
     metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(h @ h.T)),
     baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
-    loss_kinks=steps,
-    metric_kinks=steps,
 )
 def hard_attention(
     X: sp.Matrix,

@@ -15,8 +15,6 @@ from .logistic_regression import zero_one
 @model(
     regulariser=Ridge(0.1),
     metric=zero_one,
-    loss_kinks=lambda X, Y, rounding: [Y[0, 0], *[X[0, 0] - side - e * rounding for side in (-1, 1) for e in (-1, 1)]],
-    metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
     output=sign_of_field(),
 )

@@ -17,8 +17,6 @@ def zero_one(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
 @model(
     regulariser=Ridge(0.1),
     metric=zero_one,
-    loss_kinks=lambda Y: Y[0, 0],
-    metric_kinks=lambda h, Y: [h[0, 0], Y[0, 0]],
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
     output=sign_of_field(),
 )

@@ -78,7 +78,6 @@ def zero_one(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp
     law=mixture,
     regulariser=Ridge(0.1),
     metric=zero_one,
-    metric_kinks=lambda h, structure: [h[0, 0]] if structure.clusters == 2 else [],
     starts={"positional": Start(encodings=along_means), "uninformed": Start(noise="3/5")},
 )
 def mixture_classification(X: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:

@@ -64,7 +64,8 @@ def _best_field(problem: Problem, q: np.ndarray, points: int) -> float:
     if others or len(problem.noise_scale) > 1:
         return np.nan
     module, constants = problem.solver.bayes, problem.constants(labels)
-    kinks = [value for kind, _, _, value in problem.solver.model.kinks(problem.flat)["metric"] if kind == "y"]
+    planes = problem.planes("metric", constants)
+    kinks = [float(-b / y) for x, y, *u, b in planes if y and not x and not any(u)]
     known = max(float(q[0, 0, 0]), 0.0)
     spread, width = np.sqrt(known), np.sqrt(max(float(problem.law.rho_star[0, 0, 0]) - known, 0.0))
     mean = float(problem.law.teacher_means[0, 0])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from ..overlaps import Overlaps
 from ..problem import Problem
@@ -43,23 +42,6 @@ class JacobianAverages:
 
     slope: np.ndarray
     square: np.ndarray
-
-
-def two_standard_errors(samples: np.ndarray) -> np.ndarray:
-    """Half width of the mean of independent replicates, (R, ...) over the first axis.
-
-    Meant to hold the truth as often as two standard errors of a normal variable, 95.45 %. Of R replicates the standard
-    error is itself an estimate: Student's t tells the factor (2.18 for 16 of them). And replicates of even averages are
-    skewed, since the outermost cells of a Sobol set carry tails that one point each decides: Johnson's correction
-    (J. Am. Stat. Assoc. 73 (1978) 536) widens the interval by what their skewness exceeds its own standard error.
-    """
-    count = len(samples)
-    factor = stdtrit(count - 1, ndtr(2.0))
-    deviations, spread = samples - samples.mean(axis=0), samples.std(axis=0)
-    skewness = np.abs(np.mean((deviations / np.where(spread > 0, spread, 1.0)) ** 3, axis=0))
-    clear = np.maximum(skewness - np.sqrt(6 * (count - 2) / ((count + 1) * (count + 3))), 0.0)
-    widened = factor + clear * (1 + 2 * factor**2) / (6 * np.sqrt(count))
-    return widened * spread / np.sqrt(count - 1)
 
 
 class Rule(Protocol):

@@ -32,7 +32,7 @@ def sums(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarra
         problem.noise_scale,
         fields.constants,
         problem.temperature,
-        *_inner(problem, refinement),
+        *_inner(problem, fields, refinement),
     )
 
 
@@ -50,7 +50,7 @@ def slopes(
         problem.noise_scale,
         fields.constants,
         problem.temperature,
-        *_inner(problem, refinement),
+        *_inner(problem, fields, refinement),
     )
 
 
@@ -61,10 +61,10 @@ def _norm(problem: Problem, fields: Fields) -> float:
     return problem.temperature * volume / 2
 
 
-def _inner(problem: Problem, refinement: float) -> tuple[np.ndarray, np.ndarray]:
+def _inner(problem: Problem, fields: Fields, refinement: float) -> tuple[np.ndarray, np.ndarray]:
     """Kinks of the loss in X, as (number of the field, place), and Gauss-Legendre nodes and weights (N, 2)."""
     rule = np.stack(gauss_legendre(nodes_in_fields(problem, refinement)), axis=1)
-    return np.array(sorted(set(problem.kinked_fields)), float).reshape(-1, 2), rule
+    return np.array(problem.kinked_fields(fields.constants), float).reshape(-1, 2), rule
 
 
 __all__ = ["nodes_in_fields", "slopes", "sums"]

@@ -23,13 +23,20 @@ class Reduction:
 
     @classmethod
     def of(
-        cls, problem: Problem, fields: Fields, labels: tuple[int, ...], axes: Sequence[tuple[np.ndarray, np.ndarray]]
+        cls,
+        problem: Problem,
+        fields: Fields,
+        labels: tuple[int, ...],
+        axes: Sequence[tuple[np.ndarray, np.ndarray]] | None,
     ) -> Reduction:
         """Those for one assignment of labels.
 
         Args:
-            axes: nodes and weights of every coordinate of Y, then of the noise.
+            axes: nodes and weights of every coordinate of Y, then of the noise; None of a rule that is no product,
+                which has none of the symmetries.
         """
+        if axes is None:
+            return cls(())
         found = [e for e in problem.loss_exchanges[labels] if tuple(labels[l] for l in e.tokens) == labels]
         return cls(tuple(e for e in found if _keeps_fields(e, fields) and _keeps_nodes(e, problem, axes)))
 

@@ -48,6 +48,26 @@ class Fields:
             self.field_factor,
         )
 
+    def in_nodes(self, planes: np.ndarray, noise_scale: np.ndarray) -> np.ndarray:
+        """Planes in (X, Y, Gaussian noise), X the field omega, in standard normal coordinates (z_Y, z_omega, noise).
+
+        Args:
+            planes: (K, D + L t + U + 1), see `Problem.planes`; the same shape is returned.
+        """
+        L, s, t = self.field_from_teacher.shape
+        x, y, u, constant = np.split(planes, [L * s, L * (s + t), planes.shape[1] - 1], axis=1)
+        x, y = x.reshape(-1, L, s), y.reshape(-1, L, t)
+        on_teacher = np.einsum("klb,lbe->kle", y, self.teacher_factor) + np.einsum(
+            "kla,lae->kle", x, self.field_from_teacher
+        )
+        on_fields = np.einsum("kla,lae->kle", x, self.field_factor)
+        constant = (
+            constant[:, 0] + np.einsum("klb,lb->k", y, self.teacher_mean) + np.einsum("kla,la->k", x, self.field_mean)
+        )
+        count = len(planes)
+        on_teacher, on_fields = on_teacher.reshape(count, L * t), on_fields.reshape(count, L * s)
+        return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
+
 
 def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
     """Fields of one assignment of labels.

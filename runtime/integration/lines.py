@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,27 +12,25 @@ from ..errors import InputError
 from ..problem import Problem
 from .exchange import Reduction
 from .fields import Fields
-from .nodes import gauss_legendre, tensor, trapezoid
+from .nodes import gauss_legendre, trapezoid
 from .points import noise_choices, points_at
-from .rules import Sampled, teacher_axes
+from .rules import Sampled, TeacherRule
 
 _REACH = 7.5  # of a line, in standard deviations
 _HALVINGS = 44
+_CROSSING, _CROSSING_STEPS = 1e-8, 24  # of where X crosses a kink, in which averages are stationary
 _STEEP = 2.0  # steps of X longer than so many median steps of the line are looked into
-_ORDER = 8  # of Gauss-Legendre on a panel
+_PER_PANEL = 4  # nodes an axis for every node of Gauss-Legendre on a panel
 _GRADING, _LEVELS = 0.35, 8  # panels shrink toward a break by this factor, so many times
 _PANEL = 1.6  # longest panel
 _MOST_INTERVALS = 1024
+_USUAL = 32  # nodes an axis
 _MOST_LINES = 3e6
-_MARK = 1e6
 
 
 def flat(x: np.ndarray) -> np.ndarray:
     """X (N, L, s) as rows (N, fields)."""
     return x.reshape(len(x), -1)
-
-
-Rows = Callable[[np.ndarray], np.ndarray]  # what is followed along a line, from X
 
 
 def along(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -53,14 +49,12 @@ def narrowed(
     halvings: int,
     shortest: float = 0.0,
     choice: int = 0,
-    rows: Rows = flat,
 ) -> tuple[tuple[np.ndarray, ...], int]:
     """Halve intervals on lines again and again, keeping the half over which X moves more.
 
     Args:
         found: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
         shortest: intervals over which X moves by less are dropped.
-        rows: what counts as X, its entries as they are unless told otherwise; `found` in the same.
 
     Returns:
         the intervals that are left, as in `found`, and the number of proximal points.
@@ -73,7 +67,7 @@ def narrowed(
         if not len(row):
             break
         middle = (low + high) / 2
-        x_middle = rows(points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice).x)
+        x_middle = flat(points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice).x)
         count += len(row)
         left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
         high, low = np.where(left, middle, high), np.where(left, low, middle)
@@ -89,18 +83,36 @@ def on_lines(
     axes: np.ndarray,
     ends: np.ndarray,
     choice: int = 0,
-    rows: Rows = flat,
 ) -> tuple[np.ndarray, np.ndarray]:
     """X at the same ends on the line through every node, (N, ends, fields), and the minima seen there, (N, ends)."""
     lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
     found = points_at(problem, fields, lines, choice=choice)
-    return rows(found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))
+    return flat(found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))
 
 
-def marked(problem: Problem, x: np.ndarray) -> np.ndarray:
-    """X (N, L, s) as rows, with one more entry that jumps where X crosses a kink of the loss."""
-    rows = flat(x)
-    return np.column_stack([rows, *[_MARK * (rows[:, place] > value) for place, value in problem.kinked_fields]])
+@dataclass(frozen=True)
+class Kinks:
+    """Planes in (X, Y, noise) on which the loss is not smooth, as far as X is held.
+
+    Attributes:
+        in_fields: (K, fields), coefficients of X.
+        in_nodes: (K, dimension + 1), what Y and noise add, in standard normal coordinates, and a constant.
+    """
+
+    in_fields: np.ndarray
+    in_nodes: np.ndarray
+
+    @classmethod
+    def of(cls, problem: Problem, fields: Fields) -> Kinks:
+        planes = problem.planes("loss", fields.constants)
+        count = problem.tokens * problem.student_rank
+        planes = planes[planes[:, :count].any(axis=1)]
+        elsewhere = np.where(np.arange(planes.shape[1]) < count, 0.0, planes)
+        return cls(planes[:, :count], fields.in_nodes(elsewhere, problem.noise_scale))
+
+    def distances(self, x: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """How far X (N, L, s) is from every plane, with a sign and up to a factor, (N, K); nodes are (N, dimension)."""
+        return flat(x) @ self.in_fields.T + nodes @ self.in_nodes[:, :-1].T + self.in_nodes[:, -1]
 
 
 @dataclass(frozen=True)
@@ -130,20 +142,22 @@ class Lines(Sampled):
         return replace(self, points=max(16, self.points * 2 // 3))
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return Reduction.of(problem, fields, labels, teacher_axes(problem, fields, self.points, equidistant=True))
+        return Reduction.of(
+            problem, fields, labels, TeacherRule.of(problem, fields, self.points, equidistant=True).axes
+        )
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        outer = teacher_axes(problem, fields, self.points, equidistant=True)
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid(self.points)] * (problem.tokens * problem.student_rank - 1)
-        lines = float(np.prod([len(axis) for axis, _ in [*outer, *inner]]))
+        lines = float(len(known.nodes)) * float(self.points) ** len(inner)
         if self.points < 16:
             raise InputError(f"lines through {self.points} nodes an axis are too few: at least 16")
         if lines > _MOST_LINES:
-            raise InputError(f"lines through {lines:.1e} nodes: {len(outer) + len(inner)} axes are too many, use Sobol")
-        nodes, weights = tensor([*outer[:teachers], *inner, *outer[teachers:]])
-        known = np.concatenate([nodes[:, :teachers], nodes[:, teachers + len(inner) :]], axis=1)
-        weights = weights * reduction.orbits(known, problem)
+            count = known.nodes.shape[1] + len(inner)
+            raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many, use Sobol")
+        orbits = reduction.orbits(known.nodes, problem)
+        nodes, weights = replace(known, weights=known.weights * orbits).with_fields(inner, teachers)
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
@@ -162,53 +176,114 @@ def _split(
     """Nodes and weights for N(0, 1) on the line through every node, along one axis."""
     # Steps of omega no longer than half the width over which minima compete.
     last = fields.field_factor[-1, -1, -1] / np.sqrt(fields.variance[-1, -1, -1])
-    intervals = int(np.clip(np.ceil(4 * _REACH * last), max(32, points), _MOST_INTERVALS))
+    intervals = int(np.clip(np.ceil(4 * _REACH * last * points / _USUAL), max(32, points), _MOST_INTERVALS))
     ends = np.linspace(-_REACH, _REACH, intervals + 1)
     axes = np.full(len(nodes), axis)
-    follow = partial(marked, problem)
-    rows, places = [], []
+    kinks = Kinks.of(problem, fields)
+    steep_places, kink_places = _Places(len(nodes)), _Places(len(nodes))
     for choice in noise_choices(problem):
-        x, minima = on_lines(problem, fields, nodes, axes, ends, choice, follow)
+        x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
         two = minima > 1
         steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
         before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
         steep = steps > _STEEP * np.median(steps, axis=1, keepdims=True)
         row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
         found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, choice=choice, rows=follow)
-        rows.append(row)
-        places.append((low + high) / 2)
-    row, place = np.concatenate(rows), np.concatenate(places)
-    order = np.lexsort((place, row))
-    breaks = np.split(place[order], np.cumsum(np.bincount(row, minlength=len(nodes)))[:-1])
+        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, choice=choice)
+        steep_places.add(row, (low + high) / 2)
+        lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
+        away = kinks.distances(x.reshape(len(lines), problem.tokens, -1), lines).reshape(*x.shape[:2], -1)
+        for plane in range(away.shape[2]):
+            own = away[:, :, plane]
+            row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
+            found = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
+            kink_places.add(row, _crossings(problem, fields, nodes, axes, found, choice, kinks, plane))
     step = ends[1] - ends[0]
     plain = ends, step * _density(ends)
-    rules = [_graded(places) if len(places) else plain for places in breaks]
+    order = max(4, points // _PER_PANEL)
+    rules = [
+        _graded(steep, kinked, order) if len(steep) or len(kinked) else plain
+        for steep, kinked in zip(steep_places.by_line(), kink_places.by_line(), strict=True)
+    ]
     return [z for z, _ in rules], [w for _, w in rules]
+
+
+def _crossings(
+    problem: Problem,
+    fields: Fields,
+    nodes: np.ndarray,
+    axes: np.ndarray,
+    found: tuple[np.ndarray, ...],
+    choice: int,
+    kinks: Kinks,
+    plane: int,
+) -> np.ndarray:
+    """Where X crosses a plane within intervals: regula falsi, as Illinois has it, with halvings where that is slow.
+
+    Args:
+        found: row of `nodes` of every interval, its ends, and the distance of X from the plane at both.
+    """
+    row, low, high, at_low, at_high = found
+    place = (low + high) / 2
+    open_ = np.ones(len(row), bool)
+    for step in range(_CROSSING_STEPS):
+        if not open_.any():
+            break
+        secant = low - at_low * (high - low) / (at_high - at_low)
+        place = np.where(open_, (low + high) / 2 if step % 4 == 3 else secant, place)
+        there = along(nodes[row], axes[row], place)
+        away = kinks.distances(points_at(problem, fields, there, choice=choice).x, there)[:, plane]
+        left = (away > 0) == (at_low > 0)
+        # The end that stays counts half as much the next time, or regula falsi would keep it for ever.
+        at_low, at_high = np.where(left, away, at_low / 2), np.where(left, at_high / 2, away)
+        low, high = np.where(left, place, low), np.where(left, high, place)
+        open_ &= (high - low > _CROSSING) & (np.abs(away) > _CROSSING**2)
+    return place
+
+
+class _Places:
+    """Places on lines, collected in any order."""
+
+    def __init__(self, lines: int) -> None:
+        self._lines = lines
+        self._rows: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray, places: np.ndarray) -> None:
+        self._rows.append(rows)
+        self._places.append(places)
+
+    def by_line(self) -> list[np.ndarray]:
+        """Those of every line, ascending."""
+        if not self._rows:
+            return [np.zeros(0)] * self._lines
+        row, place = np.concatenate(self._rows), np.concatenate(self._places)
+        order = np.lexsort((place, row))
+        return np.split(place[order], np.cumsum(np.bincount(row, minlength=self._lines))[:-1])
 
 
 def _density(z: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
 
 
-def _graded(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre nodes and weights for N(0, 1) on panels that shrink toward every break."""
-    edges = [-_REACH, *breaks, _REACH]
+def _graded(steep: np.ndarray, kinks: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre nodes and weights for N(0, 1) on panels that end at kinks and shrink toward every steep place."""
+    edges = [-_REACH, *steep, _REACH]
     panels = [-_REACH]
     for n, (left, right) in enumerate(pairwise(edges)):
-        shared = 0 < n < len(breaks)
+        shared = 0 < n < len(steep)
         shrinking = (right - left) / (2 if shared else 1) * _GRADING ** np.arange(_LEVELS)
         if n > 0:
             panels += list(left + shrinking[::-1])
-        if n < len(breaks):
+        if n < len(steep):
             panels += [*(right - shrinking[1:]), right]
-    low = np.array(panels[:-1])
-    high = np.array(panels[1:])
+    cuts = np.unique(np.concatenate([panels, [_REACH], kinks]))
+    low, high = cuts[:-1], cuts[1:]
     parts = np.maximum(1, np.ceil((high - low) / _PANEL)).astype(int)
     offset = np.concatenate([np.arange(k) for k in parts])
     half = np.repeat((high - low) / parts / 2, parts)
     middle = np.repeat(low, parts) + half * (2 * offset + 1)
-    x, w = gauss_legendre(_ORDER)
+    x, w = gauss_legendre(order)
     z = (middle[:, None] + half[:, None] * x).ravel()
     return z, (half[:, None] * w).ravel() * _density(z)
 

@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-_REACH = 9.0  # the standard normal measure beyond is 2e-19
+REACH = 9.0  # the standard normal measure beyond is 2e-19
 _GRID_REACH = 8.0  # 1e-15
 
 
@@ -38,7 +38,7 @@ def panels(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
 
     For integrands that are smooth between the breaks; `points` a panel.
     """
-    nodes, weights = legendre(breaks, _REACH, points)
+    nodes, weights = legendre(breaks, REACH, points)
     return nodes, weights * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 

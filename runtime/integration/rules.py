@@ -14,8 +14,9 @@ from . import boltzmann
 from .averages import Averages, JacobianAverages
 from .exchange import Reduction
 from .fields import Fields, fields_of
-from .nodes import gauss_hermite, legendre, panels, smolyak, sobol_normal, tensor, trapezoid
+from .nodes import gauss_hermite, legendre, smolyak, sobol_normal, tensor
 from .points import CHUNKS, noise_choices, points_at
+from .splitting import Split
 from .tangents import Units, law_changes, law_changes_in_nodes, node_tangents
 
 _TOTALS = 6
@@ -23,28 +24,38 @@ _FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finit
 NEAR_CUSP = 0.15  # of det(I + V H)
 
 
-def teacher_axes(
-    problem: Problem, fields: Fields, points: int, which: str = "loss", equidistant: bool = False
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Nodes and weights for each coordinate of z_Y and each Gaussian noise.
+@dataclass(frozen=True)
+class TeacherRule:
+    """A rule for the coordinates of Y and of Gaussian noise.
 
-    Panels where the model has a kink; else Gauss-Hermite, or equidistant nodes. A kink in Y_lb is one in the coordinate
-    z_lb if Y_lb depends on that coordinate alone.
+    Attributes:
+        nodes, weights: (N, L t + U) and (N,).
+        axes: nodes and weights of each coordinate where it is a product of them, else None.
     """
-    tokens, teachers = problem.tokens, problem.teacher_rank
-    breaks: dict[int, list[float]] = {}
-    for kind, row, column, value in problem.solver.model.kinks(problem.flat)[which]:
-        if kind == "y":
-            factor = fields.teacher_factor[row]
-            if np.any(factor[column, :column] != 0):
-                continue
-            z = (value - fields.teacher_mean[row, column]) / factor[column, column]
-            breaks.setdefault(row * teachers + column, []).append(float(z))
-        elif kind == "u" and problem.noise_scale[row] > 0:
-            breaks.setdefault(tokens * teachers + row, []).append(value / problem.noise_scale[row])
-    smooth = trapezoid(points) if equidistant else gauss_hermite(points)
-    count = tokens * teachers + len(problem.noise_scale)
-    return [panels(breaks[i], points) if i in breaks else smooth for i in range(count)]
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    axes: tuple[tuple[np.ndarray, np.ndarray], ...] | None
+
+    @classmethod
+    def of(cls, problem: Problem, fields: Fields, points: int, equidistant: bool = False) -> TeacherRule:
+        """Panels between the planes on which the loss is not smooth in Y and noise, whatever X; else Gauss-Hermite, or
+        equidistant nodes."""
+        outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
+        planes = problem.planes("loss", fields.constants)
+        known = fields.in_nodes(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
+        split = Split.of(np.delete(known, range(outer, outer + inner), axis=1), problem.dimension - inner)
+        if split.is_product:
+            axes = tuple(split.axes(points, equidistant))
+            return cls(*tensor(list(axes)), axes)
+        return cls(*split.rule(points, equidistant), None)
+
+    def with_fields(self, axes: list[tuple[np.ndarray, np.ndarray]], outer: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega, after `outer` coordinates."""
+        inner, shares = tensor(axes)
+        known = np.repeat(self.nodes, len(inner), axis=0)
+        nodes = np.concatenate([known[:, :outer], np.tile(inner, (len(self.nodes), 1)), known[:, outer:]], axis=1)
+        return nodes, np.multiply.outer(self.weights, shares).ravel()
 
 
 def contexts_of(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
@@ -192,7 +203,7 @@ def _slope_averages(
 
 @dataclass(frozen=True)
 class GaussHermite(Sampled):
-    """Product rule with `points` nodes an axis (split at the model's kinks in Y), proximal map at every node.
+    """Product rule with `points` nodes an axis (split at the loss's kinks in Y and noise), proximal map at every node.
 
     Args:
         starts: None looks for the global minimum as the problem says; 0 follows the first start only, as coarse
@@ -208,19 +219,18 @@ class GaussHermite(Sampled):
         return {"rule": self.name, "points": self.points, "seed": None}
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return Reduction.of(problem, fields, labels, teacher_axes(problem, fields, self.points))
+        return Reduction.of(problem, fields, labels, TeacherRule.of(problem, fields, self.points).axes)
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        outer = teacher_axes(problem, fields, self.points)
-        tokens = problem.tokens * problem.teacher_rank
-        inner = [gauss_hermite(self.points)] * (problem.tokens * problem.student_rank)
-        count = self.points ** (len(outer) + len(inner))
+        known = TeacherRule.of(problem, fields, self.points)
+        fields_of_student = problem.tokens * problem.student_rank
+        count = len(known.nodes) * float(self.points) ** fields_of_student
         if count > 2e8:
             raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use Sobol")
-        nodes, weights = tensor([*outer[:tokens], *inner, *outer[tokens:]])
-        known = np.concatenate([nodes[:, :tokens], nodes[:, tokens + len(inner) :]], axis=1)
-        orbits = reduction.orbits(known, problem)
-        return [(np.ascontiguousarray(nodes[orbits > 0]), (weights * orbits)[orbits > 0])]
+        orbits = reduction.orbits(known.nodes, problem)
+        kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
+        axes = [gauss_hermite(self.points)] * fields_of_student
+        return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
 
     def finer(self) -> GaussHermite:
         return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=_FINER * self.inner)
@@ -340,13 +350,13 @@ class ProxSpace:
         dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
         if dimension > 2:
             # Equidistant nodes in so many axes are out of reach: as many in all as in a plane, where they do most.
-            axes = teacher_axes(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
+            known = TeacherRule.of(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
         else:
-            axes = teacher_axes(problem, fields, self.teacher, equidistant=True)
-        reduction = Reduction.of(problem, fields, labels, axes)
+            known = TeacherRule.of(problem, fields, self.teacher, equidistant=True)
+        nodes, weights = known.nodes, known.weights
+        reduction = Reduction.of(problem, fields, labels, known.axes)
         edges = prox_box(problem, fields, labels)
-        grid, volumes = tensor(student_axes(problem, edges, self.points))
-        nodes, weights = tensor(axes)
+        grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
         orbits = reduction.orbits(nodes, problem)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
         teachers = channel.teacher_table(
@@ -425,13 +435,15 @@ class ProxSpace:
         return contexts_of(problem, parts, channel.ROW)
 
 
-def student_axes(problem: Problem, edges: list[float], points: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def student_axes(
+    problem: Problem, fields: Fields, edges: list[float], points: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Nodes and weights for each field X_la on [-edge, edge].
 
     Equidistant; Gauss-Legendre on panels where the model's loss has a kink in the field.
     """
     breaks: dict[int, list[float]] = {}
-    for place, value in problem.kinked_fields:
+    for place, value in problem.kinked_fields(fields.constants):
         breaks.setdefault(place, []).append(value)
     axes = []
     for field, edge in enumerate(edges):

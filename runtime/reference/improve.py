@@ -12,10 +12,10 @@ from mpmath import mp, mpf
 
 from ..errors import InputError, NotConvergedError
 from ..fixed_point import Status
+from ..integration.estimates import DIFFERENCE_SAFETY
 from ..integration.fields import DomainError
 from ..problem import Problem
 from ..progress import bar
-from ..solution import DIFFERENCE_SAFETY
 from .channel import Rule
 from .numbers import Numbers, exact_array
 from .system import Root, State, System, newton, shift

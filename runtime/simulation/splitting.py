@@ -28,10 +28,8 @@ _NEAR, _JUMP, _DRAWS = 1e-4, 0.05, 16
 
 
 def has_corners(problem: Problem) -> bool:
-    """Whether the slope of the loss jumps in X, or as good as jumps, at a kink that the model declares."""
+    """Whether the slope of the loss jumps in X, or as good as jumps, at a kink in one of the fields."""
     channel, generator = problem.solver.channel, np.random.default_rng(29)
-    if not problem.kinked_fields:
-        return False
     y = generator.standard_normal((_DRAWS, problem.tokens * problem.teacher_rank))
     gaussian = problem.is_gaussian
     noise = generator.standard_normal((_DRAWS, len(gaussian)))
@@ -41,7 +39,7 @@ def has_corners(problem: Problem) -> bool:
         c = problem.constants(labels)
         known = channel.features_at(y, noise, c)
         x = generator.standard_normal((_DRAWS, channel.FIELDS))
-        for place, value in problem.kinked_fields:
+        for place, value in problem.kinked_fields(c):
             slopes = []
             for side in (-_NEAR, _NEAR):
                 x[:, place] = value + side

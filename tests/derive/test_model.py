@@ -117,9 +117,10 @@ def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"loss_kinks": lambda X, Y: X[0, 0] ** 2 - 1}, r"loss_kinks: .* must be affine in exactly one integration"),
-        ({"loss_kinks": lambda X, Y: X[0, 0] + Y[0, 0]}, r"loss_kinks: .* must be affine in exactly one integration"),
-        ({"metric_kinks": lambda h, Y: sp.Integer(1)}, r"metric_kinks: .* must be affine in exactly one integration"),
+        ({"loss_kinks": lambda X, Y: X[0, 0] ** 2 - 1}, r"loss_kinks: .* must be affine in the fields X and Y"),
+        ({"loss_kinks": lambda X, Y: X[0, 0] * Y[0, 0]}, r"loss_kinks: .* must be affine in the fields X and Y"),
+        ({"metric_kinks": lambda h, Y: sp.Integer(1)}, r"metric_kinks: .* must be affine .* and hold one of them"),
+        ({"metric_kinks": lambda h: h[0, 0] + sp.Symbol("stray")}, r"metric_kinks uses stray"),
         ({"metric": lambda h, Y: h}, None),
         ({"metric": lambda h, Y: sp.Symbol("stray")}, r"metric uses stray"),
         ({"baseline": lambda B, Y: square(Y[0, 0] - B[0, 0] ** 2)}, r"baseline's error must be quadratic in B"),

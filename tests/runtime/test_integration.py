@@ -11,10 +11,10 @@ import saddleforge as sf
 from saddleforge import InputError, Problem
 from saddleforge.contract import dumps
 from saddleforge.integration import RULES, GaussHermite, ProxSpace, Sobol, rule_named
-from saddleforge.integration.averages import two_standard_errors
+from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.fields import DomainError, fields_of
 from saddleforge.integration.nodes import gauss_hermite, panels, sobol_normal, tensor
-from saddleforge.integration.rules import teacher_axes
+from saddleforge.integration.rules import TeacherRule
 from saddleforge.overlaps import Overlaps
 
 NORMAL_MOMENTS = (1, 0, 1, 0, 3, 0, 15, 0, 105)
@@ -298,8 +298,8 @@ def test_a_single_start_misses_minima_where_there_are_two(attention_problem):
 def test_the_logistic_label_splits_the_teacher_axis():
     problem = sf.problem("logistic_regression", alpha=1.0)
     fields = fields_of(problem, glm(0.6, 1.3, 0.5), (0,))
-    ((nodes, _),) = teacher_axes(problem, fields, 10)
-    assert len(nodes) == 20
+    nodes = TeacherRule.of(problem, fields, 10).nodes
+    assert nodes.shape == (20, 1)
     assert np.sum(nodes < 0) == 10
 
 

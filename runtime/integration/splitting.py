@@ -1,0 +1,203 @@
+"""Product rules for N(0, I) that are split on hyperplanes, whatever their directions: where an integrand is not smooth.
+
+Coordinates are rotated so that the first plane cuts the first axis, the second one the first two, and so on. Axis by
+axis, from the first, every plane that ends there is a break whose place the axes before decide. Where two breaks of an
+axis change places the integral over it is not smooth in the axes before: they meet on planes of lower dimension, which
+are split, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from .nodes import REACH, gauss_hermite, gauss_legendre, tensor, trapezoid
+
+Axis = tuple[np.ndarray, np.ndarray]
+Plane = tuple[np.ndarray, float, int]  # row, constant, one of the following
+_REAL, _CENTRE, _SHELL = 2, 1, 0  # a plane; the middle of where a break is steep, and what surrounds it
+_PARALLEL = 1e-9  # of unit normals; planes closer than that count as parallel
+_MOST_PLANES = 48  # beyond, where planes meet is no longer split
+_STEEP = 2.0  # a break that moves faster than this with the axes before makes the integral over its axis steep there
+_SHELLS = (-6.0, -2.0, 2.0, 6.0)  # in standard deviations of the axis: where panels end around its middle
+_LIGHT = 1e-22  # of the heaviest node
+
+
+@dataclass(frozen=True)
+class Split:
+    """Hyperplanes in standard normal coordinates, ready to be integrated between.
+
+    Attributes:
+        turn: (n, n) orthogonal; z = turn @ y, y the rotated coordinates.
+        planes: a list an axis of y, of (row of coefficients of y up to that axis, constant): zero on the plane.
+    """
+
+    turn: np.ndarray
+    planes: tuple[tuple[tuple[np.ndarray, float], ...], ...]
+
+    @classmethod
+    def of(cls, planes: np.ndarray, dimension: int) -> Split:
+        """From planes a . z + b = 0.
+
+        Args:
+            planes: (K, n + 1), rows (a, b). Planes the normal measure does not reach, and rows of zeros, do not count.
+        """
+        planes = np.asarray(planes, float).reshape(-1, dimension + 1)
+        lengths = np.linalg.norm(planes[:, :-1], axis=1)
+        there = (lengths > 0) & (np.abs(planes[:, -1]) < REACH * lengths) & np.isfinite(planes).all(axis=1)
+        unit = planes[there] / lengths[there, None]
+        turn, count = _basis(unit[:, :-1], dimension)
+        known: list[list[Plane]] = [[] for _ in range(dimension)]
+        _add(known, [(row[:-1] @ turn, float(row[-1]), _REAL) for row in unit])
+        for axis in range(count - 1, 0, -1):
+            _add(known, [*_meetings(known[axis], axis), *_shells(known[axis], axis)])
+        return cls(turn, tuple(tuple((row[: axis + 1], b) for row, b, _ in at) for axis, at in enumerate(known)))
+
+    @property
+    def cut(self) -> int:
+        """Number of leading axes of y that are cut, or lie before one that is."""
+        return max((axis + 1 for axis, at in enumerate(self.planes) if at), default=0)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether every plane is perpendicular to an axis of z."""
+        axes = np.all((self.turn == 0) | (np.abs(self.turn) == 1))
+        return bool(axes) and all(not np.any(row[:-1]) for at in self.planes for row, _ in at)
+
+    def axes(self, points: int, equidistant: bool = False) -> list[Axis]:
+        """Nodes and weights of each coordinate of z, where the rule is a product."""
+        found: list[Axis] = [_smooth(points, equidistant)] * len(self.turn)
+        for axis, at in enumerate(self.planes):
+            if at:
+                place = int(np.argmax(np.abs(self.turn[:, axis])))
+                breaks = np.array([[-b / row[-1] * self.turn[place, axis] for row, b in at]])
+                _, nodes, weights = _panels(breaks, points)
+                found[place] = nodes, weights
+        return found
+
+    def blocks(self, points: int, equidistant: bool = False, most: float = 1e6) -> Iterator[Axis]:
+        """Nodes (N, n) in z and weights (N,), in parts of about `most` nodes; `points` a panel and a smooth axis."""
+        nodes, weights = np.zeros((1, 0)), np.ones(1)
+        for axis in range(self.cut):
+            at = self.planes[axis]
+            if not at:
+                z, w = _smooth(points, equidistant)
+                rows, along, shares = np.repeat(np.arange(len(nodes)), len(z)), np.tile(z, len(nodes)), None
+                weights = (weights[:, None] * w).ravel()
+            else:
+                breaks = np.stack([-(nodes @ row[:-1] + b) / row[-1] for row, b in at], axis=1)
+                rows, along, shares = _panels(breaks, points)
+                weights = weights[rows] * shares
+            nodes = np.concatenate([nodes[rows], along[:, None]], axis=1)
+            heavy = weights > _LIGHT * weights.max()
+            nodes, weights = nodes[heavy], weights[heavy]
+        rest = [_smooth(points, equidistant)] * (len(self.turn) - self.cut)
+        for others, shares in _parts(rest, max(most / len(nodes), 1.0)):
+            step = max(1, int(min(most, 1e12) / len(others)))
+            for begin in range(0, len(nodes), step):
+                own = nodes[begin : begin + step]
+                y = np.concatenate([np.repeat(own, len(others), axis=0), np.tile(others, (len(own), 1))], axis=1)
+                yield y @ self.turn.T, np.multiply.outer(weights[begin : begin + step], shares).ravel()
+
+    def rule(self, points: int, equidistant: bool = False) -> Axis:
+        """All nodes (N, n) and weights (N,) at once."""
+        parts = list(self.blocks(points, equidistant, np.inf))
+        return np.concatenate([nodes for nodes, _ in parts]), np.concatenate([weights for _, weights in parts])
+
+
+def _basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
+    """Orthonormal columns (n, n), the first of which span the normals one after the other, and how many do.
+
+    Axes of the coordinates stay what they are where they can.
+    """
+    found: list[np.ndarray] = []
+
+    def complete(candidates: np.ndarray, least: float) -> None:
+        for candidate in candidates:
+            rest = candidate.copy()
+            for _ in range(2):
+                for column in found:
+                    rest = rest - (column @ rest) * column
+            if (size := np.linalg.norm(rest)) > least:
+                found.append(rest / size)
+
+    complete(normals, _PARALLEL)
+    count = len(found)
+    complete(np.eye(dimension), 1 / (2 * dimension))  # one of the axes has that much left, as long as any is missing
+    complete(np.eye(dimension), _PARALLEL)
+    return np.stack(found[:dimension], axis=1), count
+
+
+def _add(planes: list[list[Plane]], new: list[Plane]) -> None:
+    """Put planes with the last axis that they cut; those known there, and those out of reach, are left out."""
+    for row, b, kind in new:
+        size = np.linalg.norm(row)
+        if size < _PARALLEL or abs(b) > REACH * size or sum(map(len, planes)) >= _MOST_PLANES:
+            continue
+        row, b = np.where(np.abs(row) < _PARALLEL * size, 0.0, row) / size, b / size
+        axis = int(np.flatnonzero(row)[-1])
+        row, b = row * np.sign(row[axis]), float(b * np.sign(row[axis]))
+        known = planes[axis]
+        if not any(np.abs(row - other).max() < _PARALLEL and abs(b - c) < _PARALLEL for other, c, _ in known):
+            known.append((row, b, kind))
+
+
+def _meetings(planes: list[Plane], axis: int) -> list[Plane]:
+    """Where breaks of one axis meet, as planes in the axes before."""
+    found = []
+    for (one, b, kind), (other, c, its) in combinations(planes, 2):
+        if kind == its == _REAL:
+            row = one / one[axis] - other / other[axis]
+            row[axis] = 0.0
+            found.append((row, b / one[axis] - c / other[axis], _REAL))
+    return found
+
+
+def _shells(planes: list[Plane], axis: int) -> list[Plane]:
+    """Around where a break passes the bulk of its axis, if it does so within a fraction of the axes before."""
+    found = []
+    for row, b, kind in planes:
+        before = np.where(np.arange(len(row)) == axis, 0.0, row)
+        if kind != _SHELL and np.linalg.norm(before) > _STEEP * abs(row[axis]):
+            found.append((before, b, _CENTRE))
+            found += [(before, b + shell * row[axis], _SHELL) for shell in _SHELLS]
+    return found
+
+
+def _smooth(points: int, equidistant: bool) -> Axis:
+    return trapezoid(points) if equidistant else gauss_hermite(points)
+
+
+def _panels(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gauss-Legendre on the panels between the breaks (N, k) of every row: row, node, weight for N(0, 1) of each."""
+    edges = np.concatenate(
+        [
+            np.full((len(breaks), 1), -REACH),
+            np.sort(np.clip(breaks, -REACH, REACH), axis=1),
+            np.full((len(breaks), 1), REACH),
+        ],
+        axis=1,
+    )
+    x, w = gauss_legendre(points)
+    row, panel = np.nonzero(np.diff(edges, axis=1) > 0)
+    low, high = edges[row, panel], edges[row, panel + 1]
+    middle, half = (low + high) / 2, (high - low) / 2
+    nodes = (middle[:, None] + half[:, None] * x).ravel()
+    weights = (half[:, None] * w).ravel() * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
+    return np.repeat(row, points), nodes, weights
+
+
+def _parts(axes: list[Axis], most: float) -> Iterator[Axis]:
+    """The product of axes in parts of at most `most` nodes, one for each node of the leading axes."""
+    leading = 0
+    while np.prod([float(len(nodes)) for nodes, _ in axes[leading:]]) > most:
+        leading += 1
+    nodes, weights = tensor(axes[leading:])
+    for first, weight in zip(*tensor(axes[:leading]), strict=True):
+        yield np.concatenate([np.tile(first, (len(nodes), 1)), nodes], axis=1), weight * weights
+
+
+__all__ = ["Split"]
