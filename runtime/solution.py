@@ -50,6 +50,7 @@ _LINE = tuple(
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SPLIT = tuple(Lines(points) for points in (24, 32, 48, 72, 108))
 _MOST_LINES = 1e5
+_HASTY_GRIDS = 4  # of a single field, before lines are tried
 # At a finite temperature everything is smooth; the colder, the more nodes.
 _PRODUCT_WARM = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
 _MOST_WARM = 2e9  # losses evaluated by a product rule, X and omega together
@@ -478,18 +479,31 @@ def _solve_auto(
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
         return _climb(problem, name, approach, symmetry, accuracy, seed, effort)
-    if channel.FIELDS == 1 and problem.has_moving_kinks:
-        lines = tuple(rule for rule in _SPLIT[:effort] if _lines(problem, rule) <= _MOST_LINES)
-        if len(lines) > 1:
-            first = _first_level(lines, accuracy, near)
-            return _refine(problem, name, approach, symmetry, accuracy, lines[first:], patient=near is None)
-    grids = (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
-    levels = tuple(replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy)) for grid in grids)
-    first = _first_level(levels, accuracy, near)
-    solution = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
-    if solution.success:
-        return solution
+    grids = tuple(
+        replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
+        for grid in (_LINE if channel.FIELDS == 1 else _PLANE)[:effort]
+    )
+    lines = tuple(rule for rule in _SPLIT[:effort] if channel.FIELDS == 1 and _lines(problem, rule) <= _MOST_LINES)
+    families: list[Sequence[ProxSpace | Lines]] = [grids]
+    if len(lines) > 1:
+        # Lines are split where kinks move with the labels and where X bends: fine grids alone would get there, too.
+        families = [lines, grids] if problem.has_moving_kinks else [grids[:_HASTY_GRIDS], lines, grids[_HASTY_GRIDS:]]
+    if near is not None:
+        families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
+    solution: Solution | None = None
+    for levels in filter(None, families):
+        if solution is not None and levels is lines and not _bends_alone(solution):
+            continue
+        first = _first_level(levels, accuracy, near)
+        found = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
+        if found.success:
+            return found
+        solution = found if solution is None else min(solution, found, key=_quality)
+        if solution.losses is not None:
+            u, residual = solution.overlaps.pack(), solution.residual
+            approach = FixedPoint(u, solution.overlaps.sizes, residual, Status.CONVERGED, 0, solution.jacobian)
+    assert solution is not None
     if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
         return solution
     try:
@@ -501,7 +515,7 @@ def _solve_auto(
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     products = tuple(level for level in _PRODUCT[:effort] if level.points**problem.dimension <= _MOST_NODES)
     adapted = _refine(problem, name, approach, symmetry, accuracy, products)
-    best = min(solution, adapted, key=lambda s: (s.losses is None, s.relative_error))
+    best = min(solution, adapted, key=_quality)
     return best if best.losses is not None else _climb(problem, name, approach, symmetry, accuracy, seed, effort)
 
 
@@ -509,6 +523,16 @@ def evaluations(problem: Problem, rule: GaussHermite) -> float:
     """Losses that a product rule evaluates at a finite temperature, about."""
     inner = float(nodes_in_fields(problem, rule.inner)) ** problem.solver.thermal.FIELDS
     return float(rule.points) ** problem.dimension * len(problem.label_choices) * inner
+
+
+def _bends_alone(solution: Solution) -> bool:
+    """Whether what a grid was too coarse for are bends of the proximal map, not its jumps or a narrow law of X."""
+    return solution.averages is not None and solution.averages.bistable <= NEGLIGIBLE_JUMPS
+
+
+def _quality(solution: Solution) -> tuple[bool, float]:
+    """Sort key: solutions before failures, the most accurate first."""
+    return solution.losses is None, solution.relative_error
 
 
 def _lines(problem: Problem, rule: Lines) -> float:

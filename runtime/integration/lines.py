@@ -23,6 +23,9 @@ _STEEP = 2.0  # steps of X longer than so many median steps of the line are look
 _PER_PANEL = 4  # nodes an axis for every node of Gauss-Legendre on a panel
 _GRADING, _LEVELS = 0.35, 8  # panels shrink toward a break by this factor, so many times
 _PANEL = 1.6  # longest panel
+_PER_DIGIT = 6  # nodes an axis for every digit asked of X on a panel
+_SHORTEST = 1e-7  # half a panel
+_LEAST_RATE = 0.125  # from one number of equidistant nodes to its double: halvings may agree by chance
 _MOST_INTERVALS = 1024
 _USUAL = 32  # nodes an axis
 _MOST_LINES = 3e6
@@ -161,28 +164,31 @@ class Lines(Sampled):
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
-        places, shares = _split(problem, fields, nodes, axis, self.points)
-        count = np.array([len(z) for z in places])
-        full = np.repeat(nodes, count, axis=0)
-        full[:, axis] = np.concatenate(places)
-        weights = np.repeat(weights, count) * np.concatenate(shares)
+        row, places, shares = _split(problem, fields, nodes, axis, self.points)
+        full, weights = nodes[row], weights[row] * shares
+        full[:, axis] = places
         heavy = weights > 1e-16 * weights.max()
         return [(np.ascontiguousarray(full[heavy]), np.ascontiguousarray(weights[heavy]))]
 
 
 def _split(
     problem: Problem, fields: Fields, nodes: np.ndarray, axis: int, points: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Nodes and weights for N(0, 1) on the line through every node, along one axis."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A rule for N(0, 1) on the line through every node, along one axis: row of the node, place and weight of each."""
     # Steps of omega no longer than half the width over which minima compete.
     last = fields.field_factor[-1, -1, -1] / np.sqrt(fields.variance[-1, -1, -1])
-    intervals = int(np.clip(np.ceil(4 * _REACH * last * points / _USUAL), max(32, points), _MOST_INTERVALS))
+    wanted = max(4 * _REACH * last * points / _USUAL, 32, points)
+    intervals = 4 * int(np.ceil(min(wanted, _MOST_INTERVALS) / 4))
     ends = np.linspace(-_REACH, _REACH, intervals + 1)
     axes = np.full(len(nodes), axis)
     kinks = Kinks.of(problem, fields)
     steep_places, kink_places = _Places(len(nodes)), _Places(len(nodes))
+    rough = np.zeros(len(nodes), bool)
+    step, density = ends[1] - ends[0], _density(ends)
+    tolerance = 10.0 ** (-points / _PER_DIGIT)
     for choice in noise_choices(problem):
         x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
+        rough |= _unresolved(x, step * density, tolerance)
         two = minima > 1
         steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
         before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
@@ -198,14 +204,66 @@ def _split(
             row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
             found = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
             kink_places.add(row, _crossings(problem, fields, nodes, axes, found, choice, kinks, plane))
-    step = ends[1] - ends[0]
-    plain = ends, step * _density(ends)
-    order = max(4, points // _PER_PANEL)
-    rules = [
-        _graded(steep, kinked, order) if len(steep) or len(kinked) else plain
-        for steep, kinked in zip(steep_places.by_line(), kink_places.by_line(), strict=True)
-    ]
-    return [z for z, _ in rules], [w for _, w in rules]
+    steep_on, kinks_on = steep_places.by_line(), kink_places.by_line()
+    rough |= np.array([len(steep) + len(kinked) > 0 for steep, kinked in zip(steep_on, kinks_on, strict=True)])
+    smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
+    parts = [(np.repeat(smooth, len(ends)), np.tile(ends, len(smooth)), np.tile(step * density, len(smooth)))]
+    if len(split):
+        edges = [_edges(steep_on[n], kinks_on[n]) for n in split]
+        row = np.repeat(split, [len(cuts) - 1 for cuts in edges])
+        low, high = (np.concatenate([cuts[part] for cuts in edges]) for part in (slice(None, -1), slice(1, None)))
+        order = max(4, points // _PER_PANEL)
+        parts.append(_resolved(problem, fields, nodes, axes, (row, low, high), order, tolerance))
+    row, places, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return row, places, weights
+
+
+def _unresolved(x: np.ndarray, weights: np.ndarray, tolerance: float) -> np.ndarray:
+    """Lines (N,) on which the average of X (N, ends, fields) by equidistant nodes is not known to a tolerance.
+
+    Told by what a half and a quarter of the nodes make of it: each halving takes as many digits as the one before, or a
+    constant factor where X bends within a step.
+    """
+    sums = [every * np.einsum("e,nef->nf", weights[::every], x[:, ::every]) for every in (1, 2, 4)]
+    one, two = (np.abs(finer - coarser).max(axis=1) for finer, coarser in pairwise(sums))
+    return one * np.clip(one / np.maximum(two, 1e-300), _LEAST_RATE, 1.0) > tolerance * np.abs(x).max()
+
+
+def _resolved(
+    problem: Problem,
+    fields: Fields,
+    nodes: np.ndarray,
+    axes: np.ndarray,
+    panels: tuple[np.ndarray, np.ndarray, np.ndarray],
+    order: int,
+    tolerance: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gauss-Legendre on panels, halved until X is a polynomial there: its last two coefficients are below a tolerance.
+
+    Args:
+        panels: row of `nodes`, lower and upper end of each.
+    """
+    t, w = gauss_legendre(order)
+    transform = (np.polynomial.legendre.legvander(t, order - 1) * w[:, None]).T * (np.arange(order) + 0.5)[:, None]
+    row, low, high = panels
+    found = []
+    while len(row):
+        middle, half = (low + high) / 2, (high - low) / 2
+        z = middle[:, None] + half[:, None] * t
+        nearest = np.clip(0.0, low, high)
+        at = along(np.repeat(nodes[row], order, axis=0), np.repeat(axes[row], order), z.ravel())
+        tail = np.zeros(len(row))
+        for choice in noise_choices(problem):
+            x = flat(points_at(problem, fields, at, choice=choice).x).reshape(len(row), order, -1)
+            last = np.abs(np.einsum("kj,njf->nkf", transform[-2:], x)).max(axis=(1, 2))
+            tail = np.maximum(tail, last / np.abs(x).max())
+        enough = (tail * np.exp(-nearest * nearest / 2) <= tolerance) | (half < _SHORTEST)
+        weights = half[:, None] * w * _density(z)
+        found.append((np.repeat(row[enough], order), z[enough].ravel(), weights[enough].ravel()))
+        row, low, middle, high = (values[~enough] for values in (row, low, middle, high))
+        row, low, high = np.repeat(row, 2), np.stack([low, middle], 1).ravel(), np.stack([middle, high], 1).ravel()
+    rows, places, shares = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return rows, places, shares
 
 
 def _crossings(
@@ -266,8 +324,8 @@ def _density(z: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
 
 
-def _graded(steep: np.ndarray, kinks: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre nodes and weights for N(0, 1) on panels that end at kinks and shrink toward every steep place."""
+def _edges(steep: np.ndarray, kinks: np.ndarray) -> np.ndarray:
+    """Ends of panels, ascending: at kinks, and shrinking toward every steep place; none longer than _PANEL."""
     edges = [-_REACH, *steep, _REACH]
     panels = [-_REACH]
     for n, (left, right) in enumerate(pairwise(edges)):
@@ -278,14 +336,9 @@ def _graded(steep: np.ndarray, kinks: np.ndarray, order: int) -> tuple[np.ndarra
         if n < len(steep):
             panels += [*(right - shrinking[1:]), right]
     cuts = np.unique(np.concatenate([panels, [_REACH], kinks]))
-    low, high = cuts[:-1], cuts[1:]
-    parts = np.maximum(1, np.ceil((high - low) / _PANEL)).astype(int)
-    offset = np.concatenate([np.arange(k) for k in parts])
-    half = np.repeat((high - low) / parts / 2, parts)
-    middle = np.repeat(low, parts) + half * (2 * offset + 1)
-    x, w = gauss_legendre(order)
-    z = (middle[:, None] + half[:, None] * x).ravel()
-    return z, (half[:, None] * w).ravel() * _density(z)
+    parts = np.maximum(1, np.ceil(np.diff(cuts) / _PANEL)).astype(int)
+    inside = [np.linspace(low, high, n, endpoint=False) for low, high, n in zip(cuts, cuts[1:], parts, strict=False)]
+    return np.concatenate([*inside, [_REACH]])
 
 
 __all__ = ["Lines", "along", "narrowed", "on_lines"]
