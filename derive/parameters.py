@@ -62,6 +62,8 @@ class Parameter:
         default: a number, a nested list, or a function of the Structure that returns one of these.
         low, high: range allowed for every entry; open_low, open_high exclude the end.
         doc: a few words for the catalogue.
+        vanishing: whether the model is meant at zero, as a width over which a corner is rounded: half widths hold what
+            its value moves.
     """
 
     default: Any
@@ -71,6 +73,7 @@ class Parameter:
     open_high: bool = False
     doc: str = ""
     name: str = ""
+    vanishing: bool = False
 
     def named(self, name: str) -> Parameter:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:

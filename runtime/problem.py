@@ -96,6 +96,11 @@ class Problem:
         return self.solver.model.TRAINED
 
     @property
+    def vanishing(self) -> tuple[str, ...]:
+        """Parameters at whose zero the model is meant: half widths hold what they move."""
+        return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
+
+    @property
     def has_ridge(self) -> bool:
         """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
         return self.solver.model.REGULARISER == "ridge"

@@ -50,6 +50,9 @@ _LINE = tuple(
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SPLIT = tuple(Lines(points) for points in (24, 32, 48, 72, 108))
 _MOST_LINES = 1e5
+_TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
+_FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
+_CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 _HASTY_GRIDS = 4  # of a single field, before lines are tried
 # At a finite temperature everything is smooth; the colder, the more nodes.
 _PRODUCT_WARM = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
@@ -487,13 +490,13 @@ def _solve_auto(
     lines = tuple(rule for rule in _SPLIT[:effort] if channel.FIELDS == 1 and _lines(problem, rule) <= _MOST_LINES)
     families: list[Sequence[ProxSpace | Lines]] = [grids]
     if len(lines) > 1:
-        # Lines are split where kinks move with the labels and where X bends: fine grids alone would get there, too.
-        families = [lines, grids] if problem.has_moving_kinks else [grids[:_HASTY_GRIDS], lines, grids[_HASTY_GRIDS:]]
+        # Lines are split where kinks move with the labels, and refined where X bends, which takes a grid many nodes.
+        families = [grids[:_HASTY_GRIDS], lines, grids[_HASTY_GRIDS:]]
     if near is not None:
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
     solution: Solution | None = None
     for levels in filter(None, families):
-        if solution is not None and levels is lines and not _bends_alone(solution):
+        if levels is lines and solution is not None and not (problem.has_moving_kinks or _bends_alone(solution)):
             continue
         first = _first_level(levels, accuracy, near)
         found = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
@@ -566,6 +569,7 @@ def _refine(
     point, failures = approach, 0
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
+    trail: list[np.ndarray] = []
     for level in levels:
         covered = not isinstance(level, ProxSpace) or covers(problem, level, point.overlaps)
         reached = (
@@ -585,6 +589,7 @@ def _refine(
             continue
         finer = _shift(problem, reached, level.finer(), symmetry)
         solved = reached, level, finer
+        trail.append(reached.u)
         solution = None
         if finer is None:
             break
@@ -596,7 +601,14 @@ def _refine(
     if solved is None:
         return _failed(problem, name, reached, level)
     point, level, finer = solved
-    return solution or finish_point(problem, name, point, level, accuracy, symmetry, finer)
+    solution = solution or finish_point(problem, name, point, level, accuracy, symmetry, finer)
+    if solution.losses is None or solution.success:
+        return solution
+    # Out of a rule's depth the next size may be as wrong as this one: nothing is known better than how far they moved.
+    moved = [np.abs(solution.overlaps.pack() - _alike(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
+    wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
+    share = wider.relative_error / solution.relative_error
+    return replace(wider, test_error_error=share * solution.test_error_error)
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
@@ -705,6 +717,9 @@ def finish_point(
                 raise DomainError("a replicate's map leaves the domain")
             shifts, averages = found
             errors = two_standard_errors(shifts)
+            if float(np.max(errors / overlaps.block_scales)) > _FIRST_ORDER:
+                farther = _curvature(state_map, point, shifts)
+                errors, shifts = farther * errors, shifts.mean(axis=0) + farther * (shifts - shifts.mean(axis=0))
             loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
             test, test_own, nodes = observables.test_error(problem, overlaps)
             tests = [_test_or_nan(problem, point.u + shift, sizes, nodes) for shift in shifts]
@@ -726,6 +741,11 @@ def finish_point(
                 second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
+        for name in problem.vanishing:
+            shift, other = _halved(problem, point, rule, symmetry, name)
+            errors = errors + 2 * np.abs(shift)
+            loss_error += 2 * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
+            test_error_error += 2 * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
     except DomainError:
@@ -768,6 +788,57 @@ def finish_point(
     )
 
 
+def _alike(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """A packed state with the free sign of the weights that another one has."""
+    own = Overlaps.unpack(u, overlaps.sizes)
+    return u if own.free_sign_is_positive == overlaps.free_sign_is_positive else own.flipped().pack()
+
+
+def _halved(
+    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry, name: str
+) -> tuple[np.ndarray, Averages]:
+    """How far half of a parameter that is meant to vanish would move the solution, and the averages with it.
+
+    Raises:
+        DomainError: its map leaves the domain.
+    """
+    half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
+    found = _shift(half, point, rule, symmetry)
+    if found is None:
+        raise DomainError(f"half of {name} leaves the domain")
+    return found
+
+
+def _curvature(state_map: StateMap, point: FixedPoint, shifts: np.ndarray) -> float:
+    """How much farther than to first order replicates spread, at least 1, along the direction in which they do most.
+
+    The averages are off by what moves the solution by two standard errors, either way, and the equations are solved
+    with that. It also mends what a rough Jacobian makes of a soft direction. Beyond the domain nothing is known: 3.
+    """
+    if point.jacobian is None:
+        return 1.0
+    scales = point.overlaps.block_scales
+    width = _widest(shifts, scales)
+    gap = width - point.jacobian @ width
+    farthest = 1.0
+    for way in (1.0, -1.0):
+        u = point.u + way * width
+        try:
+            for _ in range(_CURVED_STEPS):
+                u = u + state_map.correction(point.jacobian, u, state_map(u, point.sizes) - u + way * gap, point.sizes)
+        except (DomainError, np.linalg.LinAlgError):
+            return _UNKNOWN_CURVATURE
+        farthest = max(farthest, float(np.linalg.norm((u - point.u) / scales) / np.linalg.norm(width / scales)))
+    return min(farthest, _UNKNOWN_CURVATURE)
+
+
+def _widest(shifts: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Two standard errors of the mean of replicates (R, n) along the direction in which they spread most."""
+    scaled = (shifts - shifts.mean(axis=0)) / scales
+    _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
+    return 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
+
+
 def _correction(state_map: StateMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
     """(I - J)^{-1} gap, where J is known; the gap itself else."""
     if point.jacobian is None:
@@ -784,10 +855,7 @@ def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, re
     A soft branch spreads far along few directions in which Phi is flat. Beyond the domain, the square of the relative
     error stands in.
     """
-    scales = point.overlaps.block_scales
-    scaled = (shifts - shifts.mean(axis=0)) / scales
-    _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
-    width = 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
+    width = _widest(shifts, point.overlaps.block_scales)
     try:
         ends = [Overlaps.unpack(point.u + way * width, point.sizes) for way in (1, -1)]
         return DIFFERENCE_SAFETY * max(abs(free_entropy_at(state_map, end) - reached) for end in ends)

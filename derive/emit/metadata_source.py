@@ -29,7 +29,8 @@ def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
     return (
         f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.shape(structure)!r}, "
         f"low={_bound(parameter.low)}, high={_bound(parameter.high)}, open_low={parameter.open_low!r}, "
-        f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, doc={parameter.doc!r})"
+        f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, vanishing={parameter.vanishing!r}, "
+        f"doc={parameter.doc!r})"
     )
 
 

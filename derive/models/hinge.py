@@ -22,7 +22,9 @@ def hinge(
     X: sp.Matrix,
     Y: sp.Matrix,
     *,
-    rounding: Any = Parameter("1e-7", 0, 1, True, True, doc="half width over which the corner is rounded"),  # noqa: B008
+    rounding: Any = Parameter(  # noqa: B008
+        "1e-7", 0, 1, True, True, doc="half width over which the corner is rounded", vanishing=True
+    ),
 ) -> sp.Expr:
     """Hinge loss max(0, 1 - sign(Y) X) with a ridge penalty; its corner is rounded over a width far below any error.
 
