@@ -50,6 +50,7 @@ _LINE = tuple(
 _PRODUCT = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 _SPLIT = tuple(Lines(points) for points in (24, 32, 48, 72, 108))
 _MOST_LINES = 1e5
+_VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
@@ -741,11 +742,12 @@ def finish_point(
                 second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
+        left = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
         for name in problem.vanishing:
             shift, other = _halved(problem, point, rule, symmetry, name)
-            errors = errors + 2 * np.abs(shift)
-            loss_error += 2 * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
-            test_error_error += 2 * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
+            left += _VANISHING * np.abs(shift)
+            loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
+            test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
     except DomainError:
@@ -753,7 +755,7 @@ def finish_point(
     residual = residual_of(image, point.u, sizes)
     scales = overlaps.block_scales
     relative = float(np.max(errors / scales))
-    errors = errors + residual * scales
+    errors = errors + residual * scales + left
     loss = observables.losses(problem, overlaps, hats, averages)
     if is_replicated(rule):
         second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)

@@ -25,6 +25,8 @@ _GRADING, _LEVELS = 0.35, 8  # panels shrink toward a break by this factor, so m
 _PANEL = 1.6  # longest panel
 _PER_DIGIT = 6  # nodes an axis for every digit asked of X on a panel
 _SHORTEST = 1e-7  # half a panel
+_ROUNDING = 1e-10  # of X, which no panel resolves further
+_MOST_PANELS = 2e5  # halved at a time
 _LEAST_RATE = 0.125  # from one number of equidistant nodes to its double: halvings may agree by chance
 _MOST_INTERVALS = 1024
 _USUAL = 32  # nodes an axis
@@ -185,7 +187,7 @@ def _split(
     steep_places, kink_places = _Places(len(nodes)), _Places(len(nodes))
     rough = np.zeros(len(nodes), bool)
     step, density = ends[1] - ends[0], _density(ends)
-    tolerance = 10.0 ** (-points / _PER_DIGIT)
+    tolerance = max(10.0 ** (-points / _PER_DIGIT), _ROUNDING)
     for choice in noise_choices(problem):
         x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
         rough |= _unresolved(x, step * density, tolerance)
@@ -258,6 +260,8 @@ def _resolved(
             last = np.abs(np.einsum("kj,njf->nkf", transform[-2:], x)).max(axis=(1, 2))
             tail = np.maximum(tail, last / np.abs(x).max())
         enough = (tail * np.exp(-nearest * nearest / 2) <= tolerance) | (half < _SHORTEST)
+        if np.sum(~enough) > _MOST_PANELS:
+            enough[:] = True
         weights = half[:, None] * w * _density(z)
         found.append((np.repeat(row[enough], order), z[enough].ravel(), weights[enough].ravel()))
         row, low, middle, high = (values[~enough] for values in (row, low, middle, high))
