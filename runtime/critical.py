@@ -78,7 +78,7 @@ class CriticalLine:
         return line_dataset(self)
 
     def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from .tables import save_dataset
 
         save_dataset(self.to_xarray(), Path(path))

@@ -101,7 +101,7 @@ class Followed:
         return followed_dataset(self, stability)
 
     def save(self, path: str | Path, stability: bool = True) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from .tables import save_dataset
 
         save_dataset(self.to_xarray(stability), Path(path))

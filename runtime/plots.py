@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import xarray
@@ -23,6 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from .errors import InputError
 from .files import check_writable, write_whole
 from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
 from .tables import BLOCKS, dimension_of
@@ -54,16 +56,51 @@ def parameter_label(parameter: str) -> str:
     return _SYMBOLS.get(name, name) + (f"  ({meaning})" if meaning else "")
 
 
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write PNG, whole or not at all; the same figure gives the same bytes.
+def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> None:
+    """Write PNG, PDF or SVG by the name's ending, whole or not at all; the same figure gives the same bytes.
+
+    Args:
+        source: the table it was drawn from, for `is_drawn_from`.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or its name ends otherwise.
     """
     path = check_writable(Path(path))
+    kind = format_of(path)
+    mark = {_DESCRIPTIONS[kind]: _mark(source)} if source is not None else {}
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_PER_INCH, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": "saddleforge"}):
+        figure.savefig(stream, format=kind, dpi=_PER_INCH, metadata={_CHANGING[kind]: None, **mark})
     write_whole(path, stream.getvalue())
+
+
+def format_of(path: Path) -> str:
+    """png, pdf or svg, by the ending of a file's name.
+
+    Raises:
+        InputError: another ending, or none.
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in _DESCRIPTIONS:
+        raise InputError(f"cannot write {path}: a name that ends in .png, .pdf or .svg is expected")
+    return kind
+
+
+def is_drawn_from(path: Path, source: str) -> bool:
+    """Whether a file is a picture that `save_figure` drew from a table."""
+    try:
+        return _mark(source).encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def _mark(source: str) -> str:
+    return f"drawn by saddleforge from [{quote(source)}]"
+
+
+# Of each format: where the table is named, and what would tell two runs apart.
+_DESCRIPTIONS = {"png": "Description", "pdf": "Subject", "svg": "Description"}
+_CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 
 
 def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
@@ -71,7 +108,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
 
     Args:
         dataset: from `tables.curve_dataset`, or loaded.
-        path: where to write a PNG; default, nowhere.
+        path: where to write it, as PNG, PDF or SVG; default, nowhere.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 6.4), layout="constrained")
@@ -682,5 +719,7 @@ __all__ = [
     "plot_overlaps",
     "plot_phase_diagram",
     "plot_test_error",
+    "format_of",
+    "is_drawn_from",
     "save_figure",
 ]

@@ -14,6 +14,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ..interrupts import ignore, until_the_end
+
 
 class Exit(IntEnum):
     """Exit statuses of the command line."""
@@ -53,16 +55,18 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
     def run(**arguments: Any) -> int:
         as_json = bool(arguments.get("json", False))
         stdout = sys.stdout
-        with redirect_stdout(sys.stderr if as_json else stdout):
-            try:
-                outcome = function(**arguments)
-                if as_json and callable(outcome.data):
-                    outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
-            except BrokenPipeError:
-                return Exit.BROKEN_PIPE
-            except BaseException as error:
-                outcome = _failure(error)
-        return _print(outcome, as_json, stdout)
+        with until_the_end():
+            with redirect_stdout(sys.stderr if as_json else stdout):
+                try:
+                    outcome = function(**arguments)
+                    if as_json and callable(outcome.data):
+                        outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
+                except BrokenPipeError:
+                    return Exit.BROKEN_PIPE
+                except BaseException as error:
+                    outcome = _failure(error)
+            ignore()
+            return _print(outcome, as_json, stdout)
 
     # Typer reads the options off the wrapper, whose module does not know the names of these annotations.
     signature = inspect.signature(function, eval_str=True)

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from ..errors import InputError
+from ..interrupts import held_back
 from .run import Plan, Run, run
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -125,9 +126,10 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Iterator[tuple[in
             for future in sorted(finished, key=lambda f: waiting[f]):
                 yield waiting.pop(future), future.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in every:
-            worker.stop()
+        with held_back():
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in every:
+                worker.stop()
 
 
 __all__ = ["Failure", "results", "serve"]
