@@ -65,12 +65,12 @@ def new_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | Non
     Raises:
         InputError: something is there that is not to be written over, or nothing can be written.
     """
-    path = absolute(check_writable(path))
-    if not force and os.path.lexists(path):
-        why = "the file exists" if foreign is None else foreign(path)
+    there = absolute(check_writable(path))
+    if not force and os.path.lexists(there):
+        why = "the file exists" if foreign is None else foreign(there)
         if why:
             raise occupied(path, why)
-    return path
+    return there
 
 
 def occupied(path: str | Path, why: str) -> InputError:

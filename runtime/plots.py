@@ -712,6 +712,8 @@ def _title(dataset: xarray.Dataset) -> str:
 
 
 __all__ = [
+    "format_of",
+    "is_drawn_from",
     "plot_critical_line",
     "plot_dataset",
     "plot_extensions",
@@ -719,7 +721,5 @@ __all__ = [
     "plot_overlaps",
     "plot_phase_diagram",
     "plot_test_error",
-    "format_of",
-    "is_drawn_from",
     "save_figure",
 ]

@@ -363,9 +363,8 @@ def solve(
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
-    if output is not None:
-        if output.suffix == ".nc":
-            raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
+    if output is not None and output.suffix == ".nc":
+        raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
     target = new_file(output, force) if output is not None else None
     from_ = absolute(from_) if from_ is not None else None
     points = options.checked_points(integrator, points)
@@ -860,7 +859,7 @@ def simulate(
             known = load_runs(target, plan)
         except InputError as error:
             if not force:
-                raise occupied(target, str(error)) from None
+                raise occupied(output or target, str(error)) from None
     kept = {run.seed: run for run in known}
 
     def keep(run: Run) -> None:

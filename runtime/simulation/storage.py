@@ -64,8 +64,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     for name in ("model", "digest", "parameters", "plan"):
         if dataset.attrs[name] != wanted[name]:
             raise InputError(
-                f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}; "
-                "give another file, or remove this one"
+                f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}"
             )
     contexts, s, t, _ = plan.problem.sizes
     shapes = {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}

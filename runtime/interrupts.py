@@ -1,0 +1,54 @@
+"""Ctrl-C while finished work is put away: it waits, so that what is said to be kept is what a file holds."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold Ctrl-C back until the block is done: what it does is done in whole or, interrupted before, not at all.
+
+    Outside the main thread, which alone is interrupted, nothing has to be done.
+    """
+    if not _interruptible():
+        yield
+        return
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def until_the_end() -> Iterator[None]:
+    """The scope of one command: `ignore` inside it lasts to its end."""
+    if not _interruptible():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def ignore() -> None:
+    """From here on the command only writes down and tells what it has; Ctrl-C no longer comes between the two."""
+    if _interruptible():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _interruptible() -> bool:
+    """Whether Ctrl-C raises here; a handler that was not set from Python could not be put back."""
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
+
+
+__all__ = ["held_back", "ignore", "until_the_end"]
