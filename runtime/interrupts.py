@@ -27,21 +27,8 @@ def held_back() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-@contextmanager
-def until_the_end() -> Iterator[None]:
-    """The scope of one command: `ignore` inside it lasts to its end."""
-    if not _interruptible():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
 def ignore() -> None:
-    """From here on the command only writes down and tells what it has; Ctrl-C no longer comes between the two."""
+    """For a process about to end, which only writes down and tells what it has: Ctrl-C no longer comes between."""
     if _interruptible():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -51,4 +38,4 @@ def _interruptible() -> bool:
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
 
 
-__all__ = ["held_back", "ignore", "until_the_end"]
+__all__ = ["held_back", "ignore"]

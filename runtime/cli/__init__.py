@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ..interrupts import ignore
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and leave with its exit status (design.md): 0 done, 1 a bug, 2 wrong input, 3 not converged, 130.
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         status = app(given, prog_name="saddleforge", standalone_mode=False)
     except KeyboardInterrupt:
+        ignore()
         print("saddleforge: interrupted", file=sys.stderr)
         status = 130
     except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,10 +241,11 @@ def _collect(
     if not plan.problem.solver.compiled_before():
         say(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
     what = f"{plan.method} at d = {plan.d} from {plan.start}"
-    with bar(what, len(wanted)) as task:
+    jobs = results([(plan, seed) for seed in missing], workers_for(threads, len(missing)))
+    with bar(what, len(wanted)) as task, closing(jobs):
         for _ in done:
             task.advance()
-        for _, result in results([(plan, seed) for seed in missing], workers_for(threads, len(missing))):
+        for _, result in jobs:
             if isinstance(result, Failure):
                 if result.input_error:
                     raise InputError(result.text)
