@@ -30,6 +30,7 @@ from .fixed_point import FixedPoint, Status
 from .integration import ProxSpace
 from .integration.averages import Rule, two_standard_errors
 from .integration.fields import DomainError
+from .interrupts import recognised
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar, say
@@ -150,7 +151,7 @@ def follow(
     found: list[Threshold] = []
     interrupted = False
     try:
-        with bar(f"following the {walk.name} branch", None) as task:
+        with recognised(), bar(f"following the {walk.name} branch", None) as task:
             for station in walk.stations(most):
                 if on_point:
                     on_point(station.solution)

@@ -27,6 +27,20 @@ def held_back() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
+@contextmanager
+def recognised() -> Iterator[None]:
+    """Ctrl-C as KeyboardInterrupt also where compiled code was about to return and made a SystemError of it."""
+    try:
+        yield
+    except SystemError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise KeyboardInterrupt from error
+
+
 def ignore() -> None:
     """For a process about to end, which only writes down and tells what it has: Ctrl-C no longer comes between."""
     if _interruptible():
@@ -38,4 +52,4 @@ def _interruptible() -> bool:
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
 
 
-__all__ = ["held_back", "ignore"]
+__all__ = ["held_back", "ignore", "recognised"]

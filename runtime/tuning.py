@@ -18,6 +18,7 @@ import numpy as np
 from .branches import Branch, Curve, grid_of
 from .contract import parameters_json
 from .errors import InputError, NotConvergedError
+from .interrupts import recognised
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
@@ -648,9 +649,10 @@ def tuned_curve(
 
     with bar(f"tuning {parameter} along {over}", len(grid)) as task:
         try:
-            for value, at in zip(grid, problems, strict=True):
-                further(value, at)
-                task.advance(f"{over} = {value:.4g}")
+            with recognised():
+                for value, at in zip(grid, problems, strict=True):
+                    further(value, at)
+                    task.advance(f"{over} = {value:.4g}")
         except KeyboardInterrupt:
             if not optima:
                 raise

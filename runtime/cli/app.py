@@ -663,9 +663,10 @@ def curve(
 
     interrupted = False
     try:
-        found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
-        for solution in found.solutions:  # those by which an end was narrowed down, too
-            finish(solution)
+        with interrupts.recognised():
+            found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
+            for solution in found.solutions:  # those by which an end was narrowed down, too
+                finish(solution)
         interrupts.ignore()
     except KeyboardInterrupt:
         interrupts.ignore()
@@ -885,8 +886,10 @@ def simulate(
         if theory and not found.interrupted:
             from ..solution import solve as solve_saddle_point
 
-            solution = solve_saddle_point(problem, begin, accuracy=1e-3)
-            _ = solution.stability
+            with interrupts.recognised():
+                beside = solve_saddle_point(problem, begin, accuracy=1e-3)
+                _ = beside.stability
+                solution = beside
         interrupts.ignore()
     except KeyboardInterrupt:
         interrupts.ignore()
@@ -1277,7 +1280,8 @@ def reproduce(
     if not force:
         refuse_foreign(folder)
     try:
-        found = run(folder, figure)
+        with interrupts.recognised():
+            found = run(folder, figure)
     except KeyboardInterrupt:
         sentence = f"interrupted; what is finished is kept in {out}, and the same command continues from there"
         return Outcome("", {"status": "interrupted", "out": str(out)}, Exit.INTERRUPTED, sentence)

@@ -14,7 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from ..interrupts import ignore
+from ..interrupts import ignore, recognised
 
 
 class Exit(IntEnum):
@@ -57,9 +57,10 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
         stdout = sys.stdout
         with redirect_stdout(sys.stderr if as_json else stdout):
             try:
-                outcome = function(**arguments)
-                if as_json and callable(outcome.data):
-                    outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
+                with recognised():
+                    outcome = function(**arguments)
+                    if as_json and callable(outcome.data):
+                        outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
             except BrokenPipeError:
                 return Exit.BROKEN_PIPE
             except BaseException as error:
