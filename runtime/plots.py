@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 from urllib.parse import quote
 
@@ -126,7 +127,9 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
     with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 4.2 + 1.9 * len(below)), layout="constrained")
         upper, *lower = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(3.4, *[1.6] * len(below)))
-        upper.set_title(_title(dataset), loc="left")
+        held = _held(dataset)
+        upper.set_title(_title(dataset), loc="left", pad=8 + 11 * len(held))
+        upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
         x, stable = _values(dataset), stable_points(dataset)
         for name in OVERLAP_STYLES:
             _draw_block(upper, dataset, name)
@@ -152,8 +155,10 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         extra = _style_handles(stable) + _mark_handles(marks) + _end_handles([dataset])
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
-        for axes, handles in zip((upper, *lower), (extra, *[[]] * len(lower)), strict=True):
-            _legend(axes, handles)
+        _legend(upper, extra)
+        for axes in lower:
+            if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
+                _legend(axes, [])
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -177,8 +182,9 @@ def _broken(label: str) -> str:
 
 def from_zero(axes: Axes) -> None:
     """Let an axis of losses begin at 0, unless something drawn on it is negative."""
-    if axes.dataLim.y0 >= 0:
-        axes.set_ylim(bottom=0)
+    low, high = axes.dataLim.intervaly
+    if low >= 0 and 0 < high < np.inf:
+        axes.set_ylim(0, 1.07 * high)  # whole marks, also where all values are much the same
 
 
 def plot_overlaps(
@@ -853,6 +859,21 @@ def _setting(dataset: xarray.Dataset) -> str:
     numbers = ", ".join(f"{_SYMBOLS.get(n, n)} = {v:g}" for n, v in named.items() if isinstance(v, int | float))
     name = dataset.attrs["model"].replace("_", " ")
     return f"{name}, {numbers}" if numbers else name
+
+
+def _held(dataset: xarray.Dataset) -> list[str]:
+    """The parameters that are single numbers, beside those of `_setting` and sizes of 1, in short lines."""
+    shown = []
+    for name, value in json.loads(dataset.attrs["parameters"]).items():
+        while isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if name == "omega" or not isinstance(value, int | float) or (name in _SIZES and value == 1):
+            continue
+        shown.append(f"{_SYMBOLS.get(name, name.replace('_', ' '))} = {value:g}")
+    return wrap(",  ".join(shown), 110)
+
+
+_SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
 
 
 def _title(dataset: xarray.Dataset) -> str:

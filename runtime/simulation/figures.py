@@ -149,7 +149,8 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
         for axes, name in zip(lower, losses, strict=True):
             axes.set_ylabel(name.replace("_", " "))
             from_zero(axes)
-        upper.set_title(f"{dataset.attrs['model']}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
+        model = dataset.attrs["model"].replace("_", " ")
+        upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
         upper.set_ylabel("overlap")
         last = (upper, *lower)[-1]
         last.set_xlabel("seed")
@@ -180,10 +181,10 @@ def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
 
 # Colours tell where a run ended: entries of one overlap differ in how their marks are filled.
 _ENTRY_FILLS: tuple[dict[str, Any], ...] = (
-    {},
-    {"markerfacecolor": "white"},
-    {"fillstyle": "left"},
-    {"fillstyle": "top"},
+    {"markersize": 5.5},
+    {"markersize": 5.5, "markerfacecolor": "white"},
+    {"markersize": 6.5, "fillstyle": "left"},
+    {"markersize": 6.5, "fillstyle": "top"},
 )
 
 

@@ -60,7 +60,7 @@ def test_a_model_that_fails_leaves_the_working_directory_too(call, wandering, tm
 def test_an_output_is_written_where_the_command_began(call, wandering, tmp_path):
     done = call("derive", wandering, "-o", "text.txt")
     assert done.status == 0 and done.stdout.endswith("wrote text.txt\n")
-    assert "Free entropy" in (tmp_path / "text.txt").read_text() or (tmp_path / "text.txt").stat().st_size > 1000
+    assert (tmp_path / "text.txt").read_text().startswith("wandering")
 
 
 @pytest.mark.slow
