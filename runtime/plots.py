@@ -619,8 +619,8 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
     tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
 
     def agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        apart = np.abs(block[(slice(None), *one)] - block[(slice(None), *other)])
-        known = sum(np.nan_to_num(errors[(slice(None), *index)]) for index in (one, other))
+        apart = np.abs(along(block, one) - along(block, other))
+        known = np.nan_to_num(along(errors, one)) + np.nan_to_num(along(errors, other))
         return bool(np.all((apart <= tolerance + known) | np.isnan(apart)))
 
     groups: list[list[tuple[int, ...]]] = []
@@ -637,13 +637,18 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
     symbol = symbol_of(dataset, name)
     return [
         Entry(
-            block[(slice(None), *group[0])],
-            errors[(slice(None), *group[0])],
+            along(block, group[0]),
+            along(errors, group[0]),
             tuple(group),
             entry_label(symbol, group, block.shape[1:]),
         )
         for group in groups
     ]
+
+
+def along(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """An entry of an overlap at every point, (N,)."""
+    return block.reshape(len(block), -1)[:, np.ravel_multi_index(index, block.shape[1:])]
 
 
 def drawn_block(dataset: xarray.Dataset, name: str) -> np.ndarray:
@@ -738,8 +743,8 @@ def _draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
 def shade_of(colour: str, number: int) -> str:
     """The colour of the first, second, ... entry of an overlap: darker, then lighter ones."""
     toward, share = (("black", 0.0), ("black", 0.45), ("white", 0.45), ("black", 0.75), ("white", 0.65))[number % 5]
-    mixed = (1 - share) * np.array(to_rgb(colour)) + share * np.array(to_rgb(toward))
-    return to_hex(mixed)
+    red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(colour), to_rgb(toward), strict=True))
+    return to_hex((red, green, blue))
 
 
 def _draw_line(
@@ -865,8 +870,8 @@ def _held(dataset: xarray.Dataset) -> list[str]:
     """The parameters that are single numbers, beside those of `_setting` and sizes of 1, in short lines."""
     shown = []
     for name, value in json.loads(dataset.attrs["parameters"]).items():
-        while isinstance(value, list) and len(value) == 1:
-            value = value[0]
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+            value = value[0]  # a ridge on every column, say
         if name == "omega" or not isinstance(value, int | float) or (name in _SIZES and value == 1):
             continue
         shown.append(f"{_SYMBOLS.get(name, name.replace('_', ' '))} = {value:g}")
@@ -881,6 +886,7 @@ def _title(dataset: xarray.Dataset) -> str:
 
 
 __all__ = [
+    "along",
     "distinct_entries",
     "drawn_block",
     "entries_of",

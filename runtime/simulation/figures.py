@@ -26,6 +26,7 @@ from ..plots import (
     RED,
     SKY,
     STYLE,
+    along,
     distinct_entries,
     drawn_block,
     entries_of,
@@ -169,7 +170,7 @@ def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
     for context in present_contexts(dataset, name)[:1]:
         for number, entry in enumerate(entries_of(block.shape[3:], name)):
             index = (*context, *entry)
-            values, marker = block[(slice(None), *index)], OVERLAP_STYLES[name][1]
+            values, marker = along(block, index), OVERLAP_STYLES[name][1]
             style: dict[str, Any] = _ENTRY_FILLS[number % len(_ENTRY_FILLS)]
             for branch in dict.fromkeys(branches):
                 own = branches == branch
@@ -206,7 +207,7 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
     apart = 0.008 * inverse[-1]  # observables side by side
     colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
     for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
-        colour = colours[number % len(colours)]
+        colour, marker = colours[number % len(colours)], "os^v"[number // len(colours) % 4]
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
         values = [one[name] for one in every]
         aside = apart * (number - (len(rows) - 1) / 2)
@@ -216,7 +217,7 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
             [item.mean / limit.theory for item in values],
             [item.standard_error / abs(limit.theory) for item in values],
             colour,
-            "o",
+            marker,
             name.replace("_", " "),
         )
         error = [limit.standard_error / abs(limit.theory)]
