@@ -148,7 +148,7 @@ class Curve:
         return curve_tabular(self, names)
 
     def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from .tables import save_dataset
 
         save_dataset(self.to_xarray(), Path(path))

@@ -31,6 +31,7 @@ from .errors import InputError, NotConvergedError
 from .fixed_point import StateMap, Status
 from .following import instability, integration_shift, spinodal
 from .integration.averages import Rule
+from .interrupts import recognised
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
@@ -78,7 +79,7 @@ class CriticalLine:
         return line_dataset(self)
 
     def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from .tables import save_dataset
 
         save_dataset(self.to_xarray(), Path(path))
@@ -313,9 +314,10 @@ def _traced(
     with bar(f"{kind} line", None) as task:
         keep()
         try:
-            while not ending:
-                ending = further()
-                task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+            with recognised():
+                while not ending:
+                    ending = further()
+                    task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
         except KeyboardInterrupt:
             ending = _INTERRUPTED
     return points, special, ending

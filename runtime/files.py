@@ -1,9 +1,15 @@
-"""Files a user asks for: writable or refused before the work starts, and written whole or not at all."""
+"""Files a user asks for: writable or refused before the work starts, and written whole or not at all.
+
+The rule of every command with -o or --out: its path is that of the folder the command began in, wherever a model goes;
+and what is there already is not written over without --force, unless the command goes on from it or wrote it from the
+same. Functions of the Python API (`save`, `plot(path)`) write over what is there, as those of other libraries do.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from .errors import InputError
@@ -24,12 +30,52 @@ def check_writable(path: str | Path) -> Path:
     try:
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; the name of a file is expected")
+        if path.exists() and not path.is_file():
+            raise InputError(f"cannot write {path}: it is not a regular file")
         if path.exists() and not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: the file is read-only")
         _check_folder(path.parent, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     return path
+
+
+def absolute(path: str | Path) -> Path:
+    """A path that stays where it is when the working directory changes.
+
+    Raises:
+        InputError: the working directory is gone.
+    """
+    try:
+        return Path(path).absolute()
+    except OSError as error:
+        raise InputError(f"{path}: the working directory cannot be found ({error.strerror or error})") from error
+
+
+def new_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | None = None) -> Path:
+    """Where a command may write a file, before the computation whose result it is to hold.
+
+    Args:
+        force: whether what is there may be written over.
+        foreign: why a file that is there is not the command's own, empty where it is; without it, none is.
+
+    Returns:
+        The absolute path.
+
+    Raises:
+        InputError: something is there that is not to be written over, or nothing can be written.
+    """
+    there = absolute(check_writable(path))
+    if not force and os.path.lexists(there):
+        why = "the file exists" if foreign is None else foreign(there)
+        if why:
+            raise occupied(path, why)
+    return there
+
+
+def occupied(path: str | Path, why: str) -> InputError:
+    """The sentence that refuses to write over a file."""
+    return InputError(f"cannot write {path}: {why}; give another name, or --force to write over it")
 
 
 def check_folder(path: str | Path) -> Path:

@@ -31,6 +31,7 @@ from .integration import ProxSpace
 from .integration.averages import Rule
 from .integration.estimates import DIFFERENCE_SAFETY, difference_factors, two_standard_errors
 from .integration.fields import DomainError
+from .interrupts import recognised
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar, say
@@ -100,7 +101,7 @@ class Followed:
         return followed_dataset(self, stability)
 
     def save(self, path: str | Path, stability: bool = True) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from .tables import save_dataset
 
         save_dataset(self.to_xarray(stability), Path(path))
@@ -149,7 +150,7 @@ def follow(
     found: list[Threshold] = []
     interrupted = False
     try:
-        with bar(f"following the {walk.name} branch", None) as task:
+        with recognised(), bar(f"following the {walk.name} branch", None) as task:
             for station in walk.stations(most):
                 if on_point:
                     on_point(station.solution)

@@ -79,6 +79,12 @@ class TokenLaw:
         contexts = self.gamma.shape[1]
         return np.einsum("a,ac,aij->cij", self.weights, self.gamma, self.gram[:, contexts:, contexts:])
 
+    @property
+    def has_means(self) -> np.ndarray:
+        """Of which contexts tau_c is not zero, (C,): elsewhere m_c = 0 by construction."""
+        contexts = self.gamma.shape[1]
+        return np.any(np.diagonal(self.gram, axis1=1, axis2=2)[:, :contexts] != 0, axis=0)
+
     def check(self) -> None:
         """Raise InputError where the law is not one."""
         for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):

@@ -4,25 +4,33 @@ Figures are built without pyplot, so that nothing global is left behind. Colours
 apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
 replicon below 1), dashed where it is not or was not judged; shading marks where the proximal map jumps, so that replica
 symmetry fails in the strict sense (theory.md section 8c).
+
+m is drawn as |m| where the sign of W is free, since W and -W then are the same state (attention), and with its sign
+where the loss fixes it (classification of a mixture); neither m nor theta where it is 0 by construction, without means
+and encodings or without a teacher in the loss. An axis of losses begins at 0 unless something on it is negative.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import xarray
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from .errors import InputError
 from .files import check_writable, write_whole
 from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
 from .tables import BLOCKS, dimension_of
@@ -30,6 +38,7 @@ from .tables import BLOCKS, dimension_of
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
 OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
+LOSS_STYLES = {"training_loss": (ORANGE, "o"), "test_error": (PINK, "s")}
 _SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
 STYLE: Any = {
     "font.size": 10,
@@ -54,65 +63,128 @@ def parameter_label(parameter: str) -> str:
     return _SYMBOLS.get(name, name) + (f"  ({meaning})" if meaning else "")
 
 
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write PNG, whole or not at all; the same figure gives the same bytes.
+def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> None:
+    """Write PNG, PDF or SVG by the name's ending, whole or not at all; the same figure gives the same bytes.
+
+    Args:
+        source: the table it was drawn from, for `is_drawn_from`.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or its name ends otherwise.
     """
     path = check_writable(Path(path))
+    kind = format_of(path)
+    mark = {_DESCRIPTIONS[kind]: _mark(source)} if source is not None else {}
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_PER_INCH, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": "saddleforge"}):
+        figure.savefig(stream, format=kind, dpi=_PER_INCH, metadata={_CHANGING[kind]: None, **mark})
     write_whole(path, stream.getvalue())
 
 
+def format_of(path: Path) -> str:
+    """png, pdf or svg, by the ending of a file's name.
+
+    Raises:
+        InputError: another ending, or none.
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in _DESCRIPTIONS:
+        raise InputError(f"cannot write {path}: a name that ends in .png, .pdf or .svg is expected")
+    return kind
+
+
+def is_drawn_from(path: Path, source: str) -> bool:
+    """Whether a file is a picture that `save_figure` drew from a table."""
+    try:
+        return _mark(source).encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def _mark(source: str) -> str:
+    return f"drawn by saddleforge from [{quote(source)}]"
+
+
+# Of each format: where the table is named, and what would tell two runs apart.
+_DESCRIPTIONS = {"png": "Description", "pdf": "Subject", "svg": "Description"}
+_CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+
+
 def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Overlaps |m|, theta and q above, training loss and test error below, with error bars, along the parameter.
+    """Overlaps m, theta and q above, training loss and test error below each with an axis of its own, with error bars,
+    along the parameter; of a tuned curve, the best value of what was tuned as well.
 
     Args:
         dataset: from `tables.curve_dataset`, or loaded.
-        path: where to write a PNG; default, nowhere.
+        path: where to write it, as PNG, PDF or SVG; default, nowhere.
+
+    Raises:
+        InputError: the table is not that of a branch.
     """
+    if any(name not in dataset for name in BLOCKS):
+        raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
+    below = _observables(dataset)
     with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 6.4), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        upper.set_title(_title(dataset), loc="left")
+        figure = Figure(figsize=(9.2, 4.2 + 1.9 * len(below)), layout="constrained")
+        upper, *lower = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(3.4, *[1.6] * len(below)))
+        held = _held(dataset)
+        upper.set_title(_title(dataset), loc="left", pad=8 + 11 * len(held))
+        upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
+        x, stable = _values(dataset), stable_points(dataset)
         for name in OVERLAP_STYLES:
             _draw_block(upper, dataset, name)
         upper.axhline(0, color=GREY, linewidth=0.6)
         upper.set_ylabel("overlap")
-        x = _values(dataset)
-        stable = stable_points(dataset)
-        for name, colour, marker, label in (
-            ("training_loss", ORANGE, "o", "training loss per d"),
-            ("test_error", PINK, "s", "test error"),
-        ):
-            if np.isfinite(dataset[name].values).any():
-                _draw_line(
-                    lower, x, dataset[name].values, dataset[f"{name}_error"].values, stable, colour, marker, label
-                )
-        _draw_baseline(lower, dataset)
-        lower.set_ylabel("loss, error")
-        lower.set_xlabel(parameter_label(dataset.attrs["parameter"]))
-        lower.set_ylim(bottom=0)
+        for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
+            _draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, stable, colour, marker, label)
+            if name == "test_error":
+                _draw_baseline(axes, dataset)
+            axes.set_ylabel(_broken(label))
+            from_zero(axes)
+        (upper, *lower)[-1].set_xlabel(parameter_label(dataset.attrs["parameter"]))
         jumps = jump_intervals(dataset)
         marks = [
             {**event, "label": f"{event['type'] if event['kind'] == 'spinodal' else event['kind']}"}
             for event in json.loads(dataset.attrs.get("events", "[]"))
         ]
-        for axes in (upper, lower):
+        for axes in (upper, *lower):
             _draw_marks(axes, marks)
             for left, right in jumps:
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
             _draw_ends(axes, dataset, GREY)
-        extra = _style_handles(stable) + _mark_handles(marks)
+        extra = _style_handles(stable) + _mark_handles(marks) + _end_handles([dataset])
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
         _legend(upper, extra)
-        _legend(lower, [])
+        for axes in lower:
+            if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
+                _legend(axes, [])
     if path is not None:
         save_figure(figure, path)
     return figure
+
+
+def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
+    """Name -> colour, marker and label of what is drawn below the overlaps: all that the table knows."""
+    loss = dataset["training_loss"].attrs.get("long_name", "training loss per d")  # or the free energy
+    found = {"training_loss": (*LOSS_STYLES["training_loss"], loss)}
+    found["test_error"] = (*LOSS_STYLES["test_error"], "test error")
+    if "tuned" in dataset.attrs:
+        name = dataset.attrs["tuned"]
+        found[f"best_{name}"] = (SKY, "D", f"best {_SYMBOLS.get(name, name)}")
+    return {name: style for name, style in found.items() if np.isfinite(dataset[name].values).any()}
+
+
+def _broken(label: str) -> str:
+    """A label of a low panel's axis, on two lines where it is long."""
+    return label.replace(" per ", "\nper ")
+
+
+def from_zero(axes: Axes) -> None:
+    """Let an axis of losses begin at 0, unless something drawn on it is negative."""
+    low, high = axes.dataLim.intervaly
+    if low >= 0 and 0 < high < np.inf:
+        axes.set_ylim(0, 1.07 * high)  # whole marks, also where all values are much the same
 
 
 def plot_overlaps(
@@ -131,9 +203,11 @@ def plot_overlaps(
         for axes, (name, label) in zip(panels, texts.items(), strict=True):
             for branch, dataset in datasets.items():
                 colour = BRANCH_COLOURS.get(branch, GREY)
-                for number, (y, error, _) in enumerate(_distinct_entries(dataset, name)):
+                for number, one in enumerate(distinct_entries(dataset, name)):
                     text = f"{branch} branch" if number == 0 else None
-                    _draw_line(axes, _values(dataset), y, error, stable_points(dataset), colour, "o", text)
+                    _draw_line(
+                        axes, _values(dataset), one.values, one.errors, stable_points(dataset), colour, "o", text
+                    )
             axes.axhline(0, color=GREY, linewidth=0.6)
             axes.set_ylabel(label)
             _draw_strips(axes, datasets)
@@ -163,7 +237,7 @@ def plot_test_error(
                 f"{branch} branch",
             )
         _draw_baseline(axes, max(datasets.values(), key=lambda d: np.ptp(_values(d)) if len(_values(d)) else 0.0))
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.set_ylabel("test error per token")
         _draw_strips(axes, datasets)
         _draw_marks(axes, marks)
@@ -254,7 +328,7 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
                 )
         axes.set_xlabel(parameter_label("omega"))
         axes.set_ylabel(parameter_label("alpha"))
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.set_title("Phase diagram", loc="left")
         _legend(axes, [])
     if path is not None:
@@ -394,13 +468,13 @@ def plot_extensions(
             for name, dataset in datasets.items():
                 _draw_branch_error(errors, name, dataset)
             errors.set_ylabel("test error per token")
-            errors.set_ylim(bottom=0)
+            from_zero(errors)
             for axes in (losses, errors):
                 axes.set_xlim(span[0] - 0.05, span[1] + 0.05)
             _draw_transition(line, base_line, faint=True)
             _draw_transition(line, row["line"])
             line.set_ylabel("α of the transition")
-            line.set_ylim(bottom=0)
+            from_zero(line)
             line.legend(loc="upper left")
         for axes, label in zip(panels[-1], ("alpha", "alpha", "omega"), strict=True):
             axes.set_xlabel(parameter_label(label))
@@ -519,43 +593,158 @@ def _values(dataset: xarray.Dataset) -> np.ndarray:
     return dataset[dimension_of(dataset.attrs["parameter"])].values
 
 
-def _distinct_entries(dataset: xarray.Dataset, name: str) -> list[tuple[np.ndarray, np.ndarray, list[tuple[int, ...]]]]:
-    """(values, errors, indices) of an overlap's entries (|m| for m), those that agree along the curve once."""
-    block, errors = dataset[name].values, dataset[f"{name}_error"].values
-    if name == "m":
-        block = np.abs(block)
+@dataclass(frozen=True)
+class Entry:
+    """An entry of an overlap along a curve, and those that agree with it.
+
+    Attributes:
+        values, errors: of the first, (N,); |m| where the sign is free.
+        indices: (token, cluster, column, ...) of all of them, from 0.
+        label: which they are, in words.
+    """
+
+    values: np.ndarray
+    errors: np.ndarray
+    indices: tuple[tuple[int, ...], ...]
+    label: str
+
+
+def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
+    """The entries of an overlap that a curve has, those that agree all along it once.
+
+    An entry is drawn once for the tokens and clusters in which it is the same within the half widths; of q, whose upper
+    triangle says all, and of m and theta, several entries once where they are the same in the same tokens and clusters.
+    """
+    block, errors = drawn_block(dataset, name), dataset[f"{name}_error"].values
     tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
-    found: list[tuple[np.ndarray, np.ndarray, list[tuple[int, ...]]]] = []
-    for index in np.ndindex(block.shape[1:]):
-        entry, error = block[(slice(None), *index)], errors[(slice(None), *index)]
-        for values, widths, indices in found:
-            if np.all(np.abs(values - entry) <= tolerance + 2 * (np.nan_to_num(widths) + np.nan_to_num(error))):
-                indices.append(index)
-                break
-        else:
-            found.append((entry, error, [index]))
-    return found
+
+    def agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        apart = np.abs(along(block, one) - along(block, other))
+        known = np.nan_to_num(along(errors, one)) + np.nan_to_num(along(errors, other))
+        return bool(np.all((apart <= tolerance + known) | np.isnan(apart)))
+
+    groups: list[list[tuple[int, ...]]] = []
+    for entry in entries_of(block.shape[3:], name):
+        own: list[list[tuple[int, ...]]] = []
+        for context in present_contexts(dataset, name):
+            index = (*context, *entry)
+            group = next((one for one in own if agree(one[0], index)), None)
+            own.append([index]) if group is None else group.append(index)
+        for new in own:
+            same = [index[:2] for index in new]
+            group = next((g for g in groups if contexts_of(g) == same and agree(g[0], new[0])), None)
+            groups.append(new) if group is None else group.extend(new)
+    symbol = symbol_of(dataset, name)
+    return [
+        Entry(
+            along(block, group[0]),
+            along(errors, group[0]),
+            tuple(group),
+            entry_label(symbol, group, block.shape[1:]),
+        )
+        for group in groups
+    ]
+
+
+def along(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """An entry of an overlap at every point, (N,)."""
+    return block.reshape(len(block), -1)[:, np.ravel_multi_index(index, block.shape[1:])]
+
+
+def drawn_block(dataset: xarray.Dataset, name: str) -> np.ndarray:
+    """The values of an overlap as they are drawn: |m| where the sign of W is free."""
+    values = dataset[name].values
+    return np.abs(values) if symbol_of(dataset, name).startswith("|") else values
+
+
+def symbol_of(dataset: xarray.Dataset, name: str) -> str:
+    """m, |m| where the sign of W is free (or a table does not tell), θ or q."""
+    return "m" if name == "m" and dataset["m"].attrs.get("sign") == "fixed" else OVERLAP_STYLES[name][2]
+
+
+def entries_of(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
+    """(column, ...) of the independent entries of an overlap: of q, the upper triangle."""
+    return [index for index in np.ndindex(*shape) if name != "q" or index[0] <= index[1]]
+
+
+def present_contexts(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
+    """(token, cluster) in which an overlap is not 0 by construction."""
+    shape = dataset[name].sizes["token"], dataset[name].sizes["cluster"]
+    known = np.atleast_1d(dataset[name].attrs.get("present", np.ones(shape, int)))
+    return [index for index, there in np.ndenumerate(known.reshape(shape)) if there]
+
+
+def contexts_of(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The tokens and clusters of a group of entries, each once."""
+    return list(dict.fromkeys(index[:2] for index in group))
+
+
+def entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
+    """Which entries a line stands for, as in 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
+
+    Args:
+        group: (token, cluster, column, ...) of each, the same tokens and clusters for all.
+        shape: of the overlap, (tokens, clusters, columns, ...).
+    """
+    entries = list(dict.fromkeys(index[2:] for index in group))
+    parts = [_entries_text(symbol, entries, shape[2:])]
+    contexts, several = contexts_of(group), any(size > 1 for size in shape[2:])
+    if shape[0] * shape[1] == 1 or (len(contexts) == shape[0] * shape[1] and not several):
+        return parts[0]
+    tokens, clusters = (sorted({context[axis] for context in contexts}) for axis in (0, 1))
+    if len(contexts) < len(tokens) * len(clusters):
+        named = [f"token {token + 1} cluster {cluster + 1}" for token, cluster in contexts]
+        return ", ".join([*parts, " and ".join(named)])
+    for axis, numbers, size in (("token", tokens, shape[0]), ("cluster", clusters, shape[1])):
+        if size > 1:
+            parts.append(f"{axis}{'s' if len(numbers) > 1 else ''} {_numbers_text(numbers)}")
+    return ", ".join(parts)
+
+
+def _entries_text(symbol: str, entries: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
+    if all(size == 1 for size in shape):
+        return symbol
+    size = shape[0]
+    if len(shape) == 2 and size == shape[1] > 2:
+        diagonal = [entry for entry in entries if entry[0] == entry[1]]
+        others = size * (size - 1) // (2 if symbol == "q" else 1)
+        if len(entries) == len(diagonal) == size:
+            return f"{symbol}_aa for all a"
+        if not diagonal and len(entries) == others:
+            return f"{symbol}_ab for all a ≠ b"
+    bare, bar = (symbol[1:-1], "|") if symbol.startswith("|") else (symbol, "")
+    return " = ".join(f"{bar}{bare}{_subscript(entry)}{bar}" for entry in entries)
+
+
+def _subscript(entry: Sequence[int]) -> str:
+    numbers = [str(i + 1) for i in entry]
+    return ("" if all(len(n) == 1 for n in numbers) else ",").join(numbers).translate(_SUBSCRIPTS)
+
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+def _numbers_text(numbers: Sequence[int]) -> str:
+    """1-3 for a stretch, else 1, 3."""
+    first, last = numbers[0] + 1, numbers[-1] + 1
+    if len(numbers) > 2 and last - first == len(numbers) - 1:
+        return f"{first}-{last}"
+    return ", ".join(str(n + 1) for n in numbers)
 
 
 def _draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
-    colour, marker, symbol = OVERLAP_STYLES[name]
-    entries = _distinct_entries(dataset, name)
-    shape = dataset[name].shape[1:]
-    for number, (values, error, indices) in enumerate(entries):
-        label = symbol if len(entries) == 1 else f"{symbol} ({_entry_names(indices, shape, name)})"
-        _draw_line(
-            axes, _values(dataset), values, error, stable_points(dataset), colour, marker, label, 1 / (1 + 0.6 * number)
-        )
+    colour, marker, _ = OVERLAP_STYLES[name]
+    for number, one in enumerate(distinct_entries(dataset, name)):
+        shade = shade_of(colour, number)
+        x, stable = _values(dataset), stable_points(dataset)
+        _draw_line(axes, x, one.values, one.errors, stable, shade, marker, one.label, hollow=number > 0)
 
 
-def _entry_names(indices: list[tuple[int, ...]], shape: tuple[int, ...], name: str) -> str:
-    """Only the axes of several entries, as in 'token 1' or 'token 2, column 1'."""
-    parts = []
-    for position, axis in enumerate(BLOCKS[name]):
-        if shape[position] > 1:
-            numbers = sorted({index[position] + 1 for index in indices})
-            parts.append(f"{axis.rstrip('2')} {'+'.join(map(str, numbers))}")
-    return ", ".join(parts)
+def shade_of(colour: str, number: int) -> str:
+    """The colour of the first, second, ... entry of an overlap: darker, then lighter ones."""
+    toward, share = (("black", 0.0), ("black", 0.45), ("white", 0.45), ("black", 0.75), ("white", 0.65))[number % 5]
+    red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(colour), to_rgb(toward), strict=True))
+    return to_hex((red, green, blue))
 
 
 def _draw_line(
@@ -567,25 +756,27 @@ def _draw_line(
     colour: str,
     marker: str,
     label: str | None,
-    opacity: float = 1.0,
+    *,
+    hollow: bool = False,
 ) -> None:
     """Points with error bars, joined by a line that is solid between stable points and dashed elsewhere."""
+    face = "white" if hollow else colour
     axes.errorbar(
         x,
         y,
         yerr=np.nan_to_num(error),
         color=colour,
         marker=marker,
+        markerfacecolor=face,
         linestyle="none",
         capsize=2,
         elinewidth=1,
-        alpha=opacity,
     )
     for left in range(len(x) - 1):
         solid = stable[left] and stable[left + 1]
-        axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle="-" if solid else "--", alpha=opacity)
+        axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle="-" if solid else "--", zorder=1.9)
     if label:
-        axes.plot([], [], color=colour, marker=marker, label=label, alpha=opacity)
+        axes.plot([], [], color=colour, marker=marker, markerfacecolor=face, label=label)
 
 
 def _draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -600,6 +791,12 @@ def _draw_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
         end = json.loads(dataset.attrs.get(side, "[]"))
         if end:
             axes.axvline(sum(end) / 2, color=colour, linestyle=(0, (1, 2)), linewidth=1.1)
+
+
+def _end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
+    if not any(d.attrs.get(side, "[]") != "[]" for d in datasets for side in ("end_below", "end_above")):
+        return []
+    return [Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends")]
 
 
 def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset]) -> None:
@@ -648,8 +845,7 @@ def _finish_branches(
     first.set_title(f"{title}, {_setting(one)}", loc="left")
     handles: list[Any] = _style_handles(np.concatenate([stable_points(d) for d in datasets.values()]))
     handles += _mark_handles(marks)
-    if any(d.attrs.get(side, "[]") != "[]" for d in datasets.values() for side in ("end_below", "end_above")):
-        handles.append(Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends"))
+    handles += _end_handles(datasets.values())
     if any(jump_intervals(d) for d in datasets.values()):
         handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
     _legend(first, handles)
@@ -670,11 +866,34 @@ def _setting(dataset: xarray.Dataset) -> str:
     return f"{name}, {numbers}" if numbers else name
 
 
+def _held(dataset: xarray.Dataset) -> list[str]:
+    """The parameters that are single numbers, beside those of `_setting` and sizes of 1, in short lines."""
+    shown = []
+    for name, value in json.loads(dataset.attrs["parameters"]).items():
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+            value = value[0]  # a ridge on every column, say
+        if name == "omega" or not isinstance(value, int | float) or (name in _SIZES and value == 1):
+            continue
+        shown.append(f"{_SYMBOLS.get(name, name.replace('_', ' '))} = {value:g}")
+    return wrap(",  ".join(shown), 110)
+
+
+_SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
+
+
 def _title(dataset: xarray.Dataset) -> str:
     return f"{dataset.attrs['branch'].capitalize()} branch, {_setting(dataset)}"
 
 
 __all__ = [
+    "along",
+    "distinct_entries",
+    "drawn_block",
+    "entries_of",
+    "entry_label",
+    "format_of",
+    "from_zero",
+    "is_drawn_from",
     "plot_critical_line",
     "plot_dataset",
     "plot_extensions",
@@ -682,5 +901,8 @@ __all__ = [
     "plot_overlaps",
     "plot_phase_diagram",
     "plot_test_error",
+    "present_contexts",
     "save_figure",
+    "shade_of",
+    "symbol_of",
 ]

@@ -28,7 +28,7 @@ from .branches import Branch, Curve, curve
 from .contract import clean, dumps
 from .critical import line_from
 from .errors import InputError, NotConvergedError
-from .files import check_folder, write_whole
+from .files import check_folder, occupied, write_whole
 from .fixed_point import StateMap, damped
 from .integration import GaussHermite, Rule
 from .integration.exchange import Reduction
@@ -56,6 +56,13 @@ OVERLAP_ACCURACY = 1e-3
 FIGURES = ("overlaps", "test_error", "loss_difference", "phase_diagram")
 # Drawn on request only: each has a longer job of its own.
 EXTENSIONS, STABILITY, FINITE_SIZE = "extensions", "stability", "finite-size"
+STEPS = "steps"
+# What a run writes into its folder.
+WRITTEN = (
+    *(f"{name}.{kind}" for name in ("report", "extensions", "stability", "finite-size") for kind in ("md", "html")),
+    *(f"{name}.json" for name in ("results", "extensions", "stability_map", "finite_size")),
+    *("derivation.txt", "derivation.tex", "tables", "figures"),
+)
 # Seconds a step is expected to take on two cores from empty caches.
 BUDGET = {
     "derivation": 5,
@@ -131,6 +138,7 @@ class Steps:
 
     def __init__(self, out: Path, common: Mapping[str, Any]) -> None:
         self.out, self.common = out, dict(common)
+        (out / STEPS).mkdir(parents=True, exist_ok=True)  # by which the folder is known again
         self.keys: dict[str, str] = {}
         self.computed: list[str] = []
 
@@ -160,7 +168,7 @@ class Steps:
             after: names of earlier steps whose results it uses.
         """
         key = self.keys[name] = self.key(name, settings, after)
-        path = self.out / "steps" / f"{name}.json"
+        path = self.out / STEPS / f"{name}.json"
         kept = self._read(path, key)
         if kept is not None:
             return kept
@@ -192,6 +200,19 @@ def _numerics_digest(base: Problem) -> str:
     package = Path(__file__).parent
     sources = [package / name for name in _NUMERICS] + sorted(base.solver.folder.glob("*.py"))
     return digest_of(b"\0".join(path.read_bytes() for path in sources))
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse a folder in which files of somebody else would be written over: without steps, they are not of a run.
+
+    Raises:
+        InputError: there is one.
+    """
+    if (out / STEPS).is_dir():
+        return
+    for name in WRITTEN:
+        if (out / name).exists():
+            raise occupied(out / name, "it exists, and is not of an earlier run of this command")
 
 
 def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduction:

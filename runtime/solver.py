@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from .errors import InputError
+from .surroundings import put_back
 
 if TYPE_CHECKING:
     from .derive.notebook import ModelDerivation
@@ -27,7 +28,7 @@ PARTS = ("model", "channel", "bounds", "prior", "tangent", "thermal", "metric", 
 
 def cache_folder() -> Path:
     """The user's cache folder for generated solvers and compiled code (override: SADDLEFORGE_CACHE)."""
-    return Path(os.environ.get("SADDLEFORGE_CACHE") or platformdirs.user_cache_dir("saddleforge"))
+    return Path(os.environ.get("SADDLEFORGE_CACHE") or platformdirs.user_cache_dir("saddleforge")).absolute()
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ def catalogue() -> dict[str, dict[str, Any]]:
     return CATALOGUE
 
 
+@put_back()
 def load_solver(model: Any, **sizes: int) -> Solver:
     """The solver of a catalogue name, of a path to a user's model file, or of a Model object.
 
@@ -241,6 +243,7 @@ def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     return Solver(path.stem, structure.key, folder)
 
 
+@put_back()
 def symbolic_model(model: Any) -> Any:
     """A Model of the catalogue or of a user's file; imports SymPy. A Model passes.
 
@@ -298,8 +301,11 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int)
     return ModelDerivation(loaded, _structure(loaded, sizes), names or {})
 
 
+@put_back()
 def read_model_file(path: Path) -> Any:
     """Execute a user's model file and return the one Model it defines.
+
+    What it does to the working directory, the environment, sys.path and sys.argv is undone (`surroundings`).
 
     Raises:
         InputError: the file fails, or defines none or several.

@@ -14,6 +14,7 @@ import numpy as np
 import pandas
 import xarray
 
+from . import gauge
 from ._version import __version__
 from .contract import clean, parameters_json
 from .errors import InputError
@@ -184,6 +185,8 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
     for name, text in _LONG_NAMES.items():
         dataset[name].attrs["long_name"] = text
+    if problem is not None:
+        describe_fields(dataset, problem)
     if problem is not None and problem.inverse_temperature is not None:
         dataset["training_loss"].attrs["long_name"] = "free energy per d"
     dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
@@ -218,6 +221,24 @@ def _block_shape(problem: Problem | None, name: str) -> tuple[int, ...]:
     s, t = problem.student_rank, problem.teacher_rank
     behind = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}[name]
     return (problem.tokens, problem.clusters, *behind)
+
+
+def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
+    """Give m and theta the attributes that a reader needs.
+
+    `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 where the overlap is 0 by construction, since
+    there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: whether the sign of W
+    is `free` or `fixed` by the loss.
+    """
+    law, contexts = problem.law, problem.contexts
+    dataset["m"].attrs["present"] = law.has_means.astype(int)
+    dataset["m"].attrs["sign"] = "free" if gauge.sign_is_free(problem) else "fixed"
+    taught = (
+        problem.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
+        or (not problem.has_ridge and problem.solver.prior.KNOWN > 0)
+        or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
+    )
+    dataset["theta"].attrs["present"] = np.full(contexts, int(taught))
 
 
 def _stability_scalar(
@@ -263,7 +284,7 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
             columns[str(name)] = values.values
             continue
         for index in np.ndindex(values.shape[1:]):
-            columns[stem + _index_text(index, values.shape[1:]) + suffix] = values.values[(slice(None), *index)]
+            columns[stem + index_text(index, values.shape[1:]) + suffix] = values.values[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 
@@ -273,11 +294,11 @@ def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[
     for name in BLOCKS:
         shape = _block_shape(problem, name)
         for index, value in np.ndenumerate(getattr(blocks, name).reshape(shape)):
-            columns[name + _index_text(index, shape) + suffix] = float(value)
+            columns[name + index_text(index, shape) + suffix] = float(value)
     return columns
 
 
-def _index_text(index: Sequence[int], shape: Sequence[int]) -> str:
+def index_text(index: Sequence[int], shape: Sequence[int]) -> str:
     """_1 for a token, then the cluster and the entry where there are several."""
     text = f"_{index[0] + 1}"
     if shape[1] > 1:
@@ -378,8 +399,10 @@ __all__ = [
     "curve_frame",
     "curve_tabular",
     "dataset_frame",
+    "describe_fields",
     "dimension_of",
     "followed_dataset",
+    "index_text",
     "line_dataset",
     "load_dataset",
     "save_dataset",

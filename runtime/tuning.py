@@ -7,7 +7,7 @@ minimum inside, every end and every jump that could be the best is weighed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from .branches import Branch, Curve, grid_of
 from .contract import parameters_json
 from .errors import InputError, NotConvergedError
+from .interrupts import recognised
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
@@ -530,12 +531,14 @@ class TunedCurve:
     Attributes:
         over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
         notes: what a full scan at the ends of the curve saw that following the minimum did not.
+        interrupted: by the user; what was finished is here.
     """
 
     over: str
     optima: tuple[Optimum, ...]
     missing: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
+    interrupted: bool = False
 
     @property
     def curve(self) -> Curve:
@@ -564,7 +567,7 @@ class TunedCurve:
         return dataset_frame(self.to_xarray(stability))
 
     def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from .tables import save_dataset
 
         save_dataset(self.to_xarray(), Path(path))
@@ -581,6 +584,7 @@ def tuned_curve(
     seed: int = 0,
     over: str = "alpha",
     values: Sequence[float] | np.ndarray | None = None,
+    on_point: Callable[[Optimum], object] | None = None,
     **ranges: Any,
 ) -> TunedCurve:
     """The best value of a parameter along another one, as lambda*(alpha), every minimum begun at its neighbour's.
@@ -590,9 +594,11 @@ def tuned_curve(
 
     Args:
         over, values: the second parameter and its grid; or give `alpha=(0.5, 4, 8)` directly. The rest as for `tune`.
+        on_point: called with every optimum, as it is found. Ctrl-C after the first keeps those found.
 
     Raises:
         InputError: as `tune`, or no grid.
+        KeyboardInterrupt: interrupted before the first optimum was found.
         NotConvergedError: no optimum at the first value.
     """
     if ranges:
@@ -616,28 +622,42 @@ def tuned_curve(
     optima: list[Optimum] = []
     missing: list[float] = []
     notes: list[str] = []
+    interrupted = False
+
+    def further(value: float, at: Problem) -> None:
+        """The optimum at one more value, or none."""
+        optimum = _followed(at, parameter, optima[-1], options) if optima else None
+        note = ""
+        if optimum is None or value == grid[-1]:
+            try:
+                scanned = tune(at, parameter, **options, start=optima[-1].solution.overlaps if optima else None)
+            except NotConvergedError as error:
+                if not optima:
+                    raise
+                notes.append(f"{over} = {value:g}: {error}")
+                scanned = None
+            note = _compared(over, value, optimum, scanned)
+            optimum = scanned or optimum
+        if optimum is None:
+            missing.append(value)
+            return
+        if on_point:
+            on_point(optimum)
+        optima.append(optimum)
+        if note:
+            notes.append(note)
+
     with bar(f"tuning {parameter} along {over}", len(grid)) as task:
-        for value, at in zip(grid, problems, strict=True):
-            optimum = None
-            if optima:
-                optimum = _followed(at, parameter, optima[-1], options)
-            if optimum is None or value == grid[-1]:
-                try:
-                    scanned = tune(at, parameter, **options, start=optima[-1].solution.overlaps if optima else None)
-                except NotConvergedError as error:
-                    if not optima:
-                        raise
-                    notes.append(f"{over} = {value:g}: {error}")
-                    scanned = None
-                note = _compared(over, value, optimum, scanned)
-                notes += [note] if note else []
-                optimum = scanned or optimum
-            task.advance(f"{over} = {value:.4g}")
-            if optimum is None:
-                missing.append(value)
-            else:
-                optima.append(optimum)
-    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes))
+        try:
+            with recognised():
+                for value, at in zip(grid, problems, strict=True):
+                    further(value, at)
+                    task.advance(f"{over} = {value:.4g}")
+        except KeyboardInterrupt:
+            if not optima:
+                raise
+            interrupted = True
+    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), interrupted)
 
 
 def _compared(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> str:

@@ -1,8 +1,9 @@
 """Shared by the rooms of tests: solutions of the paper's case, solved once a session."""
 
 import importlib.util
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,14 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Solution
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """The command line ignores Ctrl-C from its last sentence on, being the end of its process; not of this one."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
 
 
 @cache

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ..interrupts import ignore
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and leave with its exit status (design.md): 0 done, 1 a bug, 2 wrong input, 3 not converged, 130.
@@ -18,17 +20,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: default, those of the process.
     """
-    from .app import app
-    from .outcome import leave, usage_error
-
     # A shell starts its background jobs with Ctrl-C ignored; a long run must still be stoppable by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         given = ["--help"]
+    from .outcome import leave, usage_error
+
     try:
+        from .app import app
+
         status = app(given, prog_name="saddleforge", standalone_mode=False)
     except KeyboardInterrupt:
+        ignore()
         print("saddleforge: interrupted", file=sys.stderr)
         status = 130
     except Exception as error:

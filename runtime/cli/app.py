@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from shutil import get_terminal_size
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import interrupts
 from .._version import __version__
 from ..errors import InputError, NotConvergedError, NotProvedError
 from . import options
 from .options import (
     AccuracyOption,
+    ForceOption,
     IntegratorOption,
     JsonOption,
     ModelArgument,
@@ -31,6 +34,8 @@ from .options import (
 from .outcome import Exit, Outcome, command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..overlaps import Overlaps
     from ..problem import Problem
     from ..reference.solution import PreciseSolution
@@ -45,6 +50,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _put_away(save: Callable[[Path], None], target: Path | None) -> str:
+    """Write a result to the file of -o, if any, and let nothing come between that and saying so.
+
+    Returns:
+        Why it could not be written (the disk has filled up, say: what was found is printed all the same), or nothing.
+    """
+    interrupts.ignore()
+    if target is not None:
+        try:
+            save(target)
+        except InputError as error:
+            return str(error)
+    return ""
+
+
+def _kept(finished: int, wanted: int | None, what: str, output: Path | None) -> str:
+    """What an interrupted command has, in a sentence; `wanted` None where nobody knows how many there would be."""
+    of = f" of {wanted}" if wanted is not None else ""
+    if not finished:
+        return f"interrupted before the first{of} {what}{'s' if of else ''} was finished"
+    where = f" in {output}" if output is not None else ""
+    if finished == 1:
+        return f"interrupted; the one finished {what}{of} is kept{where}"
+    return f"interrupted; the {finished} finished {what}s{of} are kept{where}"
 
 
 def _version(wanted: bool) -> None:
@@ -108,20 +139,20 @@ def derive(
     ] = False,
     rename: RenameOption = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
+    force: ForceOption = False,
     set_: StructureOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
-    from ..files import check_writable, write_whole
+    from ..files import new_file, write_whole
     from ..progress import set_quiet
     from ..solver import symbolic_model
 
     set_quiet(quiet)
     if format not in ("text", "latex"):
         raise InputError(f"--format {format}: text or latex is expected")
-    if output is not None:
-        check_writable(output)
+    target = new_file(output, force) if output is not None else None
     sizes = options.sizes_only(set_)
     loaded = symbolic_model(model)
     structure = loaded.structure(**sizes)
@@ -132,8 +163,9 @@ def derive(
     narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
     text = render(loaded, structure, steps, options.renamed(rename), **narrow)
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
-    if output is not None:
-        write_whole(output, text)
+    if target is not None:
+        interrupts.ignore()
+        write_whole(target, text)
         return Outcome(f"wrote {output}", {**data, "file": str(output)})
     return Outcome(text, {**data, "text": text})
 
@@ -161,6 +193,9 @@ def generate(
         typer.Option("--out", metavar="DIR", help="Where to write: DIR/MODEL/SIZES/; default, saddleforge's own tree."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is stale.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With MODEL and --out: write over files that were not generated.")
+    ] = False,
     set_: StructureOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -174,7 +209,7 @@ def generate(
     if model is None and sizes:
         raise InputError("--set goes with a MODEL; without one the whole catalogue is generated")
     if model is not None and (model not in catalogue() or sizes):
-        return _generate_one(model, sizes, out, check)
+        return _generate_one(model, sizes, out, check, force)
     from importlib.metadata import version
 
     from ..derive.emit.tree import differences, write_tree, written_with
@@ -203,7 +238,9 @@ def generate(
 def _tree(out: Path | None) -> tuple[Path, str]:
     """The folder of the generated tree, and the command that rewrites it."""
     if out is not None:
-        return out, f"saddleforge generate --out {out}"
+        from ..files import absolute
+
+        return absolute(out), f"saddleforge generate --out {out}"
     import saddleforge.generated
 
     return Path(saddleforge.generated.__path__[0]), "saddleforge generate"
@@ -215,16 +252,24 @@ def _check_tree(root: Path) -> None:
 
     if {"site-packages", "dist-packages"} & set(root.absolute().parts):
         raise InputError(f"{root} is an installed copy, which is never written; give --out DIR")
-    if root.is_dir() and any(root.iterdir()) and not (root / "catalogue.py").exists():
+    if root.is_dir() and any(root.iterdir()) and not _is_generated(root / "catalogue.py"):
         raise InputError(
             f"{root} holds other files, and what no model generates is deleted; give an empty or new folder"
         )
     check_folder(root)
 
 
-def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool) -> Outcome:
+def _is_generated(path: Path) -> bool:
+    """Whether the generator wrote a file, by its first line."""
+    try:
+        return path.read_bytes().startswith(b"# Generated by saddleforge")
+    except OSError:
+        return False
+
+
+def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool) -> Outcome:
     """The solver of one model at one structure: into the user's cache, or under a folder."""
-    from ..files import check_folder, write_whole
+    from ..files import absolute, check_folder, occupied, write_whole
     from ..progress import say
     from ..solver import load_solver, model_path, symbolic_model
 
@@ -239,6 +284,7 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
         return Outcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
     from ..derive.emit.writer import generate as generate_solver
 
+    given, out = out, absolute(out)
     if not check:
         check_folder(out)
     model = symbolic_model(name)
@@ -257,9 +303,12 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
         data |= {"status": "stale" if found else "fresh", "differences": found}
         if found:
             chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
-            fix = f"saddleforge generate {name}{chosen} --out {out}"
+            fix = f"saddleforge generate {name}{chosen} --out {given}"
             return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{folder} is stale; `{fix}` brings it up to date")
         return Outcome(f"{folder} is up to date", data)
+    for file in stale:
+        if not force and (folder / file).exists() and not _is_generated(folder / file):
+            raise occupied(folder / file, "the file exists, and saddleforge did not generate it")
     for file in stale:
         write_whole(folder / file, files[file])
     text = f"{folder}: " + (f"wrote {', '.join(stale)}" if stale else "nothing to do, it is up to date")
@@ -289,6 +338,7 @@ def solve(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON object to a file as well.")
     ] = None,
+    force: ForceOption = False,
     derivatives: Annotated[
         str | None,
         typer.Option(
@@ -309,14 +359,14 @@ def solve(
 ) -> Outcome:
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..contract import dumps
-    from ..files import check_writable, write_whole
+    from ..files import absolute, new_file, write_whole
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
-    if output is not None:
-        if output.suffix == ".nc":
-            raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
-        check_writable(output)
+    if output is not None and output.suffix == ".nc":
+        raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
+    target = new_file(output, force) if output is not None else None
+    from_ = absolute(from_) if from_ is not None else None
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
@@ -342,11 +392,13 @@ def solve(
             outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, own)
         except NotProvedError as error:
             outcome = _not_proved(error, json, own)
-    if output is not None:
-        data = outcome.data() if callable(outcome.data) else outcome.data
-        write_whole(output, dumps(data) + "\n")
-        outcome = Outcome(f"{outcome.text}\nwrote {output}", data, outcome.status, outcome.message)
-    return outcome
+    if target is None:
+        return outcome
+    data = outcome.data() if callable(outcome.data) else outcome.data
+    failed = _put_away(lambda path: write_whole(path, dumps(data) + "\n"), target)
+    if failed:
+        return Outcome(outcome.text, data, Exit.WRONG_INPUT, failed)
+    return Outcome(f"{outcome.text}\nwrote {output}", data, outcome.status, outcome.message)
 
 
 def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, own: dict[str, str]) -> Outcome:
@@ -532,10 +584,12 @@ def stability(
 ) -> Outcome:
     """Solve, then print spectrum, replicon, proximal jumps and the self-overlap they cost, with their meaning."""
     from ..contract import parameters_json
+    from ..files import absolute
     from ..solution import solve as solve_from
 
     if start is not None and from_ is not None:
         raise InputError("--start and --from exclude one another")
+    from_ = absolute(from_) if from_ is not None else None
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
@@ -575,6 +629,7 @@ def curve(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
+    force: ForceOption = False,
     rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -586,7 +641,7 @@ def curve(
 
     name, ends, count = options.interval(over, counted=True)
     assert ends is not None and count is not None
-    options.check_netcdf(output, "a curve")
+    target = options.netcdf_file(output, "a curve", force)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, name, inverse_temperature)
     own = options.own_symbols(problem, rename)
@@ -598,14 +653,23 @@ def curve(
 
     kept: list[Solution] = []
 
+    def finish(solution: Solution) -> None:
+        """What is printed and written of a point is part of it."""
+        _ = solution.stability, solution.thermal if json else None
+
     def keep(solution: Solution) -> None:
-        _ = solution.stability  # part of a finished point
+        finish(solution)
         kept.append(solution)
 
     interrupted = False
     try:
-        found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
+        with interrupts.recognised():
+            found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
+            for solution in found.solutions:  # those by which an end was narrowed down, too
+                finish(solution)
+        interrupts.ignore()
     except KeyboardInterrupt:
+        interrupts.ignore()
         interrupted = True
         ordered = sorted(kept, key=lambda s: s.problem.value_of(name))
         found = Curve(name, begin, tuple(ordered), (None, None))
@@ -614,10 +678,7 @@ def curve(
     status, message = Exit.DONE, ""
     weak = [s for s in found.solutions if not s.success]
     if interrupted:
-        where = f" in {output}" if output and kept else ""
-        status, message = Exit.INTERRUPTED, f"interrupted; the {len(kept)} finished points of {count} are kept{where}"
-        if not kept:
-            message = f"interrupted before the first of {count} points was finished"
+        status, message = Exit.INTERRUPTED, _kept(len(kept), count, "point", output)
     elif not found.solutions:
         status = Exit.NOT_CONVERGED
         message = (
@@ -628,13 +689,12 @@ def curve(
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
-    text = curve_table(found, own)
-    if output is not None and found.solutions:
-        try:
-            found.save(output)
-            text += f"\nwrote {output}"
-        except InputError as error:  # the disk filled up, say: what was found is still printed
-            status, message, output = Exit.WRONG_INPUT, str(error), None
+    text = curve_table(found, own) if found.solutions or not interrupted else ""
+    failed = _put_away(found.save, target if found.solutions else None)
+    if failed:
+        status, message, output = Exit.WRONG_INPUT, failed, None
+    elif target is not None and found.solutions:
+        text += f"\nwrote {output}"
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
     return Outcome(text, lambda: curve_json(problem, found, word, output), status, message)
 
@@ -658,6 +718,7 @@ def follow(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
+    force: ForceOption = False,
     rename: RenameOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -668,7 +729,7 @@ def follow(
     name, ends = options.journey(over)
     if not event_accuracy > 0:
         raise InputError(f"--event-accuracy {event_accuracy:g} is out of range; allowed is (0, inf)")
-    options.check_netcdf(output, "a branch")
+    target = options.netcdf_file(output, "a branch", force)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
     own = options.own_symbols(problem, rename)
@@ -687,11 +748,11 @@ def follow(
         seed=seed,
         on_point=lambda solution: solution.stability,
     )
+    interrupts.ignore()
     status, message = Exit.DONE, ""
     weak = [s for s in found.solutions if not s.success]
     if found.interrupted:
-        where = f" in {output}" if output else ""
-        status, message = Exit.INTERRUPTED, f"interrupted; the {len(found.solutions)} finished points are kept{where}"
+        status, message = Exit.INTERRUPTED, _kept(len(found.solutions), None, "point", output)
     elif weak:
         status = Exit.NOT_CONVERGED
         values = sorted(s.problem.value_of(name) for s in weak)
@@ -702,9 +763,11 @@ def follow(
     elif not all(event.success for event in found.events):
         status = Exit.NOT_CONVERGED
         message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
-    text = followed_table(found, own)
-    if output is not None:
-        found.save(output)
+    text = followed_table(found, own) if found.solutions else ""
+    failed = _put_away(found.save, target if found.solutions else None)
+    if failed:
+        status, message, output = Exit.WRONG_INPUT, failed, None
+    elif target is not None and found.solutions:
         text += f"\nwrote {output}"
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
     return Outcome(text, lambda: followed_json(problem, found, word, output), status, message)
@@ -764,6 +827,9 @@ def simulate(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.nc", help="Write every finished seed; go on from what is there."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that holds anything else than this simulation.")
+    ] = False,
     json: JsonOption = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Seeds side by side (default: all cores).")
@@ -771,12 +837,13 @@ def simulate(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Draw data at finite d, minimise the risk from a start, and report means and standard errors over seeds."""
+    from ..files import occupied
     from ..simulation.run import RANDOM, Plan, Run, checked
     from ..simulation.simulation import Simulation
     from ..simulation.simulation import simulate as run_all
     from ..simulation.storage import load_runs
 
-    options.check_netcdf(output, "a simulation")
+    target = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
     options.prepare(None, quiet)
     problem = options.problem_of(model, set_)
     begin = RANDOM if start == RANDOM else options.start_of(problem, start)
@@ -787,42 +854,62 @@ def simulate(
     plan = checked(Plan(problem, d, begin, method, **chosen))
     if theory and begin == RANDOM:
         raise InputError("--theory needs a named start: theory has no random one")
-    known = load_runs(output, plan) if output is not None and output.exists() else []
+    known: list[Run] = []
+    if target is not None and target.exists():
+        try:
+            known = load_runs(target, plan)
+        except InputError as error:
+            if not force:
+                raise occupied(output or target, str(error)) from None
     kept = {run.seed: run for run in known}
 
-    def save() -> None:
-        if output is not None:
-            Simulation(plan, tuple(kept[seed] for seed in sorted(kept))).save(output)
-
     def keep(run: Run) -> None:
+        every = {**kept, run.seed: run}
+        if target is not None:
+            Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(target)
         kept[run.seed] = run
-        save()
 
-    found = run_all(
-        problem,
-        d=d,
-        seeds=range(first, first + seeds),
-        start=begin,
-        method=method,
-        threads=threads,
-        known=known,
-        on_run=keep,
-        **chosen,
-    )
+    wanted = range(first, first + seeds)
+    solution = None
+    try:
+        found = run_all(
+            problem,
+            d=d,
+            seeds=wanted,
+            start=begin,
+            method=method,
+            threads=threads,
+            known=known,
+            on_run=keep,
+            **chosen,
+        )
+        if theory and not found.interrupted:
+            from ..solution import solve as solve_saddle_point
+
+            with interrupts.recognised():
+                beside = solve_saddle_point(problem, begin, accuracy=1e-3)
+                _ = beside.stability
+                solution = beside
+        interrupts.ignore()
+    except KeyboardInterrupt:
+        interrupts.ignore()
+        found = Simulation(plan, tuple(kept[seed] for seed in sorted(kept) if seed in wanted), interrupted=True)
     text, data = found.table(), found.to_json()
     data["theory"] = None
-    if theory and not found.interrupted:
-        from ..solution import solve as solve_saddle_point
-
-        solution = solve_saddle_point(problem, begin, accuracy=1e-3)
+    if solution is not None:
         text += "\n\nsaddle point\n" + solution.table()
         data["theory"] = solution.to_json()
-    if output is not None and kept:
+    if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)
     if found.interrupted:
-        where = f" in {output}" if output and kept else ""
-        return Outcome(text, data, Exit.INTERRUPTED, f"interrupted; {len(found.runs)} of {seeds} seeds are kept{where}")
+        message = f"interrupted; {len(found.runs)} of {seeds} seeds are kept"
+        if target is None or not kept:
+            message = message if found.runs else f"interrupted before the first of {seeds} seeds was finished"
+        else:
+            more = f", which holds {len(kept)}" if len(kept) != len(found.runs) else ""
+            message += f" in {output}{more}"
+        return Outcome(text, data, Exit.INTERRUPTED, message)
     missing = seeds - len(found.converged)
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
@@ -839,33 +926,43 @@ def plot(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
     ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a branch, overlaps and errors along the parameter, a critical line, or the seeds of a simulation."""
-    from ..files import check_writable
+    """Draw a branch, overlaps and errors along the parameter, a critical line, or the seeds of a simulation.
+
+    A picture that it drew from the same table is drawn anew; another file is not written over without --force.
+    """
+    from ..files import new_file
     from ..progress import set_quiet
 
     set_quiet(quiet)
     output = output or file.with_suffix(".png")
     if output == file:
         raise InputError(f"-o {output}: this is the file to draw")
-    if output.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError(f"-o {output}: a name that ends in .png, .pdf or .svg is expected")
     try:
         with file.open("rb"):
             pass
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    check_writable(output)
-    from ..plots import plot_critical_line, plot_dataset
+    from ..plots import format_of, is_drawn_from, plot_critical_line, plot_dataset, save_figure
     from ..tables import load_dataset
 
+    format_of(output)
+    source = Path(os.path.relpath(file, output.parent)).as_posix()
+
+    def foreign(path: Path) -> str:
+        return "" if is_drawn_from(path, source) else f"the file exists, and was not drawn from {file}"
+
+    target = new_file(output, force, foreign)
     dataset = load_dataset(file)
     draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
     if "plan" in dataset.attrs:
         from ..simulation.figures import plot_runs as draw
-    draw(dataset, output)
+    figure = draw(dataset)
+    interrupts.ignore()
+    save_figure(figure, target, source)
     return Outcome(f"wrote {output}", {"file": str(output)})
 
 
@@ -922,6 +1019,7 @@ def threshold(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the critical line, for `plot`.")
     ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -941,7 +1039,7 @@ def threshold(
         raise InputError("--proof goes with --kind where and a single threshold")
     if second is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    options.check_netcdf(output, "a critical line")
+    target = options.netcdf_file(output, "a critical line", force)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
@@ -951,7 +1049,7 @@ def threshold(
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
         if second is not None:
-            return _critical_line(problem, kind, name, second, names, where, how, output)
+            return _critical_line(problem, kind, name, second, names, where, how, output, target)
         if kind == "crossing":
             found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
@@ -1004,6 +1102,7 @@ def _critical_line(
     condition: str | None,
     how: dict[str, Any],
     output: Path | None,
+    target: Path | None,
 ) -> Outcome:
     """A threshold along a second parameter; -o writes it."""
     from ..critical import critical_line
@@ -1024,13 +1123,13 @@ def _critical_line(
         accuracy=how["accuracy"],
         seed=how["seed"],
     )
-    text = line_table(line)
-    if output is not None:
-        line.save(output)
-        text += f"\nwrote {output}"
+    failed = _put_away(line.save, target)
+    text = line_table(line) + (f"\nwrote {output}" if target is not None and not failed else "")
     status, message = Exit.DONE, ""
-    if line.interrupted:
-        status, message = Exit.INTERRUPTED, f"interrupted; the {len(line.values)} finished points are kept"
+    if failed:
+        status, message, output = Exit.WRONG_INPUT, failed, None
+    elif line.interrupted:
+        status, message = Exit.INTERRUPTED, _kept(len(line.values), None, "point", output)
     elif not max(line.errors) <= how["accuracy"]:
         status = Exit.NOT_CONVERGED
         message = f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for less"
@@ -1093,6 +1192,7 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="With --along: write the curve as netCDF.")
     ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -1104,7 +1204,7 @@ def tune(
     name, bracket, _ = options.interval(over, counted=False)
     if output is not None and along is None:
         raise InputError("-o goes with --along NAME=LO:HI:N")
-    options.check_netcdf(output, "a curve")
+    target = options.netcdf_file(output, "a curve", force)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
     chosen: dict[str, Any] = {
@@ -1127,11 +1227,21 @@ def tune(
     assert ends is not None and count is not None
     if second in options.assignments(set_):
         raise InputError(f"{second} is given by --set and varied by --along; leave one out")
-    curve = tuned_curve(problem, name, over=second, values=np.linspace(*ends, count), **chosen)
-    text = tuned_table(curve)
-    if output is not None:
-        curve.save(output)
-        text += f"\nwrote {output}"
+    curve = tuned_curve(
+        problem,
+        name,
+        over=second,
+        values=np.linspace(*ends, count),
+        on_point=lambda optimum: optimum.solution.stability,
+        **chosen,
+    )
+    failed = _put_away(curve.save, target)
+    text = tuned_table(curve) + (f"\nwrote {output}" if target is not None and not failed else "")
+    if failed:
+        return Outcome(text, lambda: tuned_json(curve, None), Exit.WRONG_INPUT, failed)
+    if curve.interrupted:
+        message = _kept(len(curve.optima), count, "point", output)
+        return Outcome(text, lambda: tuned_json(curve, output), Exit.INTERRUPTED, message)
     weak = [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
     return Outcome(
         text,
@@ -1154,19 +1264,24 @@ def reproduce(
             "hour), `stability` (ten minutes).",
         ),
     ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> Outcome:
     """Compute the tables and figures of the attention paper and set them beside the published numbers."""
-    from ..files import check_folder
+    from ..files import absolute, check_folder
 
-    check_folder(out)
+    folder = absolute(check_folder(out))
     options.prepare(threads, quiet)
+    from ..reproduce import refuse_foreign
     from ..reproduce import reproduce as run
 
+    if not force:
+        refuse_foreign(folder)
     try:
-        found = run(out, figure)
+        with interrupts.recognised():
+            found = run(folder, figure)
     except KeyboardInterrupt:
         sentence = f"interrupted; what is finished is kept in {out}, and the same command continues from there"
         return Outcome("", {"status": "interrupted", "out": str(out)}, Exit.INTERRUPTED, sentence)

@@ -77,6 +77,7 @@ ThreadsOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")]
 
 _MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096, "lines": 256, "sparse-grid": 12}
 
@@ -297,19 +298,19 @@ def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]
     return name, (first, last)
 
 
-def check_netcdf(output: Path | None, what: str) -> None:
-    """Before a computation: that `what` can be written as netCDF to the file that -o names, if any.
+def netcdf_file(output: Path | None, what: str, force: bool) -> Path | None:
+    """Before a computation: where `what` is to be written as netCDF (see `files.new_file`), if -o names a file.
 
     Raises:
-        InputError: the name ends otherwise, or nothing can be written there.
+        InputError: the name ends otherwise, a file is there already, or nothing can be written there.
     """
-    from ..files import check_writable
+    from ..files import new_file
 
     if output is None:
-        return
+        return None
     if output.suffix != ".nc":
         raise InputError(f"-o {output}: {what} is written as netCDF, to a file that ends in .nc")
-    check_writable(output)
+    return new_file(output, force)
 
 
 def saved_overlaps(path: Path, problem: Problem) -> Overlaps:

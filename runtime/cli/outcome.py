@@ -14,6 +14,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ..interrupts import ignore, recognised
+
 
 class Exit(IntEnum):
     """Exit statuses of the command line."""
@@ -55,13 +57,15 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
         stdout = sys.stdout
         with redirect_stdout(sys.stderr if as_json else stdout):
             try:
-                outcome = function(**arguments)
-                if as_json and callable(outcome.data):
-                    outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
+                with recognised():
+                    outcome = function(**arguments)
+                    if as_json and callable(outcome.data):
+                        outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
             except BrokenPipeError:
                 return Exit.BROKEN_PIPE
             except BaseException as error:
                 outcome = _failure(error)
+        ignore()
         return _print(outcome, as_json, stdout)
 
     # Typer reads the options off the wrapper, whose module does not know the names of these annotations.
@@ -154,7 +158,8 @@ def usage_error(error: Any, as_json: bool) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process with a status, quietly where the reader of stdout has gone."""
+    """End the process with a status, quietly where the reader of stdout has gone or Ctrl-C is pressed again."""
+    ignore()
     if status == Exit.BROKEN_PIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(int(status))

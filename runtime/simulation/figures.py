@@ -12,26 +12,38 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from ..plots import (
     BLUE,
     BRANCH_COLOURS,
     GREEN,
     GREY,
+    LOSS_STYLES,
     ORANGE,
     OVERLAP_STYLES,
     PINK,
     RED,
     SKY,
     STYLE,
+    along,
+    distinct_entries,
+    drawn_block,
+    entries_of,
+    entry_label,
+    from_zero,
     parameter_label,
+    present_contexts,
     save_figure,
+    shade_of,
+    symbol_of,
 )
+from ..tables import index_text
 
 if TYPE_CHECKING:
     import xarray
 
-    from .comparison import Comparison, Scaling
+    from .comparison import Comparison, Measured, Scaling
 
 
 def points(
@@ -54,90 +66,127 @@ def points(
 
 
 def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Figure:
-    """One column a branch: overlaps of the first token above, losses below; lines theory, points simulation."""
+    """One column a branch: overlaps above, training loss and test error below; lines theory, points simulation.
+
+    Of overlaps that are the same in theory, those of the first token and cluster are drawn, under their name.
+    """
+    measured = [comparison.measurements() for comparison in comparisons]
+    losses = [name for name in LOSS_STYLES if any(name in one for found in measured for one in found)]
     with rc_context(STYLE):
-        figure = Figure(figsize=(5.2 * len(comparisons) + 0.8, 6.6), layout="constrained")
-        panels = figure.subplots(2, len(comparisons), squeeze=False, sharex="col")
-        for (upper, lower), comparison in zip(panels.T, comparisons, strict=True):
-            curve, found = comparison.curve, comparison.measurements()
+        figure = Figure(figsize=(6.2 * len(comparisons) + 0.8, 4.0 + 1.9 * len(losses)), layout="constrained")
+        rows = figure.subplots(
+            1 + len(losses), len(comparisons), squeeze=False, sharex="col", height_ratios=(3.0, *[1.6] * len(losses))
+        )
+        for (upper, *lower), comparison, found in zip(rows.T, comparisons, measured, strict=True):
+            curve = comparison.curve
             upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
-            for name, (colour, marker, label) in OVERLAP_STYLES.items():
-                entries = [item for one in found if (item := _first(one, name)) is not None]
-                if len(entries) < len(found):
-                    continue
-                _draw(upper, comparison, [lambda s, n=name: abs(float(np.ravel(getattr(s.overlaps, n))[0]))], colour)
-                points(
-                    upper,
-                    comparison.values,
-                    [abs(item.mean) for item in entries],
-                    [item.standard_error for item in entries],
-                    colour,
-                    marker,
-                    label,
-                )
-            for name, colour, marker in (("training_loss", ORANGE, "o"), ("test_error", PINK, "s")):
-                if not all(name in one for one in found):
-                    continue
-                _draw(lower, comparison, [lambda s, n=name: float(getattr(s, n))], colour)
-                values = [one[name] for one in found]
-                points(
-                    lower,
-                    comparison.values,
-                    [item.mean for item in values],
-                    [item.standard_error for item in values],
-                    colour,
-                    marker,
-                    name.replace("_", " "),
-                )
-            upper.set_ylabel("overlap of the first token")
-            lower.set_ylabel("loss, error")
-            lower.set_xlabel(parameter_label(curve.parameter))
-            lower.set_ylim(bottom=0)
-            upper.legend(loc="best")
-            lower.legend(loc="best")
+            upper.axhline(0, color=GREY, linewidth=0.6)
+            _compare_overlaps(upper, comparison, found)
+            upper.set_ylabel("overlap")
+            outside(upper)
+            for axes, name in zip(lower, losses, strict=True):
+                colour, marker = LOSS_STYLES[name]
+                axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
+                known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
+                _draw_measured(axes, known, colour, marker, None)
+                axes.set_ylabel(name.replace("_", " "))
+                from_zero(axes)
+            (upper, *lower)[-1].set_xlabel(parameter_label(curve.parameter))
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-def _draw(axes: Axes, comparison: Comparison, picks: Sequence[Any], colour: str) -> None:
-    for pick in picks:
-        axes.plot(comparison.curve.values, [pick(s) for s in comparison.curve.solutions], color=colour)
+def _compare_overlaps(axes: Axes, comparison: Comparison, found: Sequence[Mapping[str, Measured]]) -> None:
+    """Theory's distinct entries as lines, what was measured of the first of each as points."""
+    theory = comparison.curve.to_xarray(stability=False)
+    for name, (colour, marker, _) in OVERLAP_STYLES.items():
+        symbol, shape = symbol_of(theory, name), theory[name].shape[1:]
+        for number, entry in enumerate(distinct_entries(theory, name)):
+            first, shade = entry.indices[0], shade_of(colour, number)
+            axes.plot(comparison.curve.values, entry.values, color=shade)
+            key = name + index_text(first, shape)
+            known = [(value, one[key]) for value, one in zip(comparison.values, found, strict=True) if key in one]
+            _draw_measured(axes, known, shade, marker, entry_label(symbol, [first], shape), symbol.startswith("|"))
 
 
-def _first(found: Mapping[str, Any], name: str) -> Any:
-    """The measurement of a block's first entry; None where it vanishes exactly."""
-    return next((item for key, item in found.items() if key.startswith(f"{name}_")), None)
+def _draw_measured(
+    axes: Axes,
+    known: Sequence[tuple[float, Measured]],
+    colour: str,
+    marker: str,
+    label: str | None,
+    absolute: bool = False,
+) -> None:
+    if known:
+        values, measured = zip(*known, strict=True)
+        means = [abs(item.mean) if absolute else item.mean for item in measured]
+        points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
+
+
+def outside(axes: Axes) -> None:
+    """The legend beside the panel, where it hides no data."""
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Every seed of a simulation: overlaps of the first token above, losses below, a colour a kind of state."""
+    """Every seed of a simulation: overlaps of the first token and cluster above, training loss and test error below
+    each with an axis of its own, a colour a kind of state."""
     plan = json.loads(dataset.attrs["plan"])
-    branches = dataset["branch"].values
+    branches, seeds = dataset["branch"].values, dataset["seed"].values
+    losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
     with rc_context(STYLE):
-        figure = Figure(figsize=(8.6, 6.0), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        seeds = dataset["seed"].values
-        for name, (_, marker, label) in OVERLAP_STYLES.items():
-            values = np.abs(dataset[name].values.reshape(len(seeds), -1)[:, 0])
-            for branch in dict.fromkeys(branches):
-                own = branches == branch
-                upper.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), label=None)
-            upper.plot([], [], marker, color=GREY, label=label)
+        figure = Figure(figsize=(9.2, 3.6 + 1.9 * len(losses)), layout="constrained")
+        upper, *lower = figure.subplots(1 + len(losses), 1, sharex=True, height_ratios=(3.0, *[1.6] * len(losses)))
+        upper.axhline(0, color=GREY, linewidth=0.6)
+        handles: list[Line2D] = []
+        for name in OVERLAP_STYLES:
+            handles += _draw_seeds(upper, dataset, name)
         for branch in dict.fromkeys(branches):
             own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
-            lower.plot(seeds[own], dataset["training_loss"].values[own], "o", color=colour, label=branch)
-            lower.plot(seeds[own], dataset["test_error"].values[own], "s", color=colour, markerfacecolor="white")
-        upper.set_title(f"{dataset.attrs['model']}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
-        upper.set_ylabel("overlap of the first token")
-        lower.set_ylabel("training loss (full),\ntest error (hollow)")
-        lower.set_xlabel("seed")
-        lower.set_ylim(bottom=0)
-        upper.legend(loc="best", ncols=3)
-        lower.legend(loc="best")
+            for axes, name in zip(lower, losses, strict=True):
+                axes.plot(seeds[own], dataset[name].values[own], LOSS_STYLES[name][1], color=colour)
+            handles.append(Line2D([], [], color=colour, linewidth=5, label=f"ended {branch}"))
+        for axes, name in zip(lower, losses, strict=True):
+            axes.set_ylabel(name.replace("_", " "))
+            from_zero(axes)
+        model = dataset.attrs["model"].replace("_", " ")
+        upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
+        upper.set_ylabel("overlap")
+        last = (upper, *lower)[-1]
+        last.set_xlabel("seed")
+        last.xaxis.set_major_locator(MaxNLocator(integer=True))
+        upper.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5))
     if path is not None:
         save_figure(figure, path)
     return figure
+
+
+def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
+    """The entries of an overlap in the first token and cluster that have it, seed by seed; returns their handles."""
+    block, symbol = drawn_block(dataset, name), symbol_of(dataset, name)
+    branches, seeds = dataset["branch"].values, dataset["seed"].values
+    handles = []
+    for context in present_contexts(dataset, name)[:1]:
+        for number, entry in enumerate(entries_of(block.shape[3:], name)):
+            index = (*context, *entry)
+            values, marker = along(block, index), OVERLAP_STYLES[name][1]
+            style: dict[str, Any] = _ENTRY_FILLS[number % len(_ENTRY_FILLS)]
+            for branch in dict.fromkeys(branches):
+                own = branches == branch
+                axes.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), **style)
+            label = entry_label(symbol, [index], block.shape[1:])
+            handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="none", label=label, **style))
+    return handles
+
+
+# Colours tell where a run ended: entries of one overlap differ in how their marks are filled.
+_ENTRY_FILLS: tuple[dict[str, Any], ...] = (
+    {"markersize": 5.5},
+    {"markersize": 5.5, "markerfacecolor": "white"},
+    {"markersize": 6.5, "fillstyle": "left"},
+    {"markersize": 6.5, "fillstyle": "top"},
+)
 
 
 def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
@@ -158,7 +207,7 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
     apart = 0.008 * inverse[-1]  # observables side by side
     colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
     for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
-        colour = colours[number % len(colours)]
+        colour, marker = colours[number % len(colours)], "os^v"[number // len(colours) % 4]
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
         values = [one[name] for one in every]
         aside = apart * (number - (len(rows) - 1) / 2)
@@ -168,7 +217,7 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
             [item.mean / limit.theory for item in values],
             [item.standard_error / abs(limit.theory) for item in values],
             colour,
-            "o",
+            marker,
             name.replace("_", " "),
         )
         error = [limit.standard_error / abs(limit.theory)]
@@ -238,7 +287,7 @@ def _draw_losses(axes: Axes, content: Mapping[str, Any]) -> None:
     axes.set_title("training loss (circles), test error (squares, dotted)", loc="left")
     axes.set_xlabel(parameter_label("alpha"))
     axes.set_ylabel("loss per d, error per token")
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     handles = [Line2D([], [], color=BRANCH_COLOURS[b], marker="o", label=b) for b in content["points"]]
     handles.append(Line2D([], [], color="black", linestyle="--", label="equal loss: theory; grey: simulation"))
     axes.legend(handles=handles, loc="best")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import numpy as np
 from .._version import __version__
 from ..contract import blocks_json, parameters_json, trained_json
 from ..errors import InputError
+from ..interrupts import held_back
 from ..overlaps import Overlaps
 from ..problem import Problem
 from ..progress import bar, say
@@ -176,7 +178,7 @@ class Simulation:
         return simulation_dataset(self)
 
     def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all."""
+        """Write netCDF, whole or not at all, over what is there."""
         from ..tables import save_dataset
 
         save_dataset(self.to_xarray(), path)
@@ -204,7 +206,7 @@ def simulate(
         method: lbfgs, gd, adam, fista (penalties with corners), admm (losses with corners), gamp, or auto.
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
-        on_run: called with every run as it is finished.
+        on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
         options: further fields of `Plan`: tolerance, most, rate, inertia, damping, exact, memory.
 
     Raises:
@@ -239,20 +241,22 @@ def _collect(
     if not plan.problem.solver.compiled_before():
         say(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
     what = f"{plan.method} at d = {plan.d} from {plan.start}"
-    with bar(what, len(wanted)) as task:
+    jobs = results([(plan, seed) for seed in missing], workers_for(threads, len(missing)))
+    with bar(what, len(wanted)) as task, closing(jobs):
         for _ in done:
             task.advance()
-        for _, result in results([(plan, seed) for seed in missing], workers_for(threads, len(missing))):
+        for _, result in jobs:
             if isinstance(result, Failure):
                 if result.input_error:
                     raise InputError(result.text)
                 failures.append(result)
                 task.advance(f"{what}: seed {result.seed} failed ({result.text})")
                 continue
-            done[result.seed] = result
+            with held_back():  # a run counts when it has been put away, and not before
+                if on_run:
+                    on_run(result)
+                done[result.seed] = result
             task.advance(f"{what}: seed {result.seed} {result.status}, training loss {result.training_loss:.6g}")
-            if on_run:
-                on_run(result)
 
 
 def workers_for(threads: int | None, jobs: int) -> int:

@@ -12,7 +12,7 @@ from .._version import __version__
 from ..contract import clean, parameters_json
 from ..errors import InputError
 from ..overlaps import Overlaps
-from ..tables import BLOCKS, load_dataset
+from ..tables import BLOCKS, describe_fields, load_dataset
 from .run import Plan, Run
 from .simulation import SCALARS, Simulation
 
@@ -36,6 +36,7 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     variables["status"] = ("seed", np.array([run.status for run in runs], object))
     variables["branch"] = ("seed", np.array([simulation.branch(run) for run in runs], object))
     dataset = xarray.Dataset(variables, coords={"seed": np.array([run.seed for run in runs], int)})
+    describe_fields(dataset, problem)
     dataset.attrs = _attributes(simulation.plan)
     return dataset
 
@@ -64,8 +65,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     for name in ("model", "digest", "parameters", "plan"):
         if dataset.attrs[name] != wanted[name]:
             raise InputError(
-                f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}; "
-                "give another file, or remove this one"
+                f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}"
             )
     contexts, s, t, _ = plan.problem.sizes
     shapes = {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}

@@ -10,14 +10,16 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
+from threading import Lock
 from typing import IO
 
 from ..errors import InputError
+from ..interrupts import held_back
 from .run import Plan, Run, run
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -33,13 +35,17 @@ class Failure:
 
 
 class _Worker:
-    """One process; started when first used, and again after it died."""
+    """One process; started when first used, and again after it died, but not after `end`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._over, self._lock = False, Lock()
 
     def do(self, plan: Plan, seed: int) -> Run | Failure:
-        process = self._started()
+        with self._lock:
+            if self._over:
+                return Failure(seed, "it was not begun")
+            process = self._started()
         assert process.stdin is not None and process.stdout is not None
         try:
             pickle.dump((plan, seed), process.stdin)
@@ -51,15 +57,21 @@ class _Worker:
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             return Failure(seed, f"the process {how} (out of memory?)")
 
+    def end(self) -> None:
+        """Stop for good, also where another thread is about to start the process."""
+        with self._lock:
+            self._over = True
+            self.stop()
+
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
+        process, self._process = self._process, None  # two threads may come here at once
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with suppress(OSError):
                         pipe.close()
-            self._process = None
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -101,7 +113,7 @@ def _answer(sink: IO[bytes], result: Run | Failure) -> None:
     sink.flush()
 
 
-def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Iterator[tuple[int, Run | Failure]]:
+def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[int, Run | Failure], None, None]:
     """(number of the job, its result) as they are finished; processes end with the iteration, however it ends."""
     idle: SimpleQueue[_Worker] = SimpleQueue()
     every = [_Worker() for _ in range(workers)]
@@ -125,9 +137,10 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Iterator[tuple[in
             for future in sorted(finished, key=lambda f: waiting[f]):
                 yield waiting.pop(future), future.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in every:
-            worker.stop()
+        with held_back():
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in every:
+                worker.end()
 
 
 __all__ = ["Failure", "results", "serve"]

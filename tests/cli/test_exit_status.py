@@ -364,6 +364,24 @@ def test_an_interrupted_simulation_is_130_keeps_its_seeds_and_goes_on_from_them(
     assert again["runs"][:kept] == data["runs"]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
+def test_what_an_interrupted_simulation_says_is_what_its_file_holds(tmp_path):
+    """Tiny runs spend their time writing, where Ctrl-C meets them."""
+    from saddleforge.tables import load_dataset
+
+    for attempt in range(8):
+        file = tmp_path / f"{attempt}.nc"
+        arguments = ["simulate", "ridge_regression", "--d", "60", "--seeds", "2000", "--threads", "1", "-o", str(file)]
+        status, _, stderr = interrupted(arguments, rf"\[{attempt}/2000\]")
+        assert status == 130 and "Traceback" not in stderr
+        held = load_dataset(file).sizes["seed"] if file.exists() else 0
+        if held:
+            assert stderr.endswith(f"interrupted; {held} of 2000 seeds are kept in {file}\n")
+        else:
+            assert stderr.endswith("interrupted before the first of 2000 seeds was finished\n")
+
+
 def test_seeds_that_do_not_converge_are_3_and_named(call):
     done = call("simulate", "ridge_regression", "--d", "60", "--seeds", "2", "--most", "1", "--threads", "1")
     assert done.status == 3

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import xarray
 
-from saddleforge import plots
+import saddleforge as sf
+from saddleforge import plots, tables
 from saddleforge.errors import InputError
 
 
@@ -58,13 +59,14 @@ def texts(axes):
 
 def test_a_curve_is_drawn_with_labelled_axes(tmp_path):
     figure = plots.plot_dataset(made_dataset(), tmp_path / "curve.png")
-    upper, lower = figure.axes
+    upper, loss, error = figure.axes
     assert upper.get_ylabel() == "overlap"
-    assert lower.get_xlabel() == "α  (samples per dimension)"
-    assert lower.get_ylabel() == "loss, error"
+    assert error.get_xlabel() == "α  (samples per dimension)"
+    assert (loss.get_ylabel(), error.get_ylabel()) == ("training loss\nper d", "test error")
     assert "Semantic branch" in upper.get_title(loc="left")
-    assert {"|m|", "θ", "q", "proximal map jumps: RS not strict"} <= set(texts(upper))
-    assert {"training loss per d", "test error", "linear baseline"} <= set(texts(lower))
+    assert {"|m|", "θ", "q", "branch ends", "proximal map jumps: RS not strict"} <= set(texts(upper))
+    assert loss.get_legend() is None
+    assert texts(error) == ["test error", "linear baseline"]
     assert is_png(tmp_path / "curve.png")
 
 
@@ -96,7 +98,125 @@ def test_jumps_are_intervals_half_way_to_the_neighbours():
 def test_tokens_that_differ_are_named():
     dataset = made_dataset()
     dataset["theta"].values[:, 1] *= 2
-    assert {"θ (token 1)", "θ (token 2)"} <= set(texts(plots.plot_dataset(dataset).axes[0]))
+    assert {"θ, token 1", "θ, token 2"} <= set(texts(plots.plot_dataset(dataset).axes[0]))
+
+
+def test_what_is_negative_is_drawn_and_what_is_positive_begins_at_zero():
+    dataset = made_dataset()
+    dataset["training_loss"].values[:] *= -100  # the autoencoder's, whose losses are those beyond W = 0
+    figure = plots.plot_dataset(dataset)
+    _, loss, error = figure.axes
+    for axes, name in ((loss, "training_loss"), (error, "test_error")):
+        low, high = axes.get_ylim()
+        assert low <= dataset[name].values.min() and dataset[name].values.max() <= high
+    assert loss.get_ylim()[0] < 0 and error.get_ylim()[0] == 0
+    assert error.get_ylim()[1] > 1.05 * dataset["test_error"].values.max()  # no mark is cut in half
+    dataset["test_error"].values[:] *= -1
+    (axes,) = plots.plot_test_error({"semantic": dataset}).axes
+    assert axes.get_ylim()[0] < dataset["test_error"].values.min()
+
+
+def test_m_is_drawn_where_there_are_means_and_with_its_sign_where_that_is_fixed():
+    dataset = made_dataset("positional")
+    assert "|m|" in texts(plots.plot_dataset(dataset).axes[0])
+    dataset["m"].attrs["sign"] = "fixed"
+    assert {"m, token 1", "m, token 2"} <= set(texts(plots.plot_dataset(dataset).axes[0]))
+    first, second = plots.distinct_entries(dataset, "m")
+    assert np.all(first.values > 0) and np.all(second.values < 0)
+    dataset["m"].attrs["present"] = [0, 1]
+    assert [entry.label for entry in plots.distinct_entries(dataset, "m")] == ["m, token 2"]
+    dataset["m"].attrs["present"] = [0, 0]
+    assert texts(plots.plot_dataset(dataset).axes[0])[:2] == ["θ", "q"]
+
+
+def test_tables_say_where_there_are_means_and_whether_the_sign_is_free():
+    ridge = sf.curve(sf.problem("ridge_regression"), alpha=(1, 2, 2)).to_xarray(stability=False)
+    assert np.atleast_1d(ridge["m"].attrs["present"]).tolist() == [0]
+    assert ridge["m"].attrs["sign"] == "fixed"
+    attention = xarray.Dataset({name: ("token", np.zeros(2)) for name in ("m", "theta")})
+    tables.describe_fields(attention, sf.problem("dot_product_attention"))
+    assert attention["m"].attrs["present"].tolist() == [1, 1] and attention["m"].attrs["sign"] == "free"
+    assert attention["theta"].attrs["present"].tolist() == [1, 1]
+
+
+def columns_dataset(q, theta):
+    """A table of several columns: q (N, tokens, s, s), theta (N, tokens, s, t), no clusters."""
+    axis = {"token": q.shape[1], "cluster": 1, "column": q.shape[2], "column2": q.shape[2], "teacher": theta.shape[3]}
+    variables = {}
+    for name, values in (("q", q), ("V", q), ("m", 0 * q[..., 0]), ("theta", theta)):
+        dims = ("alpha", *plots.BLOCKS[name])
+        full = values[:, :, None]
+        assert full.shape[1:] == tuple(axis[dim] for dim in dims[1:])
+        variables[name] = (dims, full)
+        variables[f"{name}_error"] = (dims, np.full(full.shape, 1e-6))
+    return xarray.Dataset(variables, coords={"alpha": np.linspace(1, 2, len(q))}, attrs={"parameter": "alpha"})
+
+
+def test_lines_are_labelled_by_exactly_the_entries_they_stand_for():
+    alpha = np.linspace(1, 2, 4)[:, None, None, None]
+    q = alpha * np.ones((1, 3, 1, 1)) * np.array([[1.0, 0.2], [0.2, 1.0]])
+    theta = alpha * np.ones((1, 3, 1, 1)) * np.array([[0.5, 0.1], [0.1, 0.6]])
+    dataset = columns_dataset(q, theta)
+    found = {name: [entry.label for entry in plots.distinct_entries(dataset, name)] for name in ("q", "theta", "m")}
+    assert found["q"] == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1-3"]
+    assert found["theta"] == ["θ₁₁, tokens 1-3", "θ₁₂ = θ₂₁, tokens 1-3", "θ₂₂, tokens 1-3"]
+    assert found["m"] == ["|m₁| = |m₂|, tokens 1-3"]
+    dataset["q"].values[:, 1, 0, 0, 1] *= 1.001  # far beyond the half widths
+    dataset["q"].values[:, 1, 0, 1, 0] *= 1.001
+    labels = [entry.label for entry in plots.distinct_entries(dataset, "q")]
+    assert labels == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1, 3", "q₁₂, token 2"]
+
+
+def test_tokens_are_drawn_as_one_only_within_their_half_widths():
+    q = np.linspace(1, 2, 4)[:, None, None, None] * np.ones((1, 2, 1, 1))
+    dataset = columns_dataset(q, q)
+    dataset["q_error"].values[:] = 0.01
+    dataset["q"].values[:, 1] += 0.019
+    assert [entry.label for entry in plots.distinct_entries(dataset, "q")] == ["q"]
+    dataset["q"].values[2, 1] += 0.002
+    assert [entry.label for entry in plots.distinct_entries(dataset, "q")] == ["q, token 1", "q, token 2"]
+
+
+def test_clusters_and_many_columns_are_named():
+    shape = (2, 2, 3, 3)
+    assert plots.entry_label("q", [(0, 1, 0, 1)], shape) == "q₁₂, token 1, cluster 2"
+    assert plots.entry_label("q", [(0, 0, 0, 0), (1, 1, 0, 0)], shape) == (
+        "q₁₁, token 1 cluster 1 and token 2 cluster 2"
+    )
+    diagonal = [(0, 0, a, a) for a in range(3)]
+    off = [(0, 0, a, b) for a in range(3) for b in range(a + 1, 3)]
+    assert plots.entry_label("q", diagonal, (1, 1, 3, 3)) == "q_aa for all a"
+    assert plots.entry_label("q", off, (1, 1, 3, 3)) == "q_ab for all a ≠ b"
+    assert plots.entry_label("θ", off, (1, 1, 3, 3)) == "θ₁₂ = θ₁₃ = θ₂₃"
+    assert plots.entry_label("|m|", [(0, 0, 11)], (1, 1, 12)) == "|m₁₂|"
+
+
+def test_the_energy_of_a_measure_is_not_called_a_training_loss():
+    dataset = made_dataset()
+    dataset["training_loss"].attrs["long_name"] = "free energy per d"
+    assert plots.plot_dataset(dataset).axes[1].get_ylabel() == "free energy\nper d"
+
+
+def test_a_tuned_curve_shows_what_was_tuned():
+    dataset = made_dataset()
+    dataset.attrs["tuned"] = "lambda"
+    dataset["best_lambda"] = ("alpha", np.full(6, 0.25))
+    dataset["best_lambda_error"] = ("alpha", np.full(6, 0.01))
+    assert plots.plot_dataset(dataset).axes[-1].get_ylabel() == "best λ"
+
+
+def test_a_table_without_a_branch_is_refused_in_a_sentence():
+    with pytest.raises(InputError, match="holds no branch"):
+        plots.plot_dataset(made_dataset().drop_vars("q"))
+
+
+def test_a_figure_is_written_in_the_format_of_its_name(tmp_path):
+    dataset = made_dataset()
+    for name, begins in (("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
+        plots.plot_dataset(dataset, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    with pytest.raises(InputError, match=r"a.jpg: a name that ends in .png, .pdf or .svg is expected"):
+        plots.plot_dataset(dataset, tmp_path / "a.jpg")
 
 
 def test_two_branches_are_drawn_beside_each_other(tmp_path):

@@ -1,5 +1,6 @@
 """Finite d: data that follow the law, the risk and its gradient, its minimisers, many seeds, and theory beside them."""
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,15 @@ from saddleforge.integration import ProxSpace
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
 from saddleforge.simulation import workers
-from saddleforge.simulation.comparison import Extrapolation, Scaling, extrapolate, measurements, on_branch
+from saddleforge.simulation.comparison import (
+    Extrapolation,
+    Scaling,
+    beside,
+    extrapolate,
+    measurements,
+    on_branch,
+)
+from saddleforge.simulation.figures import plot_runs
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
@@ -322,6 +331,48 @@ def test_seeds_known_from_before_are_not_run_again():
     ran = []
     found = simulate(plan.problem, d=60, seeds=2, method="lbfgs", known=[known], on_run=lambda r: ran.append(r.seed))
     assert ran == [1] and [r.seed for r in found.runs] == [0, 1]
+
+
+def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeypatch):
+    plan = checked(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
+    one = run(plan, 0)
+    kept = []
+
+    def canned(jobs, _workers):
+        for number, (_, seed) in enumerate(jobs):
+            yield number, replace(one, seed=seed)
+
+    def keep(finished):
+        if finished.seed == 2:
+            signal.raise_signal(signal.SIGINT)
+        kept.append(finished.seed)
+
+    monkeypatch.setattr("saddleforge.simulation.simulation.results", canned)
+    found = simulate(plan.problem, d=30, seeds=5, method="lbfgs", on_run=keep)
+    assert found.interrupted
+    assert [run.seed for run in found.runs] == kept == [0, 1, 2]
+
+
+def test_no_process_is_started_after_the_end():
+    worker = workers._Worker()
+    worker.end()
+    plan = checked(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
+    assert isinstance(worker.do(plan, 0), workers.Failure) and worker._process is None
+
+
+def test_theory_and_simulation_are_drawn_of_the_same_entries_without_m_where_there_are_no_means():
+    at = problem("ridge_regression", alpha=2.0)
+    curve = sf.curve(at, alpha=(1, 2, 2))
+    simulations = [simulate(s.problem, d=40, seeds=2, threads=1) for s in curve.solutions]
+    compared = beside(curve, curve.solutions, simulations)
+    upper, loss, error = compared.plot().axes
+    labels = [text.get_text() for text in upper.get_legend().get_texts()]
+    assert labels == ["θ", "q"]
+    assert (loss.get_ylabel(), error.get_ylabel()) == ("training loss", "test error")
+    lines = {tuple(line.get_ydata()) for line in upper.lines}
+    assert {tuple(float(s.overlaps.q[0, 0, 0]) for s in curve.solutions)} <= lines
+    runs = plot_runs(simulations[0].to_xarray())
+    assert [text.get_text() for text in runs.axes[0].get_legend().get_texts()] == ["θ", "q", "ended semantic"]
 
 
 # Mirror images
