@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy as sp
@@ -200,6 +200,27 @@ class Model:
         structure = structure or self.default_structure()
         builder = _Builder(self, structure)
         return builder.build()
+
+    def identity(self, structure: Structure | None = None) -> str:
+        """Digest of all that a generated solver holds (hex, 16): the physics, and what stands beside it.
+
+        That is defaults, ranges and words of the parameters, starts, summary, source.
+
+        Raises:
+            ModelError: as `at`.
+        """
+        at = self.at(structure)
+        parts = [
+            at.digest(),
+            [replace(p, default=p.value(at.structure)) for p in at.parameters.values()],
+            [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
+            [(name, value) for name, (_, value) in at.trained.items()],
+            [[sp.srepr(kink) for kink in kinks] for kinks in (at.loss_kinks, at.metric_kinks)],
+            at.unbounded,
+            self.summary,
+            self.source,
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class _Builder:

@@ -5,10 +5,11 @@ import re
 import pytest
 import sympy as sp
 
+from saddleforge.derive.emit.metadata_source import metadata_file
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.language import half_square, softplus, square
 from saddleforge.derive.model import model
-from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural
+from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural, trained
 from saddleforge.derive.regulariser import Ridge
 from saddleforge.derive.tokens import Tokens, isotropic_tokens
 
@@ -191,3 +192,59 @@ def test_a_default_changes_no_digest():
         return model(name="scaled")(lambda X, Y, *, slope=value: half_square(Y[0, 0] - slope * X[0, 0])).at()
 
     assert make(1).digest() == make(Parameter("1/7", 0)).digest()
+
+
+def with_everything(
+    *,
+    c=2,
+    default=1.0,
+    low=0,
+    high=3,
+    doc="a scale",
+    phi=1,
+    noise="scale",
+    start=0.6,
+    name="own",
+    lambda_=0.1,
+    **fields,
+):
+    """A model of which each argument changes one thing."""
+    law = law_with(covariance=[[c]])
+    starts = {"semantic": Start(teacher=lambda structure: start)}
+
+    parameter, number = Parameter(default, low, high, doc=doc), trained(phi, 1)
+
+    def loss(X, Y, u, *, scale=parameter, b=number):
+        return half_square(Y[0, 0] + u - scale * X[0, 0] - b)
+
+    kinks = {"loss_kinks": lambda Y: Y[0]}
+    made = {"law": law, "noise": {"u": GaussianNoise(noise)}, "starts": starts, "regulariser": Ridge(lambda_)}
+    return model(name=name, **made, **(fields.pop("kinks", kinks)), **fields)(loss)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"c": 3},
+        {"default": 2.0},
+        {"low": -1},
+        {"high": 4},
+        {"doc": "another"},
+        {"phi": 2},
+        {"noise": "2"},
+        {"start": 0.5},
+        {"name": "other"},
+        {"lambda_": 0.2},
+        {"unbounded": True},
+        {"summary": "words"},
+        {"source": "a paper"},
+        {"kinks": {"metric_kinks": lambda Y: Y[0]}},
+    ],
+)
+def test_what_a_generated_solver_holds_is_in_the_identity_of_its_model(change):
+    """Starts, kinks and noise are functions or classes made anew each time: the same physics has the same identity."""
+    one, same, other = with_everything(), with_everything(), with_everything(**change)
+    assert one.identity() == same.identity()
+    assert one.identity() != other.identity()
+    texts = [metadata_file(model, model.at(), "", "") for model in (one, other)]
+    assert texts[0] != texts[1]
