@@ -28,6 +28,7 @@ from .parameters import (
     Trained,
     as_parameter,
     leaves,
+    shape_of,
 )
 from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge
 from .tokens import Tokens, unstructured_tokens
@@ -348,7 +349,10 @@ class _Builder:
         tokens = self.call("law", self.model.law)
         if not isinstance(tokens, Tokens):
             raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
-        arrays = tokens.arrays()
+        try:
+            arrays = tokens.arrays()
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {error}") from None
         structure = self.structure
         contexts = structure.tokens * structure.clusters
         atoms = len(arrays["weights"])
@@ -360,16 +364,20 @@ class _Builder:
             "teacher_means": (contexts, structure.teacher_rank),
         }
         for name, shape in expected.items():
-            if _shape(arrays[name]) != shape:
+            if shape_of(arrays[name]) != shape:
                 raise ModelError(
-                    f"model {self.model.name}: law.{name} has shape {_shape(arrays[name])}, expected {shape}"
+                    f"model {self.model.name}: law.{name} has shape {shape_of(arrays[name])}, expected {shape}"
                 )
         if "rows" in arrays:
             expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
-            if [_shape(part) for part in arrays["rows"]] != expected_rows:
+            if [shape_of(part) for part in arrays["rows"]] != expected_rows:
                 raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
             if isinstance(self.model.regulariser, Penalty):
                 raise ModelError(f"model {self.model.name}: rows of few values go with a ridge, not with a penalty")
+        try:
+            tokens.check()
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {error}") from None
         for name, value in arrays.items():
             self._known(set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set())
         return arrays
@@ -447,14 +455,6 @@ def _quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
     first = [sp.diff(expression, a) for a in variables]
     second = {sp.diff(slope, b) for a, slope in enumerate(first) for b in variables[a:]}
     return all(sp.diff(entry, c) == 0 for entry in second if entry.has(*variables) for c in variables)
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    shape: list[int] = []
-    while isinstance(value, tuple):
-        shape.append(len(value))
-        value = value[0] if value else 0
-    return tuple(shape)
 
 
 def model(

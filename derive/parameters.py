@@ -205,18 +205,18 @@ class Start:
             "encodings": list(dict.fromkeys([(s, tokens), (s, tokens * structure.clusters)])),
         }
         for name, value in values.items():
-            shape = _shape(value)
+            shape = shape_of(value)
             if shape and shape not in allowed.get(name, []):
                 matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
                 raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
         return values
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def shape_of(value: Any) -> tuple[int, ...]:
     """Shape of a number or nested tuple or matrix, whose rows may be unequal: then the shape has a -1."""
     if isinstance(value, sp.MatrixBase):
         return tuple(value.shape)
     if not isinstance(value, tuple):
         return ()
-    inner = {_shape(item) for item in value}
+    inner = {shape_of(item) for item in value}
     return (len(value), *(inner.pop() if len(inner) == 1 else (-1,)))

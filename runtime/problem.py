@@ -336,26 +336,38 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
 
 def _law(value: Any, problem: Problem) -> TokenLaw | None:
     """A given law as numbers, of the problem's sizes."""
-    if value is None or isinstance(value, TokenLaw):
-        law = value
-    else:
-        try:
-            arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
-        except (AttributeError, TypeError, ValueError):
-            raise InputError("law must be Tokens whose entries are numbers") from None
-        if arrays["labels"].size != problem.clusters**problem.tokens:
-            raise InputError(
-                f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
-            )
-        law = TokenLaw.of(arrays, problem.tokens, problem.clusters)
-    if law is not None:
-        size = problem.contexts + problem.teacher_rank
-        if law.gamma.shape[1:] != (problem.contexts,) or law.gram.shape[1:] != (size, size):
-            raise InputError(
-                f"law has {law.gamma.shape[1]} contexts and Gram matrices {law.gram.shape[1:]}; "
-                f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
-            )
-    return law
+    if value is None:
+        return None
+    if isinstance(value, TokenLaw):
+        _check_sizes(value.gamma, value.gram, problem)
+        return value
+    from saddleforge.derive.errors import ModelError
+
+    try:
+        arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    except (AttributeError, TypeError, ValueError):
+        raise InputError("law must be Tokens whose entries are numbers") from None
+    if arrays["labels"].size != problem.clusters**problem.tokens:
+        raise InputError(
+            f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
+        )
+    _check_sizes(arrays["covariance"], arrays["gram"], problem)
+    try:
+        value.check()
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    return TokenLaw.of(arrays, problem.tokens, problem.clusters)
+
+
+def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
+    size = problem.contexts + problem.teacher_rank
+    if gamma.shape[1:] != (problem.contexts,) or gram.shape[1:] != (size, size):
+        raise InputError(
+            f"law has {gamma.shape[1]} contexts and Gram matrices {gram.shape[1:]}; "
+            f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
+        )
 
 
 def _size_names(solver: Solver) -> list[str]:

@@ -82,6 +82,81 @@ def test_fault_in_the_law_of_tokens(field, message):
         model(law=law_with(**field))(ridge)
 
 
+def overlapping(x, **beside):
+    """One cluster whose tau overlaps the teacher by x, in the Gram matrix."""
+    return law_with(gram=[[[1, x], [x, 1]]], **beside)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "beside", "expected"),
+    [
+        ("1/2", {"teacher_means": None}, "1/2"),
+        ("1/2", {"teacher_means": [["1/2"]]}, "1/2"),
+        ("1/2", {"teacher_means": [[0]], "encodings_taught": [["1/2"]]}, 0),
+        ("1/2", {"teacher_means": None, "encodings_taught": [["1/3"]]}, "1/6"),
+    ],
+)
+def test_teacher_means_follow_from_what_is_said_of_the_encodings(overlap, beside, expected):
+    law = model(law=overlapping(overlap, **beside))(ridge).at().law
+    assert law["teacher_means"] == ((sp.Rational(expected),),)
+
+
+@pytest.mark.parametrize("means", ["1/3", 0, "-1/2"])
+def test_teacher_means_that_contradict_the_gram_matrix_are_refused(means):
+    """A mean that overlaps the teacher in one place and not in the other is another problem than meant."""
+    with fault(rf"law.teacher_means\[0\]\[0\] is {means}, where 1/2 follows: .*, give encodings_taught"):
+        model(law=overlapping("1/2", teacher_means=[[means]]))(ridge)
+
+
+def test_teacher_means_may_be_written_in_another_form_than_the_one_that_follows():
+    def law(structure, *, angle=0.3):
+        return Tokens([1], [[1]], [[[1, sp.sin(2 * angle)], [sp.sin(2 * angle), 1]]], teacher_means=[[given(angle)]])
+
+    given = lambda angle: 2 * sp.sin(angle) * sp.cos(angle)  # noqa: E731
+    assert model(law=law)(ridge)
+    given = lambda angle: 2 * sp.sin(angle)  # noqa: E731
+    with fault("law.teacher_means"):
+        model(law=law)(ridge)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"means": [[1, 0]]}, r"law.means has shape \(1, 2\); \(1, 1\), or \(1, 1, 1\) with one an atom"),
+        ({"teacher": None}, r"law: teacher is missing"),
+        ({"encodings": sp.eye(2)}, r"law: 2 encodings do not go with 1 contexts"),
+        ({"gram": [sp.eye(2)]}, r"law.gram and law.teacher say the same twice"),
+        ({"taught": [[1, 1]]}, r"law.taught has shape \(1, 2\)"),
+    ],
+)
+def test_fault_in_the_products_of_vectors(field, message):
+    products = {"weights": [1], "covariance": [[1]], "teacher": [[1]]} | field
+    with fault(message):
+        model(law=lambda structure: Tokens(**products))(ridge)
+
+
+def test_the_products_of_vectors_are_those_of_explicit_vectors():
+    """Two tokens of two clusters, two teacher columns, two spectral atoms: numbers drawn at random in five dimensions."""
+    rows = [[sp.Rational((7 * i + 3 * j * j + i * j) % 11 - 5, 7) for j in range(5)] for i in range(16)]
+    mu, p, pi = ([sp.Matrix(rows[8 * a : 8 * a + 8])[i:j, :] for a in range(2)] for i, j in ((0, 4), (4, 6), (6, 8)))
+    products = {
+        "means": [m * m.T for m in mu],
+        "encodings": [e * e.T for e in p],
+        "along": [m * e.T for m, e in zip(mu, p, strict=True)],
+        "teacher": [w * w.T for w in pi],
+        "taught": [m * w.T for m, w in zip(mu, pi, strict=True)],
+        "encodings_taught": [e * w.T for e, w in zip(p, pi, strict=True)],
+    }
+    weights = [sp.Rational(1, 3), sp.Rational(2, 3)]
+    arrays = Tokens(weights, [[1] * 4] * 2, labels=["1/4"] * 4, **products).arrays()
+    for a in range(2):
+        tau = mu[a] + sp.Matrix([p[a][l, :] for l in (0, 0, 1, 1)])
+        z = tau.col_join(pi[a])
+        assert sp.Matrix(arrays["gram"][a]) == z * z.T
+    m_star = weights[0] * mu[0] * pi[0].T + weights[1] * mu[1] * pi[1].T
+    assert sp.Matrix(arrays["teacher_means"]) == m_star
+
+
 def test_a_law_must_be_one_of_tokens():
     with fault(r"law must return Tokens, not dict"):
         model(law=lambda structure: {})(ridge)
