@@ -224,6 +224,9 @@ class Model:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
+_GIVEN = ("k", "Q", "structure")
+
+
 class _Builder:
     """Calls a model's functions with symbols and checks what comes back."""
 
@@ -261,9 +264,10 @@ class _Builder:
         noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
         output = self._output()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
-        overlap = set(self.parameters) & set(model.regulariser.parameters(structure))
+        overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
         if overlap:
             raise ModelError(f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's")
+        self._check_symbols(parameters)
         for start, value in model.starts.items():
             try:
                 value.at(structure)
@@ -290,6 +294,16 @@ class _Builder:
             output=output,
         )
 
+    def _check_symbols(self, parameters: Mapping[str, Parameter]) -> None:
+        """Two names must not make one symbol, as `a` and `a_` do, or `a_0` and the first entry of an array `a`."""
+        owner: dict[sp.Symbol, str] = {}
+        named = [(name, leaves(p.symbols(self.structure))) for name, p in parameters.items()]
+        for name, symbols in [*named, *((name, [symbol]) for name, (symbol, _) in self.trained.items())]:
+            for symbol in symbols:
+                if owner.setdefault(symbol, name) != name:
+                    both = f"{owner[symbol]!r} and {name!r}"
+                    raise ModelError(f"model {self.model.name}: {both} would be one symbol, {symbol}; rename one")
+
     def _output(self) -> OutputAt | None:
         output = self.model.output
         if callable(output):
@@ -310,6 +324,12 @@ class _Builder:
         for name, spec in inspect.signature(function).parameters.items():
             if spec.kind is inspect.Parameter.VAR_KEYWORD:
                 arguments.update({n: value for n, value in fields.items() if n not in arguments})
+            elif spec.default is not inspect.Parameter.empty and (name in _GIVEN or name in fields):
+                given = ", ".join([*fields, *_GIVEN])
+                raise ModelError(
+                    f"model {self.model.name}: {field_name} declares a parameter {name!r}, which is the name of "
+                    f"something it is given ({given}); give it another"
+                )
             elif name == "structure":
                 arguments[name] = self.structure
             elif name == "k":

@@ -13,7 +13,11 @@ from .language import exact
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 _SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
-_RESERVED = {"alpha", "lambda", "inverse_temperature", *STRUCTURAL}
+# What the functions of a model are given, or a problem takes, under these names.
+_RESERVED = {
+    *("alpha", "lambda", "inverse_temperature", "spectrum", "law", "model", *STRUCTURAL),
+    *("X", "Y", "h", "B", "k", "Q", "structure"),
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class Parameter:
 
     def named(self, name: str) -> Parameter:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
-            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; not {sorted(_RESERVED)})")
+            others = ", ".join(sorted(_RESERVED))
+            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; {others} mean other things)")
         return replace(self, name=name)
 
     def value(self, structure: Structure) -> Any:

@@ -14,6 +14,9 @@ from saddleforge.derive.regulariser import Ridge
 from saddleforge.derive.tokens import Tokens, isotropic_tokens
 
 
+TRAINED = trained(1)
+
+
 def ridge(X, Y):
     """Linear regression.
 
@@ -59,6 +62,19 @@ def test_the_docstring_gives_summary_and_source():
         (lambda X, Y, alpha=1: X[0, 0] * alpha, r"parameter name 'alpha' is not allowed"),
         (lambda X, Y, tokens=1: X[0, 0] * tokens, r"parameter name 'tokens' is not allowed"),
         (lambda X, Y, lambda_=1: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
+        (lambda X, Y, k=0.5: X[0, 0] * k, r"loss declares a parameter 'k', which is the name of something it is given"),
+        (
+            lambda X, Y=2: X[0, 0] * Y,
+            r"loss declares a parameter 'Y', which is the name of something it is given \(X, Y",
+        ),
+        (lambda X, Q=2: X[0, 0] * Q, r"loss declares a parameter 'Q'"),
+        (lambda X, structure=2: X[0, 0] * structure, r"loss declares a parameter 'structure'"),
+        (lambda X, Y, h=1: X[0, 0] * h, r"parameter name 'h' is not allowed"),
+        (lambda X, Y, spectrum=1: X[0, 0] * spectrum, r"parameter name 'spectrum' is not allowed"),
+        (lambda X, Y, a=1, a_=2: X[0, 0] * a * a_, r"'a' and 'a_' would be one symbol, a_"),
+        (lambda X, Y, a=(1, 2), a_0=2: X[0, 0] * a[0] * a_0, r"'a' and 'a_0' would be one symbol, a_0_"),
+        (lambda X, Y, a=1, a_=TRAINED: X[0, 0] * a * a_, r"'a' and 'a_' would be one symbol, a_"),
+        (lambda X, Y, lambda_=TRAINED: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
     ],
 )
 def test_fault_in_the_loss(loss, message):
@@ -136,7 +152,7 @@ def test_fault_in_the_products_of_vectors(field, message):
 
 
 def test_the_products_of_vectors_are_those_of_explicit_vectors():
-    """Two tokens of two clusters, two teacher columns, two spectral atoms: numbers drawn at random in five dimensions."""
+    """Two tokens of two clusters, two teacher columns, two spectral atoms, in five dimensions."""
     rows = [[sp.Rational((7 * i + 3 * j * j + i * j) % 11 - 5, 7) for j in range(5)] for i in range(16)]
     mu, p, pi = ([sp.Matrix(rows[8 * a : 8 * a + 8])[i:j, :] for a in range(2)] for i, j in ((0, 4), (4, 6), (6, 8)))
     products = {
@@ -178,6 +194,11 @@ def noisy(X, Y, u, *, Delta=0.25):
 def test_fault_in_the_noise(noise, message):
     with fault(message):
         model(noise={"u": noise})(noisy)
+
+
+def test_a_parameter_called_like_a_noise_is_refused():
+    with fault(r"metric declares a parameter 'u', which is the name of something it is given \(h, Y, u, k"):
+        model(noise={"u": GaussianNoise(1)}, metric=lambda h, u=0.5: u * h[0])(lambda X, Y: X[0] - Y[0])
 
 
 def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
