@@ -13,7 +13,6 @@ from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Paramete
 from saddleforge.derive.regulariser import Ridge
 from saddleforge.derive.tokens import Tokens, isotropic_tokens
 
-
 TRAINED = trained(1)
 
 
