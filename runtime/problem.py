@@ -24,7 +24,7 @@ class Problem:
     """Everything a solution depends on, checked on construction (use `problem`).
 
     Attributes:
-        alpha: sample complexity n / d.
+        sample_complexity: alpha = n / d, or None where it was left open; see `alpha`.
         parameters: name -> value as float or array of the parameter's shape.
         spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
         given_law: a law of the tokens in place of the model's, or None.
@@ -34,12 +34,26 @@ class Problem:
     """
 
     solver: Solver
-    alpha: float
+    sample_complexity: float | None
     parameters: Mapping[str, Any]
     spectrum: np.ndarray | None = None
     given_law: TokenLaw | None = None
     search: int = field(default=1, compare=False)
     inverse_temperature: float | None = None
+
+    @property
+    def alpha(self) -> float:
+        """Sample complexity n / d.
+
+        Raises:
+            InputError: it was not given.
+        """
+        if self.sample_complexity is None:
+            raise InputError(
+                f"alpha = n / d is not given, and nothing of {self.solver.name} follows without it: give it as "
+                "`--set alpha=2`, or as sf.problem(..., alpha=2)"
+            )
+        return self.sample_complexity
 
     @property
     def tokens(self) -> int:
@@ -188,7 +202,7 @@ class Problem:
 
     def with_(self, **changes: Any) -> Problem:
         """The same problem with some parameters (alpha included) changed."""
-        alpha = float(changes.pop("alpha", self.alpha))
+        alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
         return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law, beta)
@@ -221,7 +235,7 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
 def problem(
     model: Any,
     *,
-    alpha: float = 1.0,
+    alpha: float | None = None,
     spectrum: Any = None,
     law: Any = None,
     inverse_temperature: float | None = None,
@@ -230,7 +244,7 @@ def problem(
     """A problem from a catalogue name, a path or a Model, with parameters by name.
 
     Args:
-        alpha: sample complexity n / d, positive.
+        alpha: sample complexity n / d, positive; it may be left open where what is asked varies or looks for it.
         spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
             an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest.
         law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
@@ -265,8 +279,8 @@ def _build(
         )
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
-    number = _number("alpha", alpha)
-    if not 0 < number < np.inf:
+    number = None if alpha is None else _number("alpha", alpha)
+    if number is not None and not 0 < number < np.inf:
         raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf)")
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))

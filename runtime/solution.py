@@ -342,6 +342,7 @@ def solve(
     """
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+    _ = problem.alpha  # is there before anything is compiled
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     _announce_compilation(problem)
     rule = None if integrator == "auto" else rule_named(integrator, points, seed)

@@ -6,11 +6,12 @@ import pytest
 import sympy as sp
 
 from saddleforge.derive.emit.metadata_source import metadata_file
+from saddleforge.derive.emit.writer import generate
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.language import half_square, softplus, square
 from saddleforge.derive.model import model
 from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural, trained
-from saddleforge.derive.regulariser import Ridge
+from saddleforge.derive.regulariser import Ridge, penalty
 from saddleforge.derive.tokens import Tokens, isotropic_tokens
 
 TRAINED = trained(1)
@@ -343,3 +344,29 @@ def test_what_a_generated_solver_holds_is_in_the_identity_of_its_model(change):
     assert one.identity() != other.identity()
     texts = [metadata_file(model, model.at(), "", "") for model in (one, other)]
     assert texts[0] != texts[1]
+
+
+def half_a_power(w, *, strength=1):
+    return strength * w[0] ** 2.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "loss", "message"),
+    [
+        (
+            {},
+            lambda X, Y: sp.sqrt(X[0]) + Y[0] ** 2,
+            r"the loss is complex \(\(.*j\) at x_0_0 = -.*, y_0_0 = .*\); it must be",
+        ),
+        ({}, lambda X, Y: sp.log(X[0]) ** 2, r"the loss is complex \(.* at x_0_0 = -"),
+        ({}, lambda X, Y: (X[0] - Y[0]) ** 1.5, r"the loss is complex"),
+        ({}, lambda X, Q: X[0] ** 2 * sp.sqrt(-Q[0][0, 0]), r"the loss is complex"),
+        ({"unbounded": True}, lambda X, Y: sp.sqrt(Y[0]) * X[0], r"the loss is complex .* at x_0_0 = .*, y_0_0 = -"),
+        ({"metric": lambda h: sp.sqrt(h[0])}, lambda X: X[0] ** 2, r"the metric is complex"),
+        ({"regulariser": penalty(half_a_power)}, lambda X: X[0] ** 2, r"the penalty is complex \(.* at w = "),
+    ],
+)
+def test_what_is_complex_somewhere_is_refused_with_the_place(fields, loss, message):
+    made = model(name="rooted", **fields)(loss)
+    with fault(message):
+        generate(made)
