@@ -208,14 +208,15 @@ class Problem:
         return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law, beta)
 
     def value_of(self, name: str) -> float:
-        """A scalar parameter, alpha included, or the common value of a vector's entries.
+        """A scalar parameter, alpha included (not a number where it was left open), or the common value of a vector's
+        entries.
 
         Raises:
             InputError: no such scalar parameter.
         """
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
-            return self.alpha
+            return np.nan if self.sample_complexity is None else self.sample_complexity
         if name == "inverse_temperature":
             return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
@@ -226,6 +227,17 @@ class Problem:
             scalars = [n for n, v in self.parameters.items() if common(v)]
             raise InputError(f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}")
         return float(np.ravel(self.parameters[name])[0])
+
+    def check_varied(self, *names: str) -> None:
+        """That these are scalar parameters and nothing else is left open.
+
+        Raises:
+            InputError: one is not, or alpha is neither given nor among them.
+        """
+        for name in names:
+            self.value_of(name)
+        if "alpha" not in names:
+            _ = self.alpha
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
