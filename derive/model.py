@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -158,6 +159,8 @@ class Model:
     source: str = ""
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[^\W\d_][\w +-]*", self.name):
+            raise ModelError(f"model name {self.name!r} is not allowed (a letter, then letters, digits, blanks, _ + -)")
         if set(self.sizes) != set(STRUCTURAL):
             raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
         for start, value in self.starts.items():
@@ -498,7 +501,7 @@ def model(
         lines = [line.strip() for line in (inspect.getdoc(loss) or "").splitlines()]
         sources = [line.removeprefix("Source:").strip() for line in lines if line.startswith("Source:")]
         return Model(
-            name=name or loss.__name__,
+            name=name or loss.__name__.strip("<>"),
             loss=loss,
             sizes={"tokens": tokens, "student_rank": student, "teacher_rank": teacher, "clusters": clusters},
             summary=fields.pop("summary", lines[0] if lines else ""),

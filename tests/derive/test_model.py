@@ -9,7 +9,7 @@ from saddleforge.derive.emit.metadata_source import metadata_file
 from saddleforge.derive.emit.writer import generate
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.language import half_square, softplus, square
-from saddleforge.derive.model import model
+from saddleforge.derive.model import Model, model
 from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural, trained
 from saddleforge.derive.regulariser import Ridge, penalty
 from saddleforge.derive.tokens import Tokens, isotropic_tokens
@@ -199,6 +199,12 @@ def test_fault_in_the_noise(noise, message):
 def test_a_parameter_called_like_a_noise_is_refused():
     with fault(r"metric declares a parameter 'u', which is the name of something it is given \(h, Y, u, k"):
         model(noise={"u": GaussianNoise(1)}, metric=lambda h, u=0.5: u * h[0])(lambda X, Y: X[0] - Y[0])
+
+
+@pytest.mark.parametrize("name", ["", "two/layers", "..", "1st", "a\nb", "pseudo.huber"])
+def test_a_model_has_a_name_that_files_can_have(name):
+    with fault(r"model name '.*' is not allowed"):
+        Model(name=name, loss=ridge, sizes={"tokens": 1, "student_rank": 1, "teacher_rank": 1, "clusters": 1})
 
 
 def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
