@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy as sp
@@ -28,6 +29,7 @@ from .parameters import (
     Trained,
     as_parameter,
     leaves,
+    shape_of,
 )
 from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge
 from .tokens import Tokens, unstructured_tokens
@@ -158,6 +160,8 @@ class Model:
     source: str = ""
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[^\W\d_][\w +-]*", self.name):
+            raise ModelError(f"model name {self.name!r} is not allowed (a letter, then letters, digits, blanks, _ + -)")
         if set(self.sizes) != set(STRUCTURAL):
             raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
         for start, value in self.starts.items():
@@ -202,6 +206,30 @@ class Model:
         builder = _Builder(self, structure)
         return builder.build()
 
+    def identity(self, structure: Structure | None = None) -> str:
+        """Digest of all that a generated solver holds (hex, 16): the physics, and what stands beside it.
+
+        That is defaults, ranges and words of the parameters, starts, summary, source.
+
+        Raises:
+            ModelError: as `at`.
+        """
+        at = self.at(structure)
+        parts = [
+            at.digest(),
+            [replace(p, default=p.value(at.structure)) for p in at.parameters.values()],
+            [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
+            [(name, value) for name, (_, value) in at.trained.items()],
+            [[sp.srepr(kink) for kink in kinks] for kinks in (at.loss_kinks, at.metric_kinks)],
+            at.unbounded,
+            self.summary,
+            self.source,
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+_GIVEN = ("k", "Q", "structure")
+
 
 class _Builder:
     """Calls a model's functions with symbols and checks what comes back."""
@@ -240,9 +268,10 @@ class _Builder:
         noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
         output = self._output()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
-        overlap = set(self.parameters) & set(model.regulariser.parameters(structure))
+        overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
         if overlap:
             raise ModelError(f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's")
+        self._check_symbols(parameters)
         for start, value in model.starts.items():
             try:
                 value.at(structure)
@@ -269,6 +298,16 @@ class _Builder:
             output=output,
         )
 
+    def _check_symbols(self, parameters: Mapping[str, Parameter]) -> None:
+        """Two names must not make one symbol, as `a` and `a_` do, or `a_0` and the first entry of an array `a`."""
+        owner: dict[sp.Symbol, str] = {}
+        named = [(name, leaves(p.symbols(self.structure))) for name, p in parameters.items()]
+        for name, symbols in [*named, *((name, [symbol]) for name, (symbol, _) in self.trained.items())]:
+            for symbol in symbols:
+                if owner.setdefault(symbol, name) != name:
+                    both = f"{owner[symbol]!r} and {name!r}"
+                    raise ModelError(f"model {self.model.name}: {both} would be one symbol, {symbol}; rename one")
+
     def _output(self) -> OutputAt | None:
         output = self.model.output
         if callable(output):
@@ -289,6 +328,12 @@ class _Builder:
         for name, spec in inspect.signature(function).parameters.items():
             if spec.kind is inspect.Parameter.VAR_KEYWORD:
                 arguments.update({n: value for n, value in fields.items() if n not in arguments})
+            elif spec.default is not inspect.Parameter.empty and (name in _GIVEN or name in fields):
+                given = ", ".join([*fields, *_GIVEN])
+                raise ModelError(
+                    f"model {self.model.name}: {field_name} declares a parameter {name!r}, which is the name of "
+                    f"something it is given ({given}); give it another"
+                )
             elif name == "structure":
                 arguments[name] = self.structure
             elif name == "k":
@@ -328,7 +373,10 @@ class _Builder:
         tokens = self.call("law", self.model.law)
         if not isinstance(tokens, Tokens):
             raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
-        arrays = tokens.arrays()
+        try:
+            arrays = tokens.arrays()
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {error}") from None
         structure = self.structure
         contexts = structure.tokens * structure.clusters
         atoms = len(arrays["weights"])
@@ -340,16 +388,20 @@ class _Builder:
             "teacher_means": (contexts, structure.teacher_rank),
         }
         for name, shape in expected.items():
-            if _shape(arrays[name]) != shape:
+            if shape_of(arrays[name]) != shape:
                 raise ModelError(
-                    f"model {self.model.name}: law.{name} has shape {_shape(arrays[name])}, expected {shape}"
+                    f"model {self.model.name}: law.{name} has shape {shape_of(arrays[name])}, expected {shape}"
                 )
         if "rows" in arrays:
             expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
-            if [_shape(part) for part in arrays["rows"]] != expected_rows:
+            if [shape_of(part) for part in arrays["rows"]] != expected_rows:
                 raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
             if isinstance(self.model.regulariser, Penalty):
                 raise ModelError(f"model {self.model.name}: rows of few values go with a ridge, not with a penalty")
+        try:
+            tokens.check()
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {error}") from None
         for name, value in arrays.items():
             self._known(set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set())
         return arrays
@@ -431,14 +483,6 @@ def _quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
     return all(sp.diff(entry, c) == 0 for entry in second if entry.has(*variables) for c in variables)
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    shape: list[int] = []
-    while isinstance(value, tuple):
-        shape.append(len(value))
-        value = value[0] if value else 0
-    return tuple(shape)
-
-
 def model(
     *,
     tokens: int | Structural = 1,
@@ -460,7 +504,7 @@ def model(
         lines = [line.strip() for line in (inspect.getdoc(loss) or "").splitlines()]
         sources = [line.removeprefix("Source:").strip() for line in lines if line.startswith("Source:")]
         return Model(
-            name=name or loss.__name__,
+            name=name or loss.__name__.strip("<>"),
             loss=loss,
             sizes={"tokens": tokens, "student_rank": student, "teacher_rank": teacher, "clusters": clusters},
             summary=fields.pop("summary", lines[0] if lines else ""),

@@ -13,7 +13,11 @@ from .language import exact
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 _SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
-_RESERVED = {"alpha", "lambda", "inverse_temperature", *STRUCTURAL}
+# What the functions of a model are given, or a problem takes, under these names.
+_RESERVED = {
+    *("alpha", "lambda", "inverse_temperature", "spectrum", "law", "model", *STRUCTURAL),
+    *("X", "Y", "h", "B", "k", "Q", "structure"),
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Parameter:
 
     def named(self, name: str) -> Parameter:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
-            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; not {sorted(_RESERVED)})")
+            others = ", ".join(sorted(_RESERVED))
+            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; {others} mean other things)")
         return replace(self, name=name)
 
     def value(self, structure: Structure) -> Any:
@@ -208,18 +213,18 @@ class Start:
             "encodings": list(dict.fromkeys([(s, tokens), (s, tokens * structure.clusters)])),
         }
         for name, value in values.items():
-            shape = _shape(value)
+            shape = shape_of(value)
             if shape and shape not in allowed.get(name, []):
                 matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
                 raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
         return values
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def shape_of(value: Any) -> tuple[int, ...]:
     """Shape of a number or nested tuple or matrix, whose rows may be unequal: then the shape has a -1."""
     if isinstance(value, sp.MatrixBase):
         return tuple(value.shape)
     if not isinstance(value, tuple):
         return ()
-    inner = {_shape(item) for item in value}
+    inner = {shape_of(item) for item in value}
     return (len(value), *(inner.pop() if len(inner) == 1 else (-1,)))

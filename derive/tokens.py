@@ -7,6 +7,8 @@ given the spectral atom matter: one Gram matrix an atom. Contexts c = (l, k) are
 
 from __future__ import annotations
 
+import cmath
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,30 +17,48 @@ from typing import Any
 
 import sympy as sp
 
+from .errors import ModelError
 from .language import exact
-from .parameters import Parameter, Structure
+from .parameters import Parameter, Structure, shape_of
 
 
 @dataclass(frozen=True)
 class Tokens:
     """Law of the tokens; entries are numbers or expressions in parameters.
 
+    Means mu, encodings p and the teacher's rows are given by the products of each pair, which decide all the theory
+    needs: the Gram matrix of tau = sqrt(d) (mu + p) and pi that the student sees, and m* = W*^T mu / sqrt(d) that the
+    teacher sees, which knows nothing of encodings. What is not given is zero. Each is a matrix, or one an atom.
+
     Args:
         weights: probability of each spectral atom, shape (atoms,).
-        covariance: gamma, shape (atoms, C), C = L K contexts.
-        gram: E[z z^T] given the atom, shape (atoms, C + t, C + t).
+        covariance: gamma, shape (atoms, C), C = L K contexts (token, cluster), the cluster fastest.
+        gram: E[z z^T], z = (tau_1..tau_C, pi_1..pi_t), given the atom, shape (atoms, C + t, C + t), in place of the
+            products below; there may be `encodings_taught` beside it.
         labels: p(k_1, ..., k_L), flattened with the last label fastest, shape (K^L,).
-        teacher_means: m*_c, shape (C, t); E[tau_c pi^T] beyond it belongs to the encodings.
+        teacher_means: m*_c, shape (C, t); it follows from the others and need not be given.
         rows: (probabilities, values), shapes (n,) and (n, t), where the teacher's rows take few values; the default is
-            Gaussian rows. `gram` then holds their second moments.
+            Gaussian rows. `teacher` and `gram` hold their second moments.
+        means: means . means, shape (C, C).
+        encodings: encodings . encodings, (L, L).
+        along: means . encodings, (C, L).
+        teacher: teacher . teacher, second moments of the rows of W*, (t, t).
+        taught: means . teacher, (C, t): in an average over the atoms it is m*.
+        encodings_taught: encodings . teacher, (L, t); beside `gram`, in an average over the atoms.
     """
 
     weights: Sequence[Any]
     covariance: Sequence[Sequence[Any]]
-    gram: Sequence[Any]
-    labels: Sequence[Any]
-    teacher_means: Sequence[Sequence[Any]]
+    gram: Sequence[Any] | None = None
+    labels: Sequence[Any] = (1,)
+    teacher_means: Sequence[Sequence[Any]] | None = None
     rows: Sequence[Any] = ()
+    means: Any = None
+    encodings: Any = None
+    along: Any = None
+    teacher: Any = None
+    taught: Any = None
+    encodings_taught: Any = None
 
     @classmethod
     def from_arrays(
@@ -60,13 +80,149 @@ class Tokens:
             covariance=law.gamma.tolist(),
             gram=law.gram.tolist(),
             labels=law.labels.ravel().tolist(),
-            teacher_means=law.teacher_means.tolist(),
+            encodings_taught=law.encodings_taught.tolist(),
         )
 
     def arrays(self) -> dict[str, Any]:
-        """All fields as nested tuples of exact expressions."""
-        names = ("weights", "covariance", "gram", "labels", "teacher_means", *(["rows"] if self.rows else []))
-        return {name: _tuples(getattr(self, name)) for name in names}
+        """Weights, covariance, gram, labels, teacher means and, if any, rows as nested tuples of exact expressions.
+
+        Raises:
+            ModelError: products of vectors do not fit together, or are given twice.
+        """
+        arrays = {"weights": _tuples(self.weights), "covariance": _tuples(self.covariance)}
+        arrays["gram"] = self._of_vectors() if self.gram is None else self._given_gram()
+        arrays["labels"] = _tuples(self.labels)
+        given = self.teacher_means is not None
+        arrays["teacher_means"] = _tuples(self.teacher_means) if given else self._derived_means(arrays["gram"])
+        return arrays | ({"rows": _tuples(self.rows)} if self.rows else {})
+
+    def check(self) -> None:
+        """Compare teacher means that are given with those that follow; shapes are taken to be right.
+
+        Raises:
+            ModelError: they differ.
+        """
+        if self.teacher_means is None:
+            return
+        arrays = self.arrays()
+        for c, (given, derived) in enumerate(
+            zip(arrays["teacher_means"], self._derived_means(arrays["gram"]), strict=True)
+        ):
+            for b, (one, other) in enumerate(zip(given, derived, strict=True)):
+                if not _vanishes(one - other):
+                    raise ModelError(
+                        f"law.teacher_means[{c}][{b}] is {one}, where {other} follows: gram holds the overlap of mean "
+                        "and encoding with the teacher, teacher_means that of the mean. Leave teacher_means out and, "
+                        "where encodings overlap the teacher, give encodings_taught (L x t)"
+                    )
+
+    def _given_gram(self) -> Any:
+        beside = [
+            name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
+        ]
+        if beside:
+            raise ModelError(f"law.gram and law.{beside[0]} say the same twice; give gram, or the products of vectors")
+        return _tuples(self.gram)
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Atoms and contexts."""
+        covariance = _tuples(self.covariance)
+        return len(covariance), len(covariance[0])
+
+    def _of_vectors(self) -> Any:
+        """Gram matrices of (tau, pi) from the products of means, encodings and teacher."""
+        atoms, contexts = self._sizes
+        teacher = self.teacher
+        if teacher is None and self.rows:
+            shares, values = (sp.Matrix(_tuples(part)) for part in self.rows)
+            teacher = values.T * sp.diag(*shares) * values
+        if teacher is None:
+            raise ModelError("law: teacher is missing, the second moments of the teacher's rows (t x t)")
+        teachers = shape_of(_tuples(teacher))[-1]
+        tokens = self._tokens
+        if contexts % tokens:
+            raise ModelError(f"law: {tokens} encodings do not go with {contexts} contexts, which are tokens x clusters")
+
+        def each(name: str, value: Any, *shape: int) -> Any:
+            return _one_an_atom(name, value, atoms, shape)
+
+        means, along = each("means", self.means, contexts, contexts), each("along", self.along, contexts, tokens)
+        encodings, pi = each("encodings", self.encodings, tokens, tokens), each("teacher", teacher, teachers, teachers)
+        taught = each("taught", self.taught, contexts, teachers)
+        shown = each("encodings_taught", self.encodings_taught, tokens, teachers)
+        token = [c * tokens // contexts for c in range(contexts)]
+        grams = []
+        for a in range(atoms):
+            gram = sp.zeros(contexts + teachers, contexts + teachers)
+            gram[contexts:, contexts:] = sp.Matrix(pi[a])
+            for c in range(contexts):
+                for e in range(contexts):
+                    cross = sp.factor_terms(along[a][c][token[e]] + along[a][e][token[c]])
+                    gram[c, e] = means[a][c][e] + cross + encodings[a][token[c]][token[e]]
+                for b in range(teachers):
+                    gram[c, contexts + b] = gram[contexts + b, c] = taught[a][c][b] + shown[a][token[c]][b]
+            grams.append(gram)
+        return _tuples(grams)
+
+    @property
+    def _tokens(self) -> int:
+        """L, as the encodings say; 1 without any."""
+        for value, axis in ((self.encodings, -1), (self.along, -1), (self.encodings_taught, -2)):
+            if value is not None:
+                return shape_of(_tuples(value))[axis]
+        return 1
+
+    def _derived_means(self, gram: Any) -> Any:
+        """m*_c: what the teacher has in common with tau beyond the encodings; none where shapes do not fit."""
+        atoms, contexts = self._sizes
+        weights = _tuples(self.weights)
+        size = shape_of(gram)[-1] if gram else 0
+        tokens = self._tokens
+        if shape_of(gram) != (atoms, size, size) or size <= contexts or len(weights) != atoms or contexts % tokens:
+            return ()
+        shown = _one_an_atom("encodings_taught", self.encodings_taught, atoms, (tokens, size - contexts))
+        return tuple(
+            tuple(
+                sp.Add(
+                    *[
+                        weights[a] * (gram[a][c][contexts + b] - shown[a][c * tokens // contexts][b])
+                        for a in range(atoms)
+                    ]
+                )
+                for b in range(size - contexts)
+            )
+            for c in range(contexts)
+        )
+
+
+def _one_an_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
+    """A matrix an atom; the same for all where one is given, zeros where none is.
+
+    Raises:
+        ModelError: another shape.
+    """
+    if value is None:
+        value = sp.zeros(*shape)
+    value = _tuples(value)
+    found = shape_of(value)
+    if found == shape:
+        return (value,) * atoms
+    if found != (atoms, *shape):
+        raise ModelError(f"law.{name} has shape {found}; {shape}, or {(atoms, *shape)} with one an atom, is expected")
+    return value
+
+
+def _vanishes(expression: sp.Expr) -> bool:
+    """Whether it is zero, to rounding of decimals, identically in its parameters: at random points where unclear."""
+    expression = sp.expand(expression)
+    generator = random.Random(6)
+    for _ in range(3):
+        point = {s: sp.Rational(generator.randrange(100, 900), 1000) for s in sorted(expression.free_symbols, key=str)}
+        value = complex(expression.xreplace(point).evalf())
+        if cmath.isfinite(value) and abs(value) > 1e-9:
+            return False
+    return True
 
 
 def _tuples(value: Any) -> Any:
@@ -96,9 +252,8 @@ def isotropic_tokens(
     return Tokens(
         weights=[1],
         covariance=[[sigma**2] * count],
-        gram=[sp.diag(encodings, sp.eye(teachers))],
-        labels=[1],
-        teacher_means=[[0] * teachers] * count,
+        encodings=encodings,
+        teacher=sp.eye(teachers),
     )
 
 
@@ -112,9 +267,7 @@ def unstructured_tokens(
     return Tokens(
         weights=[1],
         covariance=[[sigma**2] * count],
-        gram=[sp.diag(sp.zeros(count), sp.eye(teachers))],
-        labels=[1],
-        teacher_means=[[0] * teachers] * count,
+        teacher=sp.eye(teachers),
     )
 
 
@@ -129,9 +282,6 @@ def binary_teacher(
     return Tokens(
         weights=[1],
         covariance=[[sigma**2] * count],
-        gram=[sp.diag(sp.zeros(count), sp.eye(teachers))],
-        labels=[1],
-        teacher_means=[[0] * teachers] * count,
         rows=([sp.Rational(1, len(values))] * len(values), values),
     )
 
@@ -151,9 +301,7 @@ def sparse_teacher(
     return Tokens(
         weights=[density, 1 - density],
         covariance=[[sigma**2] * count] * 2,
-        gram=[sp.diag(sp.zeros(count), row) for row in rows],
-        labels=[1],
-        teacher_means=[[0] * teachers] * count,
+        teacher=rows,
     )
 
 
@@ -198,22 +346,13 @@ def clustered_tokens(
 
     Contexts are (token, cluster) with the cluster fastest (RC.2 of the paper).
     """
-    tokens, clusters, teachers = structure.tokens, structure.clusters, structure.teacher_rank
-    contexts = tokens * clusters
-    token = [c // clusters for c in range(contexts)]
-    gram = sp.zeros(contexts + teachers, contexts + teachers)
-    for c in range(contexts):
-        for e in range(contexts):
-            cross = along[c, token[e]] + along[e, token[c]]
-            gram[c, e] = encodings[token[c], token[e]] + separation * cross + separation**2 * means[c, e]
-        for b in range(teachers):
-            gram[c, contexts + b] = gram[contexts + b, c] = separation * taught[c, b]
-    for b in range(teachers):
-        gram[contexts + b, contexts + b] = 1
     return Tokens(
         weights=[1],
-        covariance=[[sigma[c] ** 2 for c in range(contexts)]],
-        gram=[gram],
+        covariance=[[sigma[c] ** 2 for c in range(structure.tokens * structure.clusters)]],
         labels=list(labels),
-        teacher_means=[[separation * taught[c, b] for b in range(teachers)] for c in range(contexts)],
+        means=separation**2 * means,
+        encodings=encodings,
+        along=separation * along,
+        teacher=sp.eye(structure.teacher_rank),
+        taught=separation * taught,
     )

@@ -12,13 +12,7 @@ import saddleforge as sf
 def two_clusters(structure, *, sigma=sf.Parameter(0.5, 0, open_low=True), length=sf.Parameter(1, 0)):
     """x = +- mu + sigma z with |mu| = length; the teacher's field is a formality, there are no labels."""
     means = length**2 * sp.Matrix([[1, -1], [-1, 1]])
-    return sf.Tokens(
-        weights=[1],
-        covariance=[[sigma**2] * 2],
-        gram=[sp.diag(means, 1)],
-        labels=["1/2", "1/2"],
-        teacher_means=[[0]] * 2,
-    )
+    return sf.Tokens(weights=[1], covariance=[[sigma**2] * 2], labels=["1/2", "1/2"], means=means, teacher=[[1]])
 
 
 def reconstruction(h, Q, sigma):

@@ -12,7 +12,7 @@ import saddleforge as sf
 def related_tasks(structure, *, overlap=sf.Parameter(0.8, -1, 1, True, True, doc="of target and pre-trained row")):
     """Standard normal inputs and rows; the second teacher column is where the training starts from."""
     rows = sp.Matrix([[1, overlap], [overlap, 1]])
-    return sf.Tokens(weights=[1], covariance=[[1]], gram=[sp.diag(0, rows)], labels=[1], teacher_means=[[0, 0]])
+    return sf.Tokens(weights=[1], covariance=[[1]], teacher=rows)
 
 
 @sf.penalty

@@ -12,13 +12,7 @@ import saddleforge as sf
 def related_tasks(structure, *, share=sf.Parameter(0.5, 0, 1), overlap=sf.Parameter(0.8, -1, 1, True, True)):
     """Standard normal inputs; teacher rows with a given overlap; the cluster label names the task."""
     rows = sp.Matrix([[1, overlap], [overlap, 1]])
-    return sf.Tokens(
-        weights=[1],
-        covariance=[[1, 1]],
-        gram=[sp.diag(0, 0, rows)],
-        labels=[share, 1 - share],
-        teacher_means=[[0, 0]] * 2,
-    )
+    return sf.Tokens(weights=[1], covariance=[[1, 1]], labels=[share, 1 - share], teacher=rows)
 
 
 @sf.model(

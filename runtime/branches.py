@@ -199,7 +199,7 @@ def curve(
     grid = sorted({float(v) for v in values})
     if not grid:
         raise InputError("the grid is empty")
-    problem.value_of(over)
+    problem.check_varied(over)
     for value in grid:
         problem.with_(**{over: value})
     if start not in problem.solver.model.STARTS:

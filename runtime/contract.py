@@ -39,11 +39,11 @@ def dumps(value: Any) -> str:
 
 
 def parameters_json(problem: Problem) -> dict[str, Any]:
-    """alpha, sizes, parameters and, where they are given, spectrum and inverse temperature."""
+    """alpha (None if left open), sizes, parameters and, where they are given, spectrum and inverse temperature."""
     named = {name.rstrip("_"): value for name, value in problem.parameters.items()}
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
-    return {"alpha": problem.alpha, **problem.solver.structure, **named, **given}
+    return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:

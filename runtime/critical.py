@@ -147,7 +147,7 @@ def critical_line(
         raise InputError(f"{name} is the parameter in which the event is located; follow it in another one")
     if not abs(last - first) > 0:
         raise InputError(f"{name} = {first:g} to {last:g}: an interval is expected")
-    problem.value_of(name)
+    problem.check_varied(parameter, name)
     at = problem.with_(**{name: first})
     problem.with_(**{name: last})
     common: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed}

@@ -92,8 +92,7 @@ def law_of_data(
         matrix[: len(contexts)] = matrix[:, : len(contexts)] = 0.0
         matrix[: len(z), : len(z)] = z[:, group] @ z[:, group].T / len(group)
         matrix[range(len(contexts)), range(len(contexts))] -= d * binned[-1] / np.array(counts)
-        values, vectors = np.linalg.eigh(matrix)
-        gram.append((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        gram.append(_possible(matrix, len(contexts)))
     law = TokenLaw(
         labels=_frequencies(labels, clusters),
         weights=np.array(weights),
@@ -104,6 +103,16 @@ def law_of_data(
     law.check()
     off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # rounding for one context
     return DataLaw(law, float(np.sqrt(off_diagonal / whole)), float(np.sqrt(noise / whole)))
+
+
+def _possible(gram: np.ndarray, contexts: int) -> np.ndarray:
+    """The Gram matrix with the products of means corrected to be possible; those with the teacher hold as they are."""
+    cross, teacher = gram[:contexts, contexts:], gram[contexts:, contexts:]
+    shown = cross @ np.linalg.pinv(teacher, hermitian=True) @ cross.T
+    values, vectors = np.linalg.eigh(gram[:contexts, :contexts] - shown)
+    gram = gram.copy()
+    gram[:contexts, :contexts] = (vectors * np.maximum(values, 0.0)) @ vectors.T + shown
+    return gram
 
 
 def _frequencies(labels: np.ndarray, clusters: int) -> np.ndarray:

@@ -222,7 +222,7 @@ class Walk:
         self.first, self.last = (float(v) for v in between)
         if not abs(self.last - self.first) > 0:
             raise InputError(f"{parameter} = {self.first:g} to {self.last:g}: an interval is expected")
-        problem.value_of(parameter)
+        problem.check_varied(parameter)
         for value in between:
             problem.with_(**{parameter: value})
         self.parameter, self.accuracy = parameter, accuracy

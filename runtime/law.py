@@ -85,6 +85,17 @@ class TokenLaw:
         contexts = self.gamma.shape[1]
         return np.any(np.diagonal(self.gram, axis1=1, axis2=2)[:, :contexts] != 0, axis=0)
 
+    @property
+    def encodings_taught(self) -> np.ndarray:
+        """p_l^T W* / sqrt(d), what tau has in common with the teacher beyond the means, (L, t)."""
+        tokens = self.labels.ndim
+        return self._beyond_means().reshape(tokens, -1, self.teacher_means.shape[1])[:, 0]
+
+    def _beyond_means(self) -> np.ndarray:
+        """E[tau_c pi^T] - m*_c, (C, t)."""
+        contexts = self.gamma.shape[1]
+        return np.einsum("a,acb->cb", self.weights, self.gram[:, :contexts, contexts:]) - self.teacher_means
+
     def check(self) -> None:
         """Raise InputError where the law is not one."""
         for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):
@@ -102,6 +113,12 @@ class TokenLaw:
                     f"the Gram matrix of encodings and teacher{where} is not positive semidefinite "
                     f"(lowest eigenvalue {lowest:.6g}): no such vectors exist"
                 )
+        beyond = self._beyond_means().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
+        if np.abs(beyond - beyond[:, :1]).max() > _TOLERANCE * (1 + np.abs(self.gram).max()):
+            raise InputError(
+                "the Gram matrix and the teacher means differ by another overlap of teacher and encoding from cluster "
+                "to cluster of a token, and its clusters share one encoding: no such vectors exist"
+            )
         if self.rows is not None:
             shares, values = self.rows
             moments = np.einsum("n,ni,nj->ij", shares, values, values)

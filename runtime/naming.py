@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,31 +14,51 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 OVERLAPS = ("q", "V", "m", "theta")
-Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX)
+Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX), of parameters and trained numbers as `column_of` has it
+RESULTS = {
+    *(*OVERLAPS, "token", "cluster", "column", "column2", "teacher"),
+    *("training_loss", "test_error", "baseline_error", "free_entropy", "residual", "status", "branch", "verdict"),
+    *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),
+    *("arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
+}
+"""Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
+_ENTRIES = re.compile(rf"(?:{'|'.join(OVERLAPS)})_\d.*|(?:trained|best|parameter)_.*")
+
+
+def column_of(name: str) -> str:
+    """What a table calls a parameter or a trained number: its name, or parameter_NAME where a result has that one."""
+    name = name.rstrip("_")
+    stem = name.removesuffix("_error")
+    return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
 
 
 def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
     """Every name that a table may show, and its symbol. The same `names` do for a derivation, whose other symbols pass.
 
     Args:
-        names: {"theta": "T", "omega": "a"}: of a parameter, or else of the theory; in LaTeX.
+        names: {"theta": "T", "omega": "a"}: of a parameter, or else of the theory (theory.theta is that of the theory,
+            too); in LaTeX.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two things.
     """
-    trained = [str(number["name"]) for number in problem.trained]
-    own = ["alpha", *(name.rstrip("_") for name in problem.parameters), *trained]
-    symbols: Symbols = {name: (name, _latex(name)) for name in (*OVERLAPS, *own)}
+    own = [*problem.parameters, *(str(number["name"]) for number in problem.trained)]
+    columns = {"alpha": "alpha", **{name.rstrip("_"): column_of(name) for name in own}}
+    symbols: Symbols = {name: (name, _latex(name)) for name in (*OVERLAPS, *columns.values())}
+
+    def key_of(name: str) -> str:
+        return columns.get(name.rstrip("_"), name.removeprefix("theory."))
+
     for name, symbol in (names or {}).items():
-        key = name.rstrip("_") if name.rstrip("_") in own else name.removeprefix("theory.")
+        key = key_of(name)
         if not symbol.strip():
             raise InputError(f"the new symbol for {name} is empty")
-        if key in symbols and not (name.startswith("theory.") and key in own):
+        if key in symbols and not (name.startswith("theory.") and key in columns.values()):
             symbols[key] = both_forms(symbol)
         elif key not in RENAMED:
             raise InputError(f"no symbol {name!r} to rename in a table; known are {', '.join(symbols)}")
     for name in names or {}:
-        key = name.rstrip("_") if name.rstrip("_") in own else name
+        key = key_of(name)
         for other in symbols:
             if key in symbols and other != key and symbols[other][0] == symbols[key][0]:
                 raise InputError(f"{symbols[key][0]} would stand for {name} and for {other}; rename {other}, too")

@@ -32,8 +32,9 @@ from matplotlib.patches import Patch, Rectangle
 
 from .errors import InputError
 from .files import check_writable, write_whole
+from .naming import column_of
 from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
-from .tables import BLOCKS, dimension_of
+from .tables import BLOCKS
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
@@ -505,7 +506,7 @@ def _span(datasets: Mapping[str, xarray.Dataset]) -> tuple[float, float]:
 def _within(dataset: xarray.Dataset, span: tuple[float, float]) -> xarray.Dataset:
     """The rows of a table whose parameter lies in an interval."""
     inside = (_values(dataset) >= span[0]) & (_values(dataset) <= span[1])
-    return dataset.isel({dimension_of(dataset.attrs["parameter"]): inside})
+    return dataset.isel({column_of(dataset.attrs["parameter"]): inside})
 
 
 def _draw_differences(
@@ -590,7 +591,7 @@ def loss_difference(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndar
 
 
 def _values(dataset: xarray.Dataset) -> np.ndarray:
-    return dataset[dimension_of(dataset.attrs["parameter"])].values
+    return dataset[column_of(dataset.attrs["parameter"])].values
 
 
 @dataclass(frozen=True)

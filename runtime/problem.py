@@ -24,7 +24,7 @@ class Problem:
     """Everything a solution depends on, checked on construction (use `problem`).
 
     Attributes:
-        alpha: sample complexity n / d.
+        sample_complexity: alpha = n / d, or None where it was left open; see `alpha`.
         parameters: name -> value as float or array of the parameter's shape.
         spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
         given_law: a law of the tokens in place of the model's, or None.
@@ -34,12 +34,26 @@ class Problem:
     """
 
     solver: Solver
-    alpha: float
+    sample_complexity: float | None
     parameters: Mapping[str, Any]
     spectrum: np.ndarray | None = None
     given_law: TokenLaw | None = None
     search: int = field(default=1, compare=False)
     inverse_temperature: float | None = None
+
+    @property
+    def alpha(self) -> float:
+        """Sample complexity n / d.
+
+        Raises:
+            InputError: it was not given.
+        """
+        if self.sample_complexity is None:
+            raise InputError(
+                f"alpha = n / d is not given, and nothing of {self.solver.name} follows without it: give it as "
+                "`--set alpha=2`, or as sf.problem(..., alpha=2)"
+            )
+        return self.sample_complexity
 
     @property
     def tokens(self) -> int:
@@ -213,20 +227,21 @@ class Problem:
 
     def with_(self, **changes: Any) -> Problem:
         """The same problem with some parameters (alpha included) changed."""
-        alpha = float(changes.pop("alpha", self.alpha))
+        alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
         return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law, beta)
 
     def value_of(self, name: str) -> float:
-        """A scalar parameter, alpha included, or the common value of a vector's entries.
+        """A scalar parameter, alpha included (not a number where it was left open), or the common value of a vector's
+        entries.
 
         Raises:
             InputError: no such scalar parameter.
         """
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
-            return self.alpha
+            return np.nan if self.sample_complexity is None else self.sample_complexity
         if name == "inverse_temperature":
             return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
@@ -238,6 +253,17 @@ class Problem:
             raise InputError(f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}")
         return float(np.ravel(self.parameters[name])[0])
 
+    def check_varied(self, *names: str) -> None:
+        """That these are scalar parameters and nothing else is left open.
+
+        Raises:
+            InputError: one is not, or alpha is neither given nor among them.
+        """
+        for name in names:
+            self.value_of(name)
+        if "alpha" not in names:
+            _ = self.alpha
+
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"lambda_" if name == "lambda" else name: value for name, value in values.items()}
@@ -246,7 +272,7 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
 def problem(
     model: Any,
     *,
-    alpha: float = 1.0,
+    alpha: float | None = None,
     spectrum: Any = None,
     law: Any = None,
     inverse_temperature: float | None = None,
@@ -255,7 +281,7 @@ def problem(
     """A problem from a catalogue name, a path or a Model, with parameters by name.
 
     Args:
-        alpha: sample complexity n / d, positive.
+        alpha: sample complexity n / d, positive; it may be left open where what is asked varies or looks for it.
         spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
             an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest.
         law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
@@ -290,8 +316,8 @@ def _build(
         )
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
-    number = _number("alpha", alpha)
-    if not 0 < number < np.inf:
+    number = None if alpha is None else _number("alpha", alpha)
+    if number is not None and not 0 < number < np.inf:
         raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf)")
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))
@@ -361,26 +387,38 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
 
 def _law(value: Any, problem: Problem) -> TokenLaw | None:
     """A given law as numbers, of the problem's sizes."""
-    if value is None or isinstance(value, TokenLaw):
-        law = value
-    else:
-        try:
-            arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
-        except (AttributeError, TypeError, ValueError):
-            raise InputError("law must be Tokens whose entries are numbers") from None
-        if arrays["labels"].size != problem.clusters**problem.tokens:
-            raise InputError(
-                f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
-            )
-        law = TokenLaw.of(arrays, problem.tokens, problem.clusters)
-    if law is not None:
-        size = problem.contexts + problem.teacher_rank
-        if law.gamma.shape[1:] != (problem.contexts,) or law.gram.shape[1:] != (size, size):
-            raise InputError(
-                f"law has {law.gamma.shape[1]} contexts and Gram matrices {law.gram.shape[1:]}; "
-                f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
-            )
-    return law
+    if value is None:
+        return None
+    if isinstance(value, TokenLaw):
+        _check_sizes(value.gamma, value.gram, problem)
+        return value
+    from saddleforge.derive.errors import ModelError
+
+    try:
+        arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    except (AttributeError, TypeError, ValueError):
+        raise InputError("law must be Tokens whose entries are numbers") from None
+    if arrays["labels"].size != problem.clusters**problem.tokens:
+        raise InputError(
+            f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
+        )
+    _check_sizes(arrays["covariance"], arrays["gram"], problem)
+    try:
+        value.check()
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    return TokenLaw.of(arrays, problem.tokens, problem.clusters)
+
+
+def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
+    size = problem.contexts + problem.teacher_rank
+    if gamma.shape[1:] != (problem.contexts,) or gram.shape[1:] != (size, size):
+        raise InputError(
+            f"law has {gamma.shape[1]} contexts and Gram matrices {gram.shape[1:]}; "
+            f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
+        )
 
 
 def _size_names(solver: Solver) -> list[str]:

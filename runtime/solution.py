@@ -348,9 +348,10 @@ def solve(
     """
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+    rule = None if integrator == "auto" else rule_named(integrator, points, seed)
+    _ = problem.alpha  # is there before anything is compiled
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     _announce_compilation(problem)
-    rule = None if integrator == "auto" else rule_named(integrator, points, seed)
 
     def finish(problem: Problem, point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
         if rule is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from .errors import InputError
+from .inputs import FromSource, Record, executing
 from .surroundings import put_back
 
 if TYPE_CHECKING:
@@ -207,8 +208,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
         return Solver(name, key, folder)
     from saddleforge.derive.digest import generator_digest
 
-    source = _catalogue_source(name)
-    folder = _cached_folder(name, key, source, generator_digest())
+    folder = _cached_folder(name, key, _catalogue_source(), generator_digest())
     if not folder.exists():
         _announce(name, key)
         from saddleforge.derive.catalogue import catalogue_model
@@ -217,30 +217,26 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     return Solver(name, key, folder)
 
 
-def _catalogue_source(name: str) -> bytes:
+def _catalogue_source() -> bytes:
+    """The sources of all models of the catalogue, as some import others."""
     import saddleforge.derive.models
 
-    return (Path(saddleforge.derive.models.__path__[0]) / f"{name}.py").read_bytes()
+    files = sorted(Path(saddleforge.derive.models.__path__[0]).glob("*.py"))
+    return b"".join(file.name.encode() + file.read_bytes() for file in files)
 
 
 def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"model file {path}: {error.strerror or error}") from error
     from saddleforge.derive.digest import generator_digest
 
-    wanted = "_".join(f"{name}{value}" for name, value in sorted(sizes.items())) or "default"
-    pointer = _cached_folder(path.stem, wanted, source, generator_digest())
-    keys = [p for p in pointer.iterdir() if (p / "model.py").exists()] if pointer.exists() else []
-    if keys:
-        return Solver(path.stem, keys[0].name, keys[0])
-    model = read_model_file(path)
-    structure = _structure(model, sizes)
-    folder = pointer / structure.key
-    _announce(model.name, structure.key)
-    _write_solver(model, sizes, folder)
-    return Solver(path.stem, structure.key, folder)
+    model_path(path)
+    record = Record.of(path, repr((sorted(sizes.items()), generator_digest())), cache_folder() / "model-files")
+    name, key, folder = record.recall() or ("", "", "")
+    if folder and (cache_folder() / folder / "model.py").exists():
+        return Solver(name, key, cache_folder() / folder)
+    with executing() as inputs:
+        solver = _generated(read_model_file(path), sizes)
+    record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder()))])
+    return solver
 
 
 @put_back()
@@ -263,7 +259,8 @@ def symbolic_model(model: Any) -> Any:
     path = model_path(model)
     if path is None:
         raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
-    return read_model_file(path)
+    with executing():
+        return read_model_file(path)
 
 
 def model_path(model: str | Path) -> Path | None:
@@ -313,7 +310,8 @@ def read_model_file(path: Path) -> Any:
     from saddleforge.derive.errors import ModelError
     from saddleforge.derive.model import Model
 
-    spec = importlib.util.spec_from_file_location(f"saddleforge_user_{path.stem}", path)
+    name = f"saddleforge_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None:
         raise InputError(f"model file {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -347,8 +345,7 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     if not isinstance(model, Model):
         raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
     structure = _structure(model, sizes)
-    digest = model.at(structure).digest() + repr(sorted(model.starts.items()))
-    folder = _cached_folder(model.name, structure.key, digest.encode(), generator_digest())
+    folder = _cached_folder(model.name, structure.key, model.identity(structure).encode(), generator_digest())
     if not folder.exists():
         _announce(model.name, structure.key)
         _write_solver(model, sizes, folder)

@@ -82,7 +82,7 @@ class Stability:
         """In words: RS stable, unstable through the replicon, or through jumps of the proximal map, with the overlap
         lost; undecided where the replicon is within its error of 1."""
         replicon = f"replicon {with_error(self.replicon, self.replicon_error)}"
-        lost = f"overlap lost {with_error(100 * self.self_overlap_loss, 100 * self.self_overlap_loss_error)} %"
+        lost = self._lost
         if self.replicon - self.replicon_error >= 1:
             words = f"RS unstable ({replicon})" + (f"; {lost}" if self.self_overlap else "")
         elif self.has_jumps and self.self_overlap_loss + self.self_overlap_loss_error < NEGLIGIBLE_LOSS:
@@ -99,6 +99,15 @@ class Stability:
             toward = f", {self.modes[0]}" if self.modes else ""
             words += f"; longitudinally unstable (eigenvalue {self.eigenvalues[0].real:.4g}{toward}): a saddle"
         return words
+
+    @property
+    def _lost(self) -> str:
+        """The overlap lost; an upper bound where it cannot be told from nothing."""
+        loss, error = 100 * self.self_overlap_loss, 100 * self.self_overlap_loss_error
+        if not 0 <= loss <= error < np.inf or error == 0:
+            return f"overlap lost {with_error(loss, error)} %"
+        digit = 10.0 ** np.floor(np.log10(loss + error))
+        return f"overlap lost not resolved, at most {digit * np.ceil((loss + error) / digit - 1e-9):.1g} %"
 
     def to_json(self) -> dict[str, Any]:
         values = self.eigenvalues

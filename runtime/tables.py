@@ -19,7 +19,7 @@ from ._version import __version__
 from .contract import clean, parameters_json
 from .errors import InputError
 from .files import check_writable, write_whole
-from .naming import symbols_of, with_index
+from .naming import column_of, symbols_of, with_index
 from .problem import Problem
 from .text import with_error
 
@@ -65,13 +65,6 @@ _STABILITY: dict[str, Callable[[Stability], float]] = {
     "jump_weight_error": lambda s: s.jump_weight_error,
     "longitudinal_eigenvalue": lambda s: float(np.max(s.eigenvalues.real)),
 }
-_RESERVED = {*_LONG_NAMES, *BLOCKS["q"], "teacher", *_STABILITY, *(f"{name}_error" for name in _LONG_NAMES)}
-
-
-def dimension_of(parameter: str) -> str:
-    """Name of the axis along a parameter: its own, unless a variable or another axis has it."""
-    name = parameter.rstrip("_")
-    return f"parameter_{name}" if name in _RESERVED else name
 
 
 def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
@@ -101,7 +94,7 @@ def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Datas
     holds kind, type, value, error, status and words of every event.
     """
     dataset = _dataset(followed, stability)
-    axis = dimension_of(followed.parameter)
+    axis = column_of(followed.parameter)
     dataset["arclength"] = (axis, followed.arclength)
     dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
     dataset.attrs["events"] = json.dumps(
@@ -145,7 +138,7 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
 def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
     """The solutions of a branch in their order, along the parameter."""
     problem = curve.solutions[0].problem if curve.solutions else None
-    axis = dimension_of(curve.parameter)
+    axis = column_of(curve.parameter)
     variables: dict[str, Any] = {}
 
     def blocks(pick: Callable[[Solution], Overlaps], suffix: str) -> None:
@@ -198,7 +191,7 @@ def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
     dataset = curve_dataset(tuned.curve, stability)
     if not tuned.optima:
         return dataset
-    axis, name = dimension_of(tuned.over), tuned.optima[0].parameter.rstrip("_")
+    axis, name = column_of(tuned.over), tuned.optima[0].parameter.rstrip("_")
     dataset[f"best_{name}"] = (axis, np.array([optimum.value for optimum in tuned.optima]))
     dataset[f"best_{name}_error"] = (axis, np.array([optimum.error for optimum in tuned.optima]))
     dataset["optimum"] = (axis, np.array([optimum.kind for optimum in tuned.optima], object))
@@ -274,7 +267,7 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
     Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2.
     The errors follow as q_1_error and so on.
     """
-    axis = dimension_of(dataset.attrs["parameter"])
+    axis = column_of(dataset.attrs["parameter"])
     columns: dict[str, Any] = {axis: dataset[axis].values}
     for name, values in dataset.data_vars.items():
         stem, suffix = str(name), ""
@@ -319,13 +312,13 @@ def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] |
         return frame
     problem = curve.solutions[0].problem
     shown = symbols_of(problem, names)
-    columns = {dimension_of(curve.parameter): shown[curve.parameter.rstrip("_")][0]}
+    columns = {column_of(curve.parameter): shown[column_of(curve.parameter)][0]}
     for suffix in ("", "_error"):
         for name in block_columns(problem, curve.solutions[0].overlaps):
             stem, _, index = name.partition("_")
             columns[f"{name}{suffix}"] = f"{shown[stem][0]}_{index}{suffix}"
         for number in problem.trained:
-            columns[f"trained_{number['name']}{suffix}"] = f"trained_{shown[number['name']][0]}{suffix}"
+            columns[f"trained_{number['name']}{suffix}"] = f"trained_{shown[column_of(number['name'])][0]}{suffix}"
     twins = {columns.get(str(name), str(name)) for name in frame.columns}
     if len(twins) < len(frame.columns):
         raise InputError(f"a new symbol is the name of another column; the columns are {', '.join(frame.columns)}")
@@ -342,11 +335,11 @@ def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
         raise InputError(f"there is nothing to tabulate: {curve.end_text()}")
     problem = curve.solutions[0].problem
     shown = symbols_of(problem, names)
-    heads = [shown[curve.parameter.rstrip("_")][1]]
+    heads = [shown[column_of(curve.parameter)][1]]
     for name in block_columns(problem, curve.solutions[0].overlaps):
         stem, *index = name.split("_")
         heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
-    heads += [shown[number["name"]][1] for number in problem.trained]
+    heads += [shown[column_of(number["name"])][1] for number in problem.trained]
     heads += [r"e_{\mathrm{t}}", r"\varepsilon_{\mathrm{g}}"]
     rows = []
     for solution in curve.solutions:
@@ -400,7 +393,6 @@ __all__ = [
     "curve_tabular",
     "dataset_frame",
     "describe_fields",
-    "dimension_of",
     "followed_dataset",
     "index_text",
     "line_dataset",

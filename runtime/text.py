@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .naming import Symbols, symbols_of
+from .naming import Symbols, column_of, symbols_of
 
 if TYPE_CHECKING:
     from .overlaps import Overlaps
@@ -108,7 +108,7 @@ def problem_line(problem: Problem, shown: Symbols | None = None) -> str:
     shown = shown or symbols_of(problem)
     return (
         f"{problem.solver.name}  {shown['alpha'][0]} = {problem.alpha:g}  "
-        + "  ".join(f"{shown[n.rstrip('_')][0]} = {_short(v)}" for n, v in problem.parameters.items())
+        + "  ".join(f"{shown[column_of(n)][0]} = {_short(v)}" for n, v in problem.parameters.items())
         + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}")
         + ("" if problem.inverse_temperature is None else f"  inverse temperature = {problem.inverse_temperature:g}")
     )
@@ -138,7 +138,7 @@ def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown:
                 parts.append(f"{shown['theta'][0]}{index} {value}")
             lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
     for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
-        lines.append(f"  {shown[number['name']][0]} {with_error(value, width)} (trained)")
+        lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained)")
     return lines
 
 

@@ -362,7 +362,7 @@ def _locate(
 ) -> Threshold:
     if not accuracy > 0:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, inf)")
-    problem.value_of(parameter)
+    problem.check_varied(parameter)
     for name in names:
         if name not in problem.solver.model.STARTS:
             raise InputError(f"no branch {name!r}; known are {', '.join(problem.solver.model.STARTS)}")

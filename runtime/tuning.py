@@ -207,6 +207,7 @@ class Search:
         if not 0 < accuracy < 1:
             raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
         name = {"lambda": "lambda_"}.get(parameter, parameter)
+        problem.check_varied(name)
         present = problem.value_of(name)
         observable = minimise.removeprefix("-")
         if observable not in (*SCALARS, *BLOCKS):
@@ -307,7 +308,8 @@ class Search:
         count = max(_ALONG, int(np.ceil(_A_DECADE * decades))) if self.logarithmic else _ALONG
         grid = [float(place) for place in np.linspace(self.low, self.high, count + 1)]
         present = self.branch.problem.value_of(self.branch.parameter)
-        anchor = self.place(present) if present > 0 or not self.logarithmic else grid[0]
+        known = present > 0 or (np.isfinite(present) and not self.logarithmic)
+        anchor = self.place(present) if known else grid[0]
         found: dict[float, Point | None] = {}
         for place in sorted(grid, key=lambda p: abs(p - anchor)):
             found[place] = self.at(place)
@@ -611,12 +613,12 @@ def tuned_curve(
     names = [{"lambda": "lambda_"}.get(name, name) for name in (parameter, over)]
     if names[0] == names[1]:
         raise InputError(f"{parameter} cannot be tuned along itself")
-    problem.value_of(over)
+    problem.check_varied(parameter, over)
     grid = sorted({float(value) for value in values})
     problems = [problem.with_(**{over: value}) for value in grid]
     options: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
     if bracket is None:  # the same for all of the curve
-        search = Search.of(problem, parameter, minimise, on, None, accuracy, seed)
+        search = Search.of(problems[0], parameter, minimise, on, None, accuracy, seed)
         bracket = (search.value(search.low), search.value(search.high))
     options["bracket"] = bracket
     optima: list[Optimum] = []

@@ -1,4 +1,5 @@
-"""Counterexamples looked for before anything is generated: a loss without a lower bound, a penalty that is not convex.
+"""Counterexamples looked for before anything is generated: a loss that is complex or has no lower bound, a penalty
+that is not convex.
 
 These are probes at random points and at the parameters' defaults. What they pass may still be wrong elsewhere.
 """
@@ -24,6 +25,45 @@ _CHORDS = 200
 _POINTS = 200
 
 
+def check_real(model: ModelAt) -> None:
+    """Refuse a loss or a metric that is complex somewhere, as the root or logarithm of a field is where it is negative.
+
+    Raises:
+        ModelError: with the point at which it was seen.
+    """
+    for name, expression in (("loss", model.loss), ("metric", model.metric)):
+        if expression is None or expression.is_real:
+            continue
+        generator = random.Random(7)
+        kernel = freeze({name: expression})
+        for _ in range(_RAYS):
+            point = _surroundings(model, kernel, generator)
+            point |= {x.name: mp.mpf(generator.gauss(0, 1)) for x in model.X} | _overlaps(model, generator)
+            value = evaluate(kernel, point)[name]
+            if _is_complex(value):
+                fields = [*model.X, *model.Y, *(symbol for symbol, _ in model.noise.values())]
+                where = ", ".join(f"{f} = {mp.nstr(point[f.name], 3)}" for f in fields if f in expression.free_symbols)
+                raise ModelError(
+                    f"model {model.name}: the {name} is complex ({mp.nstr(value, 3)} at {where}); it must be real for "
+                    "all fields: a root or a logarithm may need an absolute value"
+                )
+
+
+def _is_complex(value: Any) -> bool:
+    return abs(mp.im(value)) > 1e-10 * (1 + abs(mp.re(value)))
+
+
+def _overlaps(model: ModelAt, generator: random.Random) -> dict[str, Any]:
+    """Random overlaps q of every token, positive definite."""
+    found = {}
+    for matrix in model.Q:
+        s = matrix.rows
+        root = sp.Matrix(s, s, lambda a, b: sp.Float(generator.gauss(0, 1)))
+        square = root * root.T
+        found |= {matrix[a, b].name: mp.mpf(square[a, b]) for a in range(s) for b in range(s)}
+    return found
+
+
 def check_bounded(model: ModelAt) -> None:
     """Refuse a loss that falls without end along some ray of the student's fields.
 
@@ -39,10 +79,10 @@ def check_bounded(model: ModelAt) -> None:
         point = _surroundings(model, kernel, generator)
         ray = {x.name: generator.gauss(0, 1) for x in model.X}
         near, far = (
-            evaluate(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}})["loss"]
+            mp.re(evaluate(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}})["loss"])
             for length in (_NEAR, _FAR)
         )
-        if mp.im(far) == 0 and far < -1e3 and far < 5 * near < 0:
+        if far < -1e3 and far < 5 * near < 0:
             where = ", ".join(f"{name} = {_FAR * z:.3g}" for name, z in ray.items())
             raise ModelError(
                 f"model {model.name}: the loss has no lower bound ({mp.nstr(far, 3)} at {where}); if the regulariser "
@@ -61,7 +101,7 @@ def seems_nonnegative(model: ModelAt) -> bool:
     for n in range(_POINTS):
         point = _surroundings(model, kernel, generator)
         fields = {x.name: mp.mpf(3 ** (n % 4) * generator.gauss(0, 1)) for x in model.X}
-        if evaluate(kernel, point | fields)["loss"] < -1e-12:
+        if mp.re(evaluate(kernel, point | fields)["loss"]) < -1e-12:
             return False
     return True
 
@@ -102,6 +142,11 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
             evaluate(kernel, point | {w.name: mp.mpf(z) for w, z in zip(penalty.w, place, strict=True)})["value"]
             for place in (one, other, middle)
         ]
+        for value, place in zip(values, (one, other, middle), strict=True):
+            if _is_complex(value):
+                shown = ", ".join(f"{z:.3g}" for z in place)
+                raise ModelError(f"the penalty is complex ({mp.nstr(value, 3)} at w = {shown}); it must be real")
+        values = [mp.re(value) for value in values]
         if values[2] > (values[0] + values[1]) / 2 + 1e-12 * (1 + abs(values[2])):
             shown = [", ".join(f"{z:.3g}" for z in place) for place in (one, other)]
             raise ModelError(f"the penalty is not convex: it lies above its chord from w = {shown[0]} to {shown[1]}")

@@ -26,7 +26,7 @@ from .kinks import slope_jump
 from .metadata_source import metadata_file
 from .numba_printer import body, helpers
 from .prior_source import prior_context
-from .probes import check_bounded, check_convex
+from .probes import check_bounded, check_convex, check_real
 from .reference_source import reference_context
 from .tangent_source import tangent_context
 from .thermal_source import thermal_context
@@ -60,6 +60,7 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
 
 
 def _files(model: Model, at: ModelAt) -> dict[str, str]:
+    check_real(at)
     check_bounded(at)
     if at.penalty is not None:
         check_convex(at.penalty, at.structure)

@@ -54,13 +54,12 @@ def mixture(
     labels: Any = Parameter(uniform_labels, 0, 1, doc="probability of each class"),  # noqa: B008
 ) -> Tokens:
     """K isotropic Gaussians; there is no teacher but the label, whose field is a formality."""
-    classes, teachers = structure.clusters, structure.teacher_rank
     return Tokens(
         weights=[1],
-        covariance=[[sigma**2] * classes],
-        gram=[sp.diag(means, sp.eye(teachers))],
+        covariance=[[sigma**2] * structure.clusters],
         labels=list(labels),
-        teacher_means=[[0] * teachers] * classes,
+        means=means,
+        teacher=sp.eye(structure.teacher_rank),
     )
 
 

@@ -173,8 +173,9 @@ def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: floa
         raise InputError(f"no start {start!r}; known are {', '.join(STARTS)}")
     if not 1e-12 <= accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    alpha = problem.alpha
     state = State(problem)
-    alpha, rho = problem.alpha, state.rho
+    rho = state.rho
     q = rho * (1 - 1e-3) if start == "informed" else state.nothing
     tolerance = accuracy / 10
     if start == "uninformed" and state.uninformative:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._version import __version__
 from ..contract import parameters_json
-from ..naming import OVERLAPS, symbols_of
+from ..naming import OVERLAPS, column_of, symbols_of
 from ..text import VANISHING, aligned, with_error
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
     shown = symbols_of(first.problem, names)
     overlaps = [shown[name][0] for name in OVERLAPS]
     loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
-    parameter = shown[curve.parameter.rstrip("_")][0]
+    parameter = shown[column_of(curve.parameter)][0]
     rows = [[parameter, *overlaps, loss, "test error", "status"]]
     for solution in curve.solutions:
         widths = solution.half_widths
@@ -76,7 +76,7 @@ def followed_table(followed: Followed, names: Mapping[str, str] | None = None) -
     """As `curve_table`, then the events."""
     lines = [curve_table(followed, names)]
     if followed.events:
-        symbol = symbols_of(followed.events[0].problem, names)[followed.parameter.rstrip("_")][0]
+        symbol = symbols_of(followed.events[0].problem, names)[column_of(followed.parameter)][0]
         lines.append("events:")
     for event in followed.events:
         lines.append(f"  {event.told(symbol)}")
@@ -240,8 +240,8 @@ def tuned_table(tuned: TunedCurve) -> str:
     if not tuned.optima:
         return "no optimum was found"
     first = tuned.optima[0]
-    name = first.parameter.rstrip("_")
-    rows = [[tuned.over.rstrip("_"), f"best {name}", first.minimise.replace("_", " "), "where", "status"]]
+    name = column_of(first.parameter)
+    rows = [[column_of(tuned.over), f"best {name}", first.minimise.replace("_", " "), "where", "status"]]
     for value, optimum in zip(tuned.values, tuned.optima, strict=True):
         best = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
         shown = with_error(optimum.observed, optimum.observed_error)

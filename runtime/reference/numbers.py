@@ -65,7 +65,7 @@ class Numbers:
         reference = reference or problem.solver.reference
         return cls(
             problem=problem,
-            alpha=number(given.get("alpha", problem.alpha)),
+            alpha=number(value if "alpha" in given else problem.alpha),
             flat=flat,
             strengths=tuple(entry for name in problem.solver.model.STRENGTHS for entry in parts[name]),
             law=_law(problem, flat, number, reference),

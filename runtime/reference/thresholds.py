@@ -73,6 +73,8 @@ def refine(
         NotConvergedError: the iteration left the domain of the overlaps.
     """
     problem = problem or rough.problem
+    if problem.sample_complexity is None:
+        problem = problem.with_(alpha=rough.value)
     check(problem, condition, accuracy, proof)
     if proof:
         from ..proof.results import proved_threshold

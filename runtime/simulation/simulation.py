@@ -213,6 +213,7 @@ def simulate(
         InputError: something unknown, or out of range.
     """
     plan = checked(_plan(problem, int(d), start, method, options))
+    _ = problem.alpha  # is there before anything is compiled
     wanted = _seeds(seeds)
     if threads is not None and threads < 1:
         raise InputError(f"threads = {threads}: a whole number from 1 is expected")

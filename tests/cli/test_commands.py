@@ -96,7 +96,9 @@ def test_a_curve_is_followed_written_and_drawn(call, tmp_path):
 
 
 def test_a_curve_in_a_parameter_named_lambda(call):
-    data = json.loads(call("curve", "ridge_regression", "--over", "lambda=0.1:0.3:2", "--json").stdout)
+    data = json.loads(
+        call("curve", "ridge_regression", "--set", "alpha=1", "--over", "lambda=0.1:0.3:2", "--json").stdout
+    )
     assert data["status"] == "done"
     assert [point["parameters"]["lambda"] for point in data["points"]] == [[0.1], [0.3]]
     assert "lambda" not in data["parameters"]

@@ -57,7 +57,7 @@ def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, monkeypatch, tmp_path
 
 def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
     ask = ["ridge_regression", "--accuracy", "1e-20", "--proof", "--quiet"]
-    done = call("solve", *ask)
+    done = call("solve", *ask, "--set", "alpha=1")
     assert done.status == 0
     assert "errors are proved: the printed equations have exactly one solution" in done.stdout
     done = call(
@@ -72,7 +72,7 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
 
     monkeypatch.setattr("saddleforge.proof.results.prove", fails)
     monkeypatch.setattr("saddleforge.reference.solution._verified", fails)
-    done = call("solve", *ask, "--json")
+    done = call("solve", *ask, "--set", "alpha=1", "--json")
     found = json.loads(done.stdout)
     assert (done.status, found["status"], found["error_kind"]) == (3, "not_proved", "estimated")
     assert found["overlaps"]["q"] and found["not_proved"] == "no box was small enough"
@@ -112,6 +112,15 @@ WRONG = {
     "too few points": (
         ["solve", "ridge_regression", "--integrator", "sobol", "--points", "1"],
         ["--points 1", "4 to"],
+    ),
+    "no alpha": (["solve", "ridge_regression"], ["alpha", "not given", "--set alpha=2"]),
+    "no alpha to simulate at": (["simulate", "ridge_regression"], ["alpha", "not given"]),
+    "no alpha along lambda": (["curve", "ridge_regression", "--over", "lambda=1:2:2"], ["alpha", "not given"]),
+    "no alpha to tune at": (["tune", "ridge_regression", "--over", "lambda=0.1:1"], ["alpha", "not given"]),
+    "no alpha of a learner": (["bayes", "ridge_regression"], ["alpha", "not given"]),
+    "no alpha of a threshold": (
+        ["threshold", "ridge_regression", "--on", "semantic", "--where", "test_error = 0.5", "--over", "lambda=0.1:1"],
+        ["alpha", "not given"],
     ),
     "accuracy": (["solve", "ridge_regression", "--accuracy", "0"], ["accuracy", "(0, 1)"]),
     "too many digits": (
@@ -273,7 +282,8 @@ def test_an_unwritable_cache_folder_is_2_and_names_the_variable(call, monkeypatc
 
 
 def test_an_accuracy_that_is_not_reached_is_3_with_the_last_iterate(call):
-    arguments = ["solve", "logistic_regression", "--integrator", "gauss-hermite", "--points", "8", "--accuracy", "1e-9"]
+    arguments = ["solve", "logistic_regression", "--set", "alpha=1", "--integrator", "gauss-hermite", "--points", "8"]
+    arguments += ["--accuracy", "1e-9"]
     done = call(*arguments)
     assert done.status == 3
     assert "accuracy not reached, residual" in done.stdout and "theta" in done.stdout
@@ -349,7 +359,19 @@ def test_an_interrupted_curve_is_130_and_keeps_its_points(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
 def test_an_interrupted_simulation_is_130_keeps_its_seeds_and_goes_on_from_them(tmp_path, call):
     file = tmp_path / "runs.nc"
-    arguments = ["simulate", "ridge_regression", "--d", "300", "-o", str(file), "--json", "--threads", "1"]
+    arguments = [
+        "simulate",
+        "ridge_regression",
+        "--set",
+        "alpha=1",
+        "--d",
+        "300",
+        "-o",
+        str(file),
+        "--json",
+        "--threads",
+        "1",
+    ]
     status, stdout, stderr = interrupted([*arguments, "--seeds", "2000"], r"\[[5-9]/2000\]")
     assert status == 130
     assert "Traceback" not in stderr
@@ -383,7 +405,9 @@ def test_what_an_interrupted_simulation_says_is_what_its_file_holds(tmp_path):
 
 
 def test_seeds_that_do_not_converge_are_3_and_named(call):
-    done = call("simulate", "ridge_regression", "--d", "60", "--seeds", "2", "--most", "1", "--threads", "1")
+    done = call(
+        "simulate", "ridge_regression", "--set", "alpha=1", "--d", "60", "--seeds", "2", "--most", "1", "--threads", "1"
+    )
     assert done.status == 3
     assert "max iterations: seeds 0, 1" in done.stdout
     assert "2 of 2 seeds did not converge" in done.sentence

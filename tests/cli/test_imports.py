@@ -34,6 +34,27 @@ def test_solving_a_catalogue_model_leaves_sympy_alone():
 
 
 @pytest.mark.slow
+def test_an_unchanged_model_file_is_not_executed_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "helper.py").write_text("C = 2")
+    (tmp_path / "scaled.py").write_text(
+        dedent("""
+            import sys
+            sys.path.insert(0, __file__.rpartition("/")[0])
+            import helper
+            import saddleforge as sf
+
+            @sf.model()
+            def scaled(X, Y):
+                return sf.half_square(helper.C * Y[0] - X[0])
+        """)
+    )
+    code = f"from saddleforge.solver import load_solver; load_solver({str(tmp_path / 'scaled.py')!r})"
+    assert "sympy" in fresh(code)
+    assert "sympy" not in fresh(code)
+
+
+@pytest.mark.slow
 def test_high_precision_leaves_sympy_alone_and_doubles_leave_mpmath_alone():
     code = "import saddleforge as sf; problem = sf.problem('logistic_regression', alpha=2.0)"
     assert "mpmath" not in fresh(f"{code}; sf.solve(problem)")

@@ -74,7 +74,17 @@ def test_tune_prints_an_optimum_or_a_curve_of_them(call, tmp_path):
 
 @pytest.mark.slow
 def test_a_best_value_at_the_edge_of_the_search_is_not_converged(call):
-    done = call("tune", "ridge_regression", "--over", "lambda=0.1:1", "--minimise", "training_loss", "--json")
+    done = call(
+        "tune",
+        "ridge_regression",
+        "--set",
+        "alpha=1",
+        "--over",
+        "lambda=0.1:1",
+        "--minimise",
+        "training_loss",
+        "--json",
+    )
     assert done.status == 3
     data = json.loads(done.stdout)
     assert (data["kind"], data["status"], data["error"]) == ("lower_end", "edge", None)
@@ -141,7 +151,7 @@ def test_a_followed_branch_and_a_critical_line_are_one_object_each(call, tmp_pat
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["ridge_regression"],
+        ["ridge_regression", "--set", "alpha=1"],
         pytest.param(["dot_product_attention", "--set", "alpha=2", "--start", "semantic"], marks=pytest.mark.slow),
     ],
     ids=lambda arguments: arguments[0],
@@ -167,7 +177,7 @@ def test_wrong_input_is_an_object_too(call):
 
 
 def test_all_branches_are_ranked_by_training_loss(call):
-    data = json.loads(call("solve", "logistic_regression", "--all-branches", "--json").stdout)
+    data = json.loads(call("solve", "logistic_regression", "--set", "alpha=1", "--all-branches", "--json").stdout)
     losses = [solution["training_loss"] for solution in data["solutions"]]
     assert losses == sorted(losses)
     assert [solution["rank"] for solution in data["solutions"]] == list(range(1, len(losses) + 1))

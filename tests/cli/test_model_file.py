@@ -61,6 +61,21 @@ def test_it_is_derived_generated_compiled_and_solved(run, call, tmp_path):
     assert again.stderr == ""
 
 
+def test_a_model_has_one_name_in_all_messages(call, tmp_path, monkeypatch):
+    """That of `name=`, not that of its file or its function."""
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "some_file.py"
+    file.write_text(MODEL.replace("@sf.model(", "@sf.model(name='ridge of mine', ").replace("a model file may", "I"))
+    for arguments in (["--set", "alpha=1", "--start", "lazy"], ["--set", "beta=1"], ["--set", "tokens=2"], []):
+        done = call("solve", file, *arguments)
+        assert done.status == 2
+        assert "ridge of mine" in done.sentence
+        assert "some_file" not in done.stderr and "own_ridge" not in done.stderr
+    made = call("generate", file, "--json")
+    assert json.loads(made.stdout)["model"] == "ridge of mine"
+    assert "ridge of mine" in call("derive", file).stdout
+
+
 @pytest.mark.parametrize(
     ("source", "fragments"),
     [

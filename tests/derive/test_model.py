@@ -5,12 +5,16 @@ import re
 import pytest
 import sympy as sp
 
+from saddleforge.derive.emit.metadata_source import metadata_file
+from saddleforge.derive.emit.writer import generate
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.language import half_square, softplus, square
-from saddleforge.derive.model import model
-from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural
-from saddleforge.derive.regulariser import Ridge
+from saddleforge.derive.model import Model, model
+from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural, trained
+from saddleforge.derive.regulariser import Ridge, penalty
 from saddleforge.derive.tokens import Tokens, isotropic_tokens
+
+TRAINED = trained(1)
 
 
 def ridge(X, Y):
@@ -58,6 +62,19 @@ def test_the_docstring_gives_summary_and_source():
         (lambda X, Y, alpha=1: X[0, 0] * alpha, r"parameter name 'alpha' is not allowed"),
         (lambda X, Y, tokens=1: X[0, 0] * tokens, r"parameter name 'tokens' is not allowed"),
         (lambda X, Y, lambda_=1: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
+        (lambda X, Y, k=0.5: X[0, 0] * k, r"loss declares a parameter 'k', which is the name of something it is given"),
+        (
+            lambda X, Y=2: X[0, 0] * Y,
+            r"loss declares a parameter 'Y', which is the name of something it is given \(X, Y",
+        ),
+        (lambda X, Q=2: X[0, 0] * Q, r"loss declares a parameter 'Q'"),
+        (lambda X, structure=2: X[0, 0] * structure, r"loss declares a parameter 'structure'"),
+        (lambda X, Y, h=1: X[0, 0] * h, r"parameter name 'h' is not allowed"),
+        (lambda X, Y, spectrum=1: X[0, 0] * spectrum, r"parameter name 'spectrum' is not allowed"),
+        (lambda X, Y, a=1, a_=2: X[0, 0] * a * a_, r"'a' and 'a_' would be one symbol, a_"),
+        (lambda X, Y, a=(1, 2), a_0=2: X[0, 0] * a[0] * a_0, r"'a' and 'a_0' would be one symbol, a_0_"),
+        (lambda X, Y, a=1, a_=TRAINED: X[0, 0] * a * a_, r"'a' and 'a_' would be one symbol, a_"),
+        (lambda X, Y, lambda_=TRAINED: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
     ],
 )
 def test_fault_in_the_loss(loss, message):
@@ -81,6 +98,81 @@ def test_fault_in_the_law_of_tokens(field, message):
         model(law=law_with(**field))(ridge)
 
 
+def overlapping(x, **beside):
+    """One cluster whose tau overlaps the teacher by x, in the Gram matrix."""
+    return law_with(gram=[[[1, x], [x, 1]]], **beside)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "beside", "expected"),
+    [
+        ("1/2", {"teacher_means": None}, "1/2"),
+        ("1/2", {"teacher_means": [["1/2"]]}, "1/2"),
+        ("1/2", {"teacher_means": [[0]], "encodings_taught": [["1/2"]]}, 0),
+        ("1/2", {"teacher_means": None, "encodings_taught": [["1/3"]]}, "1/6"),
+    ],
+)
+def test_teacher_means_follow_from_what_is_said_of_the_encodings(overlap, beside, expected):
+    law = model(law=overlapping(overlap, **beside))(ridge).at().law
+    assert law["teacher_means"] == ((sp.Rational(expected),),)
+
+
+@pytest.mark.parametrize("means", ["1/3", 0, "-1/2"])
+def test_teacher_means_that_contradict_the_gram_matrix_are_refused(means):
+    """A mean that overlaps the teacher in one place and not in the other is another problem than meant."""
+    with fault(rf"law.teacher_means\[0\]\[0\] is {means}, where 1/2 follows: .*, give encodings_taught"):
+        model(law=overlapping("1/2", teacher_means=[[means]]))(ridge)
+
+
+def test_teacher_means_may_be_written_in_another_form_than_the_one_that_follows():
+    def law(structure, *, angle=0.3):
+        return Tokens([1], [[1]], [[[1, sp.sin(2 * angle)], [sp.sin(2 * angle), 1]]], teacher_means=[[given(angle)]])
+
+    given = lambda angle: 2 * sp.sin(angle) * sp.cos(angle)  # noqa: E731
+    assert model(law=law)(ridge)
+    given = lambda angle: 2 * sp.sin(angle)  # noqa: E731
+    with fault("law.teacher_means"):
+        model(law=law)(ridge)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"means": [[1, 0]]}, r"law.means has shape \(1, 2\); \(1, 1\), or \(1, 1, 1\) with one an atom"),
+        ({"teacher": None}, r"law: teacher is missing"),
+        ({"encodings": sp.eye(2)}, r"law: 2 encodings do not go with 1 contexts"),
+        ({"gram": [sp.eye(2)]}, r"law.gram and law.teacher say the same twice"),
+        ({"taught": [[1, 1]]}, r"law.taught has shape \(1, 2\)"),
+    ],
+)
+def test_fault_in_the_products_of_vectors(field, message):
+    products = {"weights": [1], "covariance": [[1]], "teacher": [[1]]} | field
+    with fault(message):
+        model(law=lambda structure: Tokens(**products))(ridge)
+
+
+def test_the_products_of_vectors_are_those_of_explicit_vectors():
+    """Two tokens of two clusters, two teacher columns, two spectral atoms, in five dimensions."""
+    rows = [[sp.Rational((7 * i + 3 * j * j + i * j) % 11 - 5, 7) for j in range(5)] for i in range(16)]
+    mu, p, pi = ([sp.Matrix(rows[8 * a : 8 * a + 8])[i:j, :] for a in range(2)] for i, j in ((0, 4), (4, 6), (6, 8)))
+    products = {
+        "means": [m * m.T for m in mu],
+        "encodings": [e * e.T for e in p],
+        "along": [m * e.T for m, e in zip(mu, p, strict=True)],
+        "teacher": [w * w.T for w in pi],
+        "taught": [m * w.T for m, w in zip(mu, pi, strict=True)],
+        "encodings_taught": [e * w.T for e, w in zip(p, pi, strict=True)],
+    }
+    weights = [sp.Rational(1, 3), sp.Rational(2, 3)]
+    arrays = Tokens(weights, [[1] * 4] * 2, labels=["1/4"] * 4, **products).arrays()
+    for a in range(2):
+        tau = mu[a] + sp.Matrix([p[a][l, :] for l in (0, 0, 1, 1)])
+        z = tau.col_join(pi[a])
+        assert sp.Matrix(arrays["gram"][a]) == z * z.T
+    m_star = weights[0] * mu[0] * pi[0].T + weights[1] * mu[1] * pi[1].T
+    assert sp.Matrix(arrays["teacher_means"]) == m_star
+
+
 def test_a_law_must_be_one_of_tokens():
     with fault(r"law must return Tokens, not dict"):
         model(law=lambda structure: {})(ridge)
@@ -102,6 +194,17 @@ def noisy(X, Y, u, *, Delta=0.25):
 def test_fault_in_the_noise(noise, message):
     with fault(message):
         model(noise={"u": noise})(noisy)
+
+
+def test_a_parameter_called_like_a_noise_is_refused():
+    with fault(r"metric declares a parameter 'u', which is the name of something it is given \(h, Y, u, k"):
+        model(noise={"u": GaussianNoise(1)}, metric=lambda h, u=0.5: u * h[0])(lambda X, Y: X[0] - Y[0])
+
+
+@pytest.mark.parametrize("name", ["", "two/layers", "..", "1st", "a\nb", "pseudo.huber"])
+def test_a_model_has_a_name_that_files_can_have(name):
+    with fault(r"model name '.*' is not allowed"):
+        Model(name=name, loss=ridge, sizes={"tokens": 1, "student_rank": 1, "teacher_rank": 1, "clusters": 1})
 
 
 def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
@@ -192,3 +295,85 @@ def test_a_default_changes_no_digest():
         return model(name="scaled")(lambda X, Y, *, slope=value: half_square(Y[0, 0] - slope * X[0, 0])).at()
 
     assert make(1).digest() == make(Parameter("1/7", 0)).digest()
+
+
+def with_everything(
+    *,
+    c=2,
+    default=1.0,
+    low=0,
+    high=3,
+    doc="a scale",
+    phi=1,
+    noise="scale",
+    start=0.6,
+    name="own",
+    lambda_=0.1,
+    **fields,
+):
+    """A model of which each argument changes one thing."""
+    law = law_with(covariance=[[c]])
+    starts = {"semantic": Start(teacher=lambda structure: start)}
+
+    parameter, number = Parameter(default, low, high, doc=doc), trained(phi, 1)
+
+    def loss(X, Y, u, *, scale=parameter, b=number):
+        return half_square(Y[0, 0] + u - scale * X[0, 0] - b)
+
+    kinks = {"loss_kinks": lambda Y: Y[0]}
+    made = {"law": law, "noise": {"u": GaussianNoise(noise)}, "starts": starts, "regulariser": Ridge(lambda_)}
+    return model(name=name, **made, **(fields.pop("kinks", kinks)), **fields)(loss)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"c": 3},
+        {"default": 2.0},
+        {"low": -1},
+        {"high": 4},
+        {"doc": "another"},
+        {"phi": 2},
+        {"noise": "2"},
+        {"start": 0.5},
+        {"name": "other"},
+        {"lambda_": 0.2},
+        {"unbounded": True},
+        {"summary": "words"},
+        {"source": "a paper"},
+        {"kinks": {"metric_kinks": lambda Y: Y[0]}},
+    ],
+)
+def test_what_a_generated_solver_holds_is_in_the_identity_of_its_model(change):
+    """Starts, kinks and noise are functions or classes made anew each time: the same physics has the same identity."""
+    one, same, other = with_everything(), with_everything(), with_everything(**change)
+    assert one.identity() == same.identity()
+    assert one.identity() != other.identity()
+    texts = [metadata_file(model, model.at(), "", "") for model in (one, other)]
+    assert texts[0] != texts[1]
+
+
+def half_a_power(w, *, strength=1):
+    return strength * w[0] ** 2.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "loss", "message"),
+    [
+        (
+            {},
+            lambda X, Y: sp.sqrt(X[0]) + Y[0] ** 2,
+            r"the loss is complex \(\(.*j\) at x_0_0 = -.*, y_0_0 = .*\); it must be",
+        ),
+        ({}, lambda X, Y: sp.log(X[0]) ** 2, r"the loss is complex \(.* at x_0_0 = -"),
+        ({}, lambda X, Y: (X[0] - Y[0]) ** 1.5, r"the loss is complex"),
+        ({}, lambda X, Q: X[0] ** 2 * sp.sqrt(-Q[0][0, 0]), r"the loss is complex"),
+        ({"unbounded": True}, lambda X, Y: sp.sqrt(Y[0]) * X[0], r"the loss is complex .* at x_0_0 = .*, y_0_0 = -"),
+        ({"metric": lambda h: sp.sqrt(h[0])}, lambda X: X[0] ** 2, r"the metric is complex"),
+        ({"regulariser": penalty(half_a_power)}, lambda X: X[0] ** 2, r"the penalty is complex \(.* at w = "),
+    ],
+)
+def test_what_is_complex_somewhere_is_refused_with_the_place(fields, loss, message):
+    made = model(name="rooted", **fields)(loss)
+    with fault(message):
+        generate(made)

@@ -305,9 +305,10 @@ def two_clusters(structure, *, share=Parameter(0.25, 0, 1)):  # noqa: B008
     return Tokens(
         weights=["1/3", "2/3"],
         covariance=[[1, 2], [3, 4]],
-        gram=[sp.eye(3), sp.diag(1, 1, 5)],
         labels=[share, 1 - share],
-        teacher_means=[[0], [1]],
+        means=sp.eye(2),
+        teacher=[[[1]], [[5]]],
+        taught=[[0], [1]],
     )
 
 

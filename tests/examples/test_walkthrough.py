@@ -1,4 +1,7 @@
-"""docs/derive-your-own-model.md: its commands print what it shows, its Python runs, its model is the example."""
+"""docs/derive-your-own-model.md: its commands print what it shows, its Python runs, its model is the example.
+
+The README's first look is what is printed.
+"""
 
 import re
 import shlex
@@ -10,6 +13,7 @@ from saddleforge.cli import main
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "derive-your-own-model.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.?\d*(?:e-?\d+)?(?:\(\d+(?:\.\d+)?\))?")
 
 
@@ -17,10 +21,10 @@ def python_blocks() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def sessions() -> list[tuple[str, list[str]]]:
+def sessions(document: str) -> list[tuple[str, list[str]]]:
     """(command, lines shown below it) of every `$ saddleforge` line in an indented block; `...` leaves lines out."""
     found: list[tuple[str, list[str]]] = []
-    for line in re.findall(r"^    .*$", TEXT, re.MULTILINE):
+    for line in re.findall(r"^    .*$", document, re.MULTILINE):
         shown = line[4:].rstrip()
         if shown.startswith("$ saddleforge "):
             found.append((shown.removeprefix("$ saddleforge "), []))
@@ -30,7 +34,8 @@ def sessions() -> list[tuple[str, list[str]]]:
 
 
 def same(line: str, shown: str) -> bool:
-    """The same words, and numbers that agree to six digits; error bars are not compared."""
+    """The same words, and numbers that agree to six digits; error bars and residuals are not compared."""
+    line, shown = (re.sub(r"residual \S+", "residual", text) for text in (line, shown))
     words = [" ".join(NUMBER.sub("#", text).split()) for text in (line, shown)]
     numbers = [[float(number.split("(")[0]) for number in NUMBER.findall(text)] for text in (line, shown)]
     return words[0] == words[1] and numbers[0] == pytest.approx(numbers[1], rel=1e-6)
@@ -44,8 +49,8 @@ def test_commands_print_what_is_shown(monkeypatch, tmp_path, capsys):
     """In order: each line shown is found below the last."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    assert len(sessions()) > 5
-    for command, shown in sessions():
+    assert len(sessions(TEXT)) > 5
+    for command, shown in sessions(TEXT):
         with pytest.raises(SystemExit) as left:
             main(shlex.split(command))
         printed = capsys.readouterr()
@@ -53,6 +58,19 @@ def test_commands_print_what_is_shown(monkeypatch, tmp_path, capsys):
         lines = iter(printed.out.splitlines())
         for expected in shown:
             assert any(same(line, expected) for line in lines), f"{command} does not print {expected!r}"
+
+
+@pytest.mark.slow
+def test_the_first_look_of_the_readme_is_what_is_printed(capsys):
+    """Every line of it, in order, and none left out; `...` in a line stands for the rest."""
+    ((command, shown),) = sessions(README.partition("`saddleforge models`")[0])
+    with pytest.raises(SystemExit) as left:
+        main(shlex.split(command))
+    lines = capsys.readouterr().out.splitlines()
+    assert left.value.code == 0 and len(lines) == len(shown) == 9
+    for line, expected in zip(lines, shown, strict=True):
+        begin, dots, _ = expected.rpartition("  ...")
+        assert same(line[: len(begin)] if dots else line, begin if dots else expected), expected
 
 
 def test_the_python_runs(monkeypatch):

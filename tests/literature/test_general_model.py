@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge import Solution
@@ -254,6 +255,17 @@ def test_a_teacher_in_the_data_is_kept():
     assert law.rho_star.item() == pytest.approx(expected, rel=0.1)
 
 
+def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
+    rng = np.random.default_rng(3)
+    w = rng.standard_normal((60, 1))
+    x = rng.standard_normal((600, 2, 60)) + 0.3 * w[:, 0] / np.sqrt(60)
+    p = np.stack([0.5 * w[:, 0], rng.standard_normal(60)]) / np.sqrt(60)
+    law = sf.law_of_data(x, encodings=p, teacher=w, atoms=4).law
+    assert law.encodings_taught == pytest.approx(p @ w / np.sqrt(60), abs=1e-12)
+    tokens = sf.Tokens.from_arrays(x, encodings=p, teacher=w, atoms=4)
+    assert np.array(tokens.arrays()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -271,10 +283,69 @@ def test_data_that_do_not_fit_are_refused(arguments, message):
         sf.law_of_data(**arguments)
 
 
+def ridge_at_finite_size(d: int, seed: int, seen_by_teacher: bool) -> tuple[float, float]:
+    """Training loss and test error of a ridge regression whose inputs have a mean that overlaps the teacher by 0.9."""
+    rng = np.random.default_rng(seed)
+    along, across = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
+    teacher, shift = np.sqrt(d) * along, 0.9 * along + np.sqrt(2 - 0.9**2) * across
+    z = rng.standard_normal((2 * d, d))
+    y = (z + seen_by_teacher * shift) @ teacher / np.sqrt(d) + 0.5 * rng.standard_normal(2 * d)
+    x = (z + shift) / np.sqrt(d)
+    w = np.linalg.solve(x.T @ x + 0.1 * np.eye(d), x.T @ y)
+    loss = (np.sum((y - x @ w) ** 2) / 2 + 0.05 * w @ w) / d
+    bias = shift @ (seen_by_teacher * teacher - w) / np.sqrt(d)
+    return loss, np.sum((teacher - w) ** 2) / d + bias**2 + 0.25
+
+
+@pytest.mark.parametrize(
+    ("products", "seen"),
+    [
+        ({"means": [[2]], "taught": [[0.9]]}, True),
+        ({"encodings": [[2]], "encodings_taught": [[0.9]]}, False),
+        ({"gram": [[[2, 0.9], [0.9, 1]]]}, True),
+        ({"gram": [[[2, 0.9], [0.9, 1]]], "encodings_taught": [[0.9]]}, False),
+    ],
+)
+def test_the_teacher_sees_the_mean_and_not_the_encoding(products, seen):
+    """Both make the same Gram matrix of (tau, pi), and are different problems."""
+    law = sf.Tokens([1], [[1]], **({} if "gram" in products else {"teacher": [[1]]}), **products)
+    found = sf.solve(sf.problem("ridge_regression", alpha=2, law=law))
+    runs = np.array([ridge_at_finite_size(150, seed, seen) for seed in range(10)])
+    errors = runs.std(axis=0, ddof=1) / np.sqrt(10)
+    assert np.abs(runs.mean(axis=0) - [found.training_loss, found.test_error]) == pytest.approx(0, abs=4 * errors.max())
+
+
+@pytest.mark.slow
+def test_two_clusters_whose_means_overlap_the_teacher_agree_with_simulation():
+    """Theory and simulation read one law; what the law leaves out follows."""
+
+    def opposite(structure):
+        return sf.Tokens([1], [[1, 1]], [[[1, -1, 0.8], [-1, 1, -0.8], [0.8, -0.8, 1]]], ["1/2", "1/2"])
+
+    @sf.model(clusters=2, law=opposite, regulariser=sf.Ridge(0.1),
+              metric=lambda h, Y: (1 - sp.sign(h[0]) * sp.sign(Y[0])) / 2,
+              loss_kinks=lambda Y: Y[0], metric_kinks=lambda h, Y: [h[0], Y[0]])  # fmt: skip
+    def shifted_labels(X, Y):
+        return sf.half_square(sp.sign(Y[0]) - X[0])
+
+    problem = sf.problem(shifted_labels, alpha=2)
+    assert problem.law.teacher_means == pytest.approx(np.array([[0.8], [-0.8]]))
+    theory = sf.solve(problem, accuracy=1e-5)
+    runs = sf.simulate(problem, d=300, seeds=24).runs
+    for name in ("training_loss", "test_error"):
+        values = np.array([getattr(run, name) for run in runs])
+        error = values.std(ddof=1) / np.sqrt(len(values))
+        assert values.mean() == pytest.approx(getattr(theory, name), abs=4 * error + 2e-3)
+
+
 def test_a_law_of_another_structure_is_refused():
     law = sf.Tokens([1], [[1]], [[[0, 0], [0, 1]]], [1], [[0]])
     with pytest.raises(sf.InputError, match=r"law has 1 contexts and Gram matrices \(2, 2\); 2 contexts and \(3, 3\)"):
         sf.problem("dot_product_attention", law=law)
+    with pytest.raises(
+        sf.InputError, match=r"law.teacher_means\[0\]\[0\] is 0, where 1/2 follows: .* encodings_taught"
+    ):
+        sf.problem("ridge_regression", law=sf.Tokens([1], [[1]], [[[1, 0.5], [0.5, 1]]], teacher_means=[[0]]))
     with pytest.raises(sf.InputError, match="law must be Tokens whose entries are numbers"):
         sf.problem("dot_product_attention", law=3)
 

@@ -125,7 +125,7 @@ def test_a_spectrum_of_one_value_is_the_isotropic_law_and_two_are_told_apart():
 
 def test_models_without_a_channel_are_refused_with_those_that_have_one():
     with pytest.raises(sf.InputError, match=r"hard_attention has no output channel .* dot_product_attention"):
-        sf.bayes_optimal(sf.problem("hard_attention"))
+        sf.bayes_optimal(sf.problem("hard_attention", alpha=1))
 
 
 @pytest.mark.slow
@@ -138,11 +138,11 @@ def test_a_channel_with_noise_has_neither_weak_recovery_nor_a_perfect_one():
 
 def test_noise_must_be_there_and_names_must_be_known():
     with pytest.raises(sf.InputError, match="Delta must be positive"):
-        sf.bayes_optimal(sf.problem("ridge_regression", Delta=0))
+        sf.bayes_optimal(sf.problem("ridge_regression", alpha=1, Delta=0))
     with pytest.raises(sf.InputError, match="known are weak_recovery, algorithmic"):
         sf.bayes_threshold(sf.problem("ridge_regression"), "spinodal")
     with pytest.raises(sf.InputError, match="known are uninformed, informed"):
-        sf.bayes_optimal(sf.problem("ridge_regression"), "semantic")
+        sf.bayes_optimal(sf.problem("ridge_regression", alpha=1), "semantic")
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def made_threshold(at, value, status="converged"):
         "verdicts": {} if value is None else {"positional": "RS stable"},
         "bistable_shares": {},
         "evidence": {},
-        "overlaps": {n: made_solution(at, n).overlaps.pack() for n in ("semantic", "positional")},
+        "overlaps": {n: made_solution(at.with_(alpha=1.0), n).overlaps.pack() for n in ("semantic", "positional")},
         "sentence": "" if value is not None else "the semantic branch was lost",
     }
 

@@ -45,7 +45,7 @@ def two_clusters() -> Any:
             covariance=[[0.1, 0.2, 0.15, 0.25], [0.3, 0.1, 0.2, 0.12]],
             gram=[gram, [[2 * e for e in row] for row in gram]],
             labels=[0.4, 0.1, 0.2, 0.3],
-            teacher_means=[[0.1], [-0.2], [0.3], [0.0]],
+            encodings_taught=[[0.2], [-0.3]],
         )
 
     @sf.model(tokens=2, student=1, teacher=1, clusters=2, law=law, regulariser=sf.Ridge(0.1))
@@ -66,8 +66,7 @@ def with_own_numbers() -> Any:
 
     def law(structure: Any) -> sf.Tokens:
         gram = [[[0.6, 0.1, 0.2], [0.1, 0.5, -0.1], [0.2, -0.1, 0.9]], [[0.3, 0, 0], [0, 0.2, 0], [0, 0, 0.0]]]
-        means = [[0.1], [0.0]]
-        return sf.Tokens([0.6, 0.4], [[0.5, 0.8], [0.9, 0.4]], gram, [1], means)
+        return sf.Tokens([0.6, 0.4], [[0.5, 0.8], [0.9, 0.4]], gram, encodings_taught=[[0.02], [-0.06]])
 
     @sf.model(tokens=2, law=law, regulariser=toward_teacher)
     def own_numbers(X, Y, Q, *, c=0.3, scale=sf.trained(1, ridge=0.2), shift=sf.trained(0)):

@@ -278,7 +278,7 @@ def test_a_seed_gives_the_same_bits_whatever_runs_beside_or_before_it():
 
 
 def test_the_failure_of_one_job_keeps_the_rest():
-    good = checked(Plan(problem("ridge_regression"), 50, "semantic", "auto"))
+    good = checked(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
     bad = replace(good, problem=None)
     found = dict(workers.results([(good, 0), (bad, 1), (good, 2)], 1))
     assert isinstance(found[0], Run) and isinstance(found[2], Run)
@@ -287,7 +287,7 @@ def test_the_failure_of_one_job_keeps_the_rest():
 
 def test_a_process_that_dies_costs_its_seed_only(monkeypatch):
     monkeypatch.setattr(workers, "__name__", "nowhere_at_all")  # the worker fails to import what it should serve
-    plan = checked(Plan(problem("ridge_regression"), 50, "semantic", "auto"))
+    plan = checked(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
     found = dict(workers.results([(plan, 0)], 1))
     assert isinstance(found[0], workers.Failure) and "ended with status 1" in found[0].text
 

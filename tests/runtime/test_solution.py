@@ -228,17 +228,17 @@ def test_ridge_has_possible_overlaps_everywhere(alpha, penalty, noise):
 @pytest.mark.parametrize("accuracy", [0.0, -1e-3, 1.0, 2.0])
 def test_an_accuracy_out_of_range_is_refused(accuracy):
     with pytest.raises(InputError, match=r"accuracy = .* out of range; allowed is \(0, 1\)"):
-        sf.solve(sf.problem("ridge_regression"), accuracy=accuracy)
+        sf.solve(sf.problem("ridge_regression", alpha=1), accuracy=accuracy)
 
 
 def test_an_unknown_start_lists_the_known_ones():
     with pytest.raises(InputError, match="no start 'lazy' for ridge_regression; known are semantic, uninformed"):
-        sf.solve(sf.problem("ridge_regression"), "lazy")
+        sf.solve(sf.problem("ridge_regression", alpha=1), "lazy")
 
 
 def test_a_start_of_another_structure_is_refused(ranked):
     with pytest.raises(InputError, match="another structure"):
-        sf.solve(sf.problem("ridge_regression"), ranked[0])
+        sf.solve(sf.problem("ridge_regression", alpha=1), ranked[0])
 
 
 def test_a_gram_matrix_that_no_vectors_have_is_refused():

@@ -214,6 +214,14 @@ def lost(loss: float, error: float) -> SelfOverlap:
             ["RS unstable (replicon 1.3); overlap lost 50(4) %"],
         ),
         (
+            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(0.001, 0.0015)},
+            ["RS unstable through proximal jumps: overlap lost not resolved, at most 0.3 % (replicon 0.5)"],
+        ),
+        (
+            {"replicon": 1.3, "self_overlap": lost(0.0, 0.0004)},
+            ["RS unstable (replicon 1.3); overlap lost not resolved, at most 0.04 %"],
+        ),
+        (
             {"eigenvalues": np.array([1.4, 0.2], complex), "modes": ("toward theta", "toward q")},
             ["RS stable", "longitudinally unstable (eigenvalue 1.4, toward theta)"],
         ),

@@ -1,6 +1,7 @@
 """Tables of curves: what they hold, their flat columns, and their way through a file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from saddleforge.cli.tables import curve_table
 from saddleforge.errors import InputError
 from saddleforge.fixed_point import Status
 from saddleforge.integration import Sobol
-from saddleforge.naming import symbols_of
+from saddleforge.naming import column_of, symbols_of
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
 from saddleforge.solution import Solution
-from saddleforge.tables import curve_dataset, curve_frame, curve_tabular, dimension_of, load_dataset, save_dataset
+from saddleforge.tables import curve_dataset, curve_frame, curve_tabular, load_dataset, save_dataset
 from saddleforge.text import overlap_lines, problem_line
 
 
@@ -143,10 +144,39 @@ def test_a_branch_as_a_latex_table():
         curve_tabular(Curve("alpha", "semantic", (), (None, None)))
 
 
-def test_a_parameter_named_like_a_variable_gets_an_axis_of_another_name():
-    assert dimension_of("lambda_") == "lambda"
-    assert dimension_of("theta") == "parameter_theta"
-    assert dimension_of("replicon_error") == "parameter_replicon_error"
+def with_parameter(name):
+    """A curve in a parameter of any name."""
+    base = made_curve(student_rank=2).solutions[0].problem
+    at = [replace(base, parameters={**base.parameters, name: value}) for value in (0.5, 1.0)]
+    return Curve(name, "semantic", tuple(made_solution(problem, 1.0) for problem in at), (None, None))
+
+
+def test_a_parameter_never_has_the_name_of_a_result():
+    made = made_curve(student_rank=2)
+    for name in {*curve_dataset(made, False).variables, *curve_frame(made, False).columns} - {"alpha"}:
+        assert column_of(name) == f"parameter_{name}"
+    assert [column_of(name) for name in ("lambda_", "theta_max", "q", "best_lambda", "width")] == [
+        "lambda", "theta_max", "parameter_q", "parameter_best_lambda", "width"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["theta", "q_1_11", "status", "training_loss", "token", "theta_1_11_error"])
+def test_a_parameter_named_like_a_result_has_a_column_of_its_own(name):
+    made = with_parameter(name)
+    frame = curve_frame(made, stability=False)
+    assert len(set(frame.columns)) == len(frame.columns)
+    assert frame[f"parameter_{name}"].tolist() == [0.5, 1.0]
+    assert frame["theta_1_11"].tolist() == [1.0, 1.0]
+    assert curve_table(made).splitlines()[1].split()[:2] == [f"parameter_{name}", "q"]
+    assert f"parameter_{name} = 0.5" in problem_line(made.solutions[0].problem)
+    heads = curve_tabular(made).splitlines()[2].removesuffix(r" \\").split(" & ")
+    assert len(set(heads)) == len(heads)
+
+
+def test_parameter_and_overlap_of_one_name_are_renamed_apart():
+    made = with_parameter("theta")
+    names = {"theta": "a", "theory.theta": "T"}
+    assert curve_table(made, names).splitlines()[1].split()[:5] == ["a", "q", "V", "m", "T"]
 
 
 def test_what_is_no_table_is_refused_in_a_sentence(tmp_path):

@@ -89,7 +89,7 @@ def test_what_does_not_change_has_no_minimum():
 )
 def test_what_cannot_be_tuned_is_refused(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
-        sf.tune(sf.problem("ridge_regression"), **{"parameter": "lambda", **arguments})
+        sf.tune(sf.problem("ridge_regression", alpha=1), **{"parameter": "lambda", **arguments})
 
 
 # The scan, on branches made up
