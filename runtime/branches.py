@@ -13,7 +13,7 @@ from .errors import InputError
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
-from .solution import BRANCH_NAMES, Solution, solve
+from .solution import BRANCH_NAMES, Solution, has_lost, reach
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +66,7 @@ class Branch:
             candidates.append(self.name)
         for candidate in candidates:
             effort = self.effort if accuracy is None else 100
-            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
+            solution = reach(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
             if self._holds(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
@@ -77,7 +77,7 @@ class Branch:
     def begin(self, value: float, overlaps: Overlaps) -> Solution | None:
         """The solution of this branch at a value, from overlaps of a problem nearby; None where they lead away."""
         problem = self.problem.with_(**{self.parameter: value})
-        solution = solve(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        solution = reach(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
         if not self._holds(solution):
             return None
         self.known[value] = solution
@@ -85,7 +85,11 @@ class Branch:
 
     def _holds(self, solution: Solution) -> bool:
         """Whether it is a solution, and one of this branch."""
-        return solution.losses is not None and solution.branch == (self.reached or solution.branch)
+        if solution.losses is None:
+            return False
+        if self.reached is None and self.name in solution.problem.solver.model.STARTS:
+            return not has_lost(solution.problem, self.name, solution)
+        return solution.branch == (self.reached or solution.branch)
 
     def _predicted(self, value: float) -> Solution:
         """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""

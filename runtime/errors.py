@@ -23,3 +23,13 @@ class NotProvedError(NotConvergedError):
     """
 
     estimate: object = None
+
+
+class TimeLimitError(SaddleforgeError, TimeoutError):
+    """A time limit ended a computation that had nothing finished to hand over. Exit status 3 on the command line.
+
+    Attributes:
+        point: the last iterate of the saddle point, where there is one.
+    """
+
+    point: object = None

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from time import perf_counter
 
 import numpy as np
 
-from . import gauge
+from . import budget, gauge, pace
+from .errors import TimeLimitError
 from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
@@ -34,6 +36,14 @@ class Status(StrEnum):
     NOT_FINITE = "not_finite"
     ACCURACY_NOT_REACHED = "accuracy_not_reached"
     NOT_PROVED = "not_proved"
+    ENDED_ELSEWHERE = "ended_elsewhere"
+    COLLAPSED = "collapsed"
+    TIME_LIMIT = "time_limit"
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return "collapsed to W = 0" if self is Status.COLLAPSED else self.value.replace("_", " ")
 
     @property
     def advice(self) -> str:
@@ -45,6 +55,13 @@ class Status(StrEnum):
             "not_finite": "the iteration produced numbers that are not finite; check the parameters",
             "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
             "not_proved": "balls could not settle the proof; the half widths are those of two rules that agree",
+            "ended_elsewhere": "what is shown is a solution of another branch: an overlap that the start holds is zero "
+            "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
+            "exists, or `curve`, which says where it ends",
+            "collapsed": "every overlap shrinks to zero: here W = 0 is a minimum of the risk by the doing of loss and "
+            "regulariser; try a larger alpha, a weaker regulariser (or attack), or another start",
+            "time_limit": "the time limit came first: what is shown is the best so far, with its half widths where it "
+            "has any; allow more time or ask for less",
         }[self.value]
 
     @property
@@ -142,8 +159,13 @@ class StateMap:
         return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
 
     def averages(self, overlaps: Overlaps) -> Averages:
+        """Averages at overlaps; TimeLimitError where the time left is not enough for them."""
+        budget.check(pace.expected(self.problem, self.rule))
         self.evaluations += 1
-        return self.rule.averages(self.problem, overlaps)
+        begun = perf_counter()
+        found = self.rule.averages(self.problem, overlaps)
+        pace.measured(self.problem, self.rule, perf_counter() - begun)
+        return found
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         overlaps = Overlaps.unpack(u, sizes)
@@ -206,6 +228,7 @@ class FixedPoint:
 
     Attributes:
         u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du at u or None.
+        iterations: evaluations of the map on the way here, those of differences for slopes left out.
     """
 
     u: np.ndarray
@@ -294,6 +317,9 @@ def damped(
     for iteration in range(1, max_iterations + 1):
         try:
             image = state_map(u, sizes)
+        except TimeLimitError as error:
+            error.point = FixedPoint(u_previous, sizes, residual, Status.TIME_LIMIT, iteration - 1, None)
+            raise
         except DomainError:
             weight /= 2
             if iteration == 1 or weight < 1e-3:
@@ -337,6 +363,7 @@ def newton(
     best_u, best = u, np.inf
     stalls = 0
     last_u = last_gap = None
+    iteration = 0
 
     def ended(status: Status, iteration: int) -> FixedPoint:
         return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix)
@@ -344,6 +371,9 @@ def newton(
     for iteration in range(1, max_iterations + 1):
         try:
             image = state_map(u, sizes)
+        except TimeLimitError as error:
+            error.point = ended(Status.TIME_LIMIT, iteration - 1)
+            raise
         except DomainError:
             stalls += 1
             if not np.isfinite(best) or stalls > 3:
@@ -378,4 +408,4 @@ def newton(
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
         u = u + limit * move
-    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, max_iterations)
+    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

@@ -229,10 +229,11 @@ class Walk:
         at = problem.with_(**{parameter: self.first})
         solution = start if isinstance(start, Solution) else solve(at, start, accuracy=accuracy, seed=seed)
         self.name = start if isinstance(start, str) else solution.branch
-        if solution.losses is None:
+        if solution.losses is None or (isinstance(start, str) and solution.status is Status.ENDED_ELSEWHERE):
+            reached = "" if solution.losses is None else f" (it leads to the {solution.branch} branch)"
             raise NotConvergedError(
-                f"no {self.name} solution at {parameter} = {self.first:g}: "
-                f"{solution.status.value.replace('_', ' ')}; {solution.status.advice}"
+                f"no {self.name} solution at {parameter} = {self.first:g}{reached}: "
+                f"{solution.status.words}; {solution.status.advice}"
             )
         self.branch = BranchMap.of(solution, (parameter,), [abs(self.last - self.first)])
         self.equations = BranchEquations(self.branch)

@@ -303,7 +303,7 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
             cannot be evaluated around the solution.
     """
     if solution.losses is None:
-        raise InputError(f"there is no solution to differentiate: {solution.status.value.replace('_', ' ')}")
+        raise InputError(f"there is no solution to differentiate: {solution.status.words}")
     wanted = directions(solution.problem, *parameters)
     solution.problem.only_at_zero_temperature("derivatives with respect to parameters are known")
     with bar("sensitivities", len(wanted)) as task:

@@ -185,7 +185,7 @@ def verified(
         NotConvergedError: the second rule finds no solution, or another branch.
     """
     if solution.losses is None:
-        raise InputError(f"there is no solution to verify: {solution.status.value.replace('_', ' ')}")
+        raise InputError(f"there is no solution to verify: {solution.status.words}")
     problem = solution.problem
     problem.only_at_zero_temperature("solutions are verified by a second rule")
     integrator = integrator or other_family(problem, solution.rule)
@@ -195,7 +195,7 @@ def verified(
     accuracy = float(np.clip(solution.relative_error, _LEAST_ACCURACY, 0.1))
     other = solve(problem, solution, accuracy=accuracy, **chosen)
     if other.losses is None or branch_of(other.overlaps) != branch_of(solution.overlaps):
-        raise NotConvergedError(f"{integrator} does not find this solution: {other.status.value.replace('_', ' ')}")
+        raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
     pairs = [
         (solution.overlaps.pack(), solution.errors, other.overlaps.pack(), other.errors),
         *(

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._version import __version__
 from ..errors import InputError, NotConvergedError
+from ..fixed_point import Status
 from ..problem import Problem
 from ..text import problem_line, with_error
 from .linear import growth
@@ -137,6 +138,8 @@ class BayesSolution:
 def erm_cosine(erm: Solution, context: int = 0) -> float:
     """theta / sqrt(q rho*) of the leading columns: overlap of the minimiser with the teacher."""
     o = erm.overlaps
+    if not o.q[context, 0, 0] > 0:
+        return float("nan")  # W = 0
     return float(o.theta[context, 0, 0] / np.sqrt(o.q[context, 0, 0] * erm.problem.law.rho_star[context, 0, 0]))
 
 
@@ -153,7 +156,8 @@ def _beside(found: BayesSolution, erm: Solution | None) -> list[str]:
     ]
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
-    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.value.replace('_', ' ')})"])
+    elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
+    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 

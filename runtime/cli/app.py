@@ -27,6 +27,7 @@ from .options import (
     StructureOption,
     TemperatureOption,
     ThreadsOption,
+    TimeLimitOption,
 )
 from .outcome import Exit, Outcome, command
 
@@ -302,6 +303,7 @@ def solve(
     ] = False,
     proof: ProofOption = False,
     rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -417,7 +419,7 @@ def _advice(solution: Solution | PreciseSolution) -> str:
     """Why a solution is none, and what to try next."""
     evidence = getattr(solution, "evidence", {})
     reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
-    return f"{solution.status.value.replace('_', ' ')} from start {solution.start}{reason}: {solution.status.advice}"
+    return f"{solution.status.words} from start {solution.start}{reason}: {solution.status.advice}"
 
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
@@ -425,7 +427,12 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) ->
     from ..solution import solutions
     from ..text import with_error
 
-    found = solutions(problem, **chosen)
+    failed: list[Solution] = []
+    found = solutions(problem, on_failure=failed.append, **chosen)
+    if not found and all(s.status is failed[0].status for s in failed):
+        raise NotConvergedError(
+            f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"
+        )
     if not found:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
@@ -434,7 +441,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) ->
     lines = [f"{len(found)} branches found, ranked by training loss:"]
     for s in found:
         loss = with_error(s.training_loss, s.training_loss_error)
-        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.value.replace('_', ' ')}")
+        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.words}, from start {s.start}")
     lines += [line for s in found for line in ("", s.table(own))]
     weak = [s for s in found if not s.success]
     return Outcome(
@@ -475,6 +482,7 @@ def bayes(
         float | None,
         typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
@@ -482,6 +490,7 @@ def bayes(
     """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
     from ..bayes.solution import STARTS, bayes_optimal
     from ..bayes.thresholds import KINDS, bayes_threshold
+    from ..fixed_point import Status
 
     kind = None if threshold is None else threshold.replace("-", "_")
     if kind is not None and kind not in KINDS:
@@ -504,7 +513,9 @@ def bayes(
 
         erm = solve_erm(problem, begin)
     failed = [best.advice] if not best.success else []
-    failed += [f"risk minimisation: {_advice(erm)}"] if erm is not None and not erm.success else []
+    # Where risk minimisation loses what its start holds, that is what it reaches.
+    reached = erm is None or erm.success or erm.status is Status.ENDED_ELSEWHERE
+    failed += [f"risk minimisation: {_advice(erm)}"] if erm is not None and not reached else []
     return Outcome(
         "" if json else best.table(erm),
         lambda: {**best.to_json(), "risk_minimisation": erm.to_json() if erm is not None else None},
@@ -525,6 +536,7 @@ def stability(
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Start from a solution that solve -o or --json wrote.")
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -558,6 +570,8 @@ def stability(
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {_advice(solution)}")
     from .tables import stability_table
 
+    if not solution.success:
+        return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, _advice(solution))
     return Outcome(stability_table(solution), data)
 
 
@@ -576,6 +590,7 @@ def curve(
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
     rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -659,6 +674,7 @@ def follow(
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
     ] = None,
     rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -764,6 +780,7 @@ def simulate(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.nc", help="Write every finished seed; go on from what is there."),
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Seeds side by side (default: all cores).")
@@ -810,13 +827,13 @@ def simulate(
         **chosen,
     )
     text, data = found.table(), found.to_json()
-    data["theory"] = None
+    data["theory"], beside = None, None
     if theory and not found.interrupted:
         from ..solution import solve as solve_saddle_point
 
-        solution = solve_saddle_point(problem, begin, accuracy=1e-3)
-        text += "\n\nsaddle point\n" + solution.table()
-        data["theory"] = solution.to_json()
+        beside = solve_saddle_point(problem, begin, accuracy=1e-3)
+        text += "\n\nsaddle point\n" + beside.table()
+        data["theory"] = beside.to_json()
     if output is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)
@@ -827,6 +844,8 @@ def simulate(
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
         return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
+    if beside is not None and not beside.success:
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {_advice(beside)}")
     return Outcome(text, data)
 
 
@@ -922,6 +941,7 @@ def threshold(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the critical line, for `plot`.")
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -1093,6 +1113,7 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="With --along: write the curve as netCDF.")
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,

@@ -78,6 +78,15 @@ ThreadsOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
 
+TimeLimitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        metavar="SECONDS",
+        help="End within so many seconds and one step, with the best so far (exit status 3).",
+    ),
+]
+
 _MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096, "lines": 256, "sparse-grid": 12}
 
 

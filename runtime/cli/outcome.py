@@ -14,6 +14,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ..budget import time_limit
+from ..errors import InputError, NotConvergedError, TimeLimitError
+
 
 class Exit(IntEnum):
     """Exit statuses of the command line."""
@@ -46,7 +49,8 @@ class Outcome:
 def command(function: Callable[..., Outcome]) -> Callable[..., int]:
     """A command that returns an Outcome as one that prints it and returns the exit status.
 
-    With `json=True` among its arguments, whatever it or a model file prints goes to stderr.
+    With `json=True` among its arguments, whatever it or a model file prints goes to stderr. A `time_limit` among them
+    counts from here on.
     """
 
     @functools.wraps(function)
@@ -55,9 +59,10 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
         stdout = sys.stdout
         with redirect_stdout(sys.stderr if as_json else stdout):
             try:
-                outcome = function(**arguments)
-                if as_json and callable(outcome.data):
-                    outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
+                with time_limit(arguments.get("time_limit")):
+                    outcome = function(**arguments)
+                    if as_json and callable(outcome.data):
+                        outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
             except BrokenPipeError:
                 return Exit.BROKEN_PIPE
             except BaseException as error:
@@ -73,12 +78,12 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
 
 def _failure(error: BaseException) -> Outcome:
     """The outcome of a command that raised."""
-    from ..errors import InputError, NotConvergedError
-
     if isinstance(error, KeyboardInterrupt):
         return _failed(Exit.INTERRUPTED, "interrupted", "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
         return _failed(Exit.WRONG_INPUT, "wrong_input", str(error))
+    if isinstance(error, TimeLimitError):
+        return _failed(Exit.NOT_CONVERGED, "time_limit", str(error))
     if isinstance(error, NotConvergedError):
         return _failed(Exit.NOT_CONVERGED, "not_converged", str(error))
     if isinstance(error, SystemExit):

@@ -44,7 +44,7 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
             cells.append("0" if abs(value) < 1e-12 else with_error(value, width))
         cells.append(with_error(solution.training_loss, solution.training_loss_error))
         cells.append(with_error(solution.test_error, solution.test_error_error))
-        cells.append(solution.status.value.replace("_", " "))
+        cells.append(solution.status.words)
         rows.append(cells)
     lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *aligned(rows)]
     if several:

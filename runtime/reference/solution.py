@@ -89,7 +89,7 @@ class PreciseSolution:
         evidence, shown = self.evidence, symbols_of(self.problem, names)
         lines = [
             f"{self.problem.solver.name}  {shown['alpha'][0]} = {self.problem.alpha:g}",
-            f"start {self.start}, reached {self.near.branch}; {self.status.value.replace('_', ' ')}, "
+            f"start {self.start}, reached {self.near.branch}; {self.status.words}, "
             f"residual {evidence['residuals'][0]:.2g}, {evidence['digits']} digits carried",
         ]
         for name, entries in self._blocks().items():
@@ -164,15 +164,22 @@ def solve_precisely(
         check_available()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
     if near.losses is None:
-        raise NotConvergedError(f"no solution in double precision to start from: {near.status.advice}")
-    if proof:
-        from ..proof.results import proved_solution
+        raise NotConvergedError(
+            f"no solution in double precision to start from: {near.status.words}; {near.status.advice}"
+        )
+    found = _proved_or_verified(problem, near, accuracy) if proof else _verified(problem, near, accuracy)
+    if found.success and near.status is Status.ENDED_ELSEWHERE:
+        return replace(found, status=near.status)
+    return found
 
-        try:
-            return proved_solution(problem, near, accuracy)
-        except NotProvedError as error:
-            return _unproved(problem, near, accuracy, error)
-    return _verified(problem, near, accuracy)
+
+def _proved_or_verified(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+    from ..proof.results import proved_solution
+
+    try:
+        return proved_solution(problem, near, accuracy)
+    except NotProvedError as error:
+        return _unproved(problem, near, accuracy, error)
 
 
 def _unproved(problem: Problem, near: Solution, accuracy: float, error: NotProvedError) -> PreciseSolution:

@@ -71,7 +71,8 @@ class Simulation:
 
     @property
     def status(self) -> str:
-        """converged, or what at least one seed lacks: failed, max_iterations, stalled, left_domain, not_finite."""
+        """converged, or what at least one seed lacks: failed, max_iterations, stalled, collapsed (to W = 0, a corner of
+        the risk), left_domain, not_finite."""
         if self.failures:
             return "failed"
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
