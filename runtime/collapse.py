@@ -18,6 +18,7 @@ from .integration.averages import Rule, two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Overlaps
 from .problem import Problem
+from .progress import step
 from .symmetry import Symmetry, of_state
 
 _SIZES = (1e-2, 1e-3, 1e-4)  # of the square root of q, relative to that of a field at rows of W of order one
@@ -25,6 +26,7 @@ _STEPS = 24  # for a shape to settle
 _HOPELESS = 3.0  # growth that no settling of the shape undoes
 
 
+@step("whether every overlap shrinks to zero")
 def at_rest(problem: Problem, overlaps: Overlaps, coarse: Rule, fine: Rule) -> tuple[Overlaps, np.ndarray] | None:
     """The overlaps of W = 0, V included, and half widths of the packed ones, where a state falls into it; None else.
 

@@ -14,6 +14,7 @@ from .integration.nodes import gauss_hermite, panels, sobol_normal, tensor, trap
 from .integration.rules import CHUNKS, teacher_axes
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
+from .progress import step
 
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _BLOCK = 1e6  # nodes at a time
@@ -107,6 +108,7 @@ def _sobol_block(problem: Problem, log2: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
+@step("test error")
 def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool = False) -> float:
     """E metric(h, Y, k, u) by a product rule of `size` nodes an axis (a panel, at a kink).
 

@@ -25,7 +25,7 @@ from .integration.averages import two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
-from .progress import bar
+from .progress import bar, step
 from .solution import (
     COARSER_SHARE,
     DIFFERENCE_SAFETY,
@@ -317,7 +317,8 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
 def sensitivity(solution: Solution, direction: Direction) -> Sensitivity:
     """Derivatives along one direction (see `sensitivities`)."""
     try:
-        return _Tangent.of(solution, direction).found()
+        with step(f"derivatives with respect to {direction.label}"):
+            return _Tangent.of(solution, direction).found()
     except np.linalg.LinAlgError:
         raise NotConvergedError(
             f"no derivative with respect to {direction.label}: 1 is an eigenvalue of the Jacobian, the branch ends or "

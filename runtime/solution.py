@@ -166,7 +166,8 @@ class Solution:
         state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
         if isinstance(self.rule, ProxSpace) and rules[0] == self.rule and why_not(self.problem) is None:
             # The loop that the replicon asks for brings the slopes along.
-            matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
+            with step("slopes of the saddle-point map"):
+                matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
         else:
             matrix = jacobian_by_rule(self.problem, self.rule, u, sizes)
         matrix = state_map.across(matrix, u, sizes)
@@ -397,7 +398,7 @@ def reach(
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     begun = start_overlaps(problem, start) if isinstance(start, str) else start
-    with step(f"solving {problem.solver.name} from the start {name}"), budget.offers() as best:
+    with step(f"solving from the start {name}"), budget.offers() as best:
         try:
             return _reached(problem, name, begun, accuracy, integrator, points, seed, effort)
         except TimeLimitError as error:

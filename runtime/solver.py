@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from .errors import InputError
+from .progress import say, step
 
 if TYPE_CHECKING:
     from .derive.notebook import ModelDerivation
@@ -363,7 +364,8 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     from saddleforge.derive.errors import ModelError
 
     try:
-        generated = generate(model, _structure(model, sizes))
+        with step(f"deriving and generating the solver of {model.name}"):
+            generated = generate(model, _structure(model, sizes))
     except (ModelError, TypeError) as error:
         raise InputError(f"model {model.name} cannot be generated: {error}") from error
     try:
@@ -382,6 +384,4 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
 
 
 def _announce(name: str, key: str) -> None:
-    from .progress import say
-
     say(f"deriving and generating the solver of {name} at {key} (kept in {cache_folder()})")

@@ -179,6 +179,7 @@ _PLACES = {
     "upper_end": " (the upper end of the interval)",
     "branch_end": " (where the branch ends)",
     "jump": " (where the branch jumps)",
+    "tried": " (the best of the values tried)",
 }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .branches import Branch, Curve, grid_of
 from .contract import parameters_json
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
@@ -77,8 +77,8 @@ class Optimum:
     Attributes:
         minimise: name of the observable, with a minus where it is maximised.
         value, error: of the parameter and its half width (nan unless kind is minimum).
-        kind: as of `Candidate`.
-        status: converged; accuracy_not_reached; edge, where the least value is at an end of what was searched that is
+        kind: as of `Candidate`, or tried (the best of the values tried, where the time ended).
+        status: converged; accuracy_not_reached; time_limit; edge, where the least value is at an end of what was searched that is
             no end of what is allowed, so that there may be lower ones beyond; branch_end, where the branch ends or
             jumps.
         observed, observed_error: the observable there.
@@ -112,6 +112,7 @@ class Optimum:
             "converged": "",
             "accuracy_not_reached": "the half width is larger than asked; ask for less",
             "edge": f"{self.minimise} is least at the end {shown} of the interval searched; try a wider one",
+            "time_limit": f"the time limit came first: {shown} is the best of the values tried",
             "branch_end": f"{self.minimise} is least at {shown}, where the {self.branch} branch ends or jumps",
         }[self.status]
 
@@ -447,7 +448,31 @@ def tune(
     if start is not None:
         search.branch.begin(problem.value_of(search.branch.parameter), start)
     with bar(f"tuning {parameter}", 40) as task:
-        return _best(search, problem, minimise, accuracy, task.advance)
+        try:
+            return _best(search, problem, minimise, accuracy, task.advance)
+        except TimeLimitError:
+            if not search.known:
+                raise
+            return _so_far(search, problem, minimise)
+
+
+def _so_far(search: Search, problem: Problem, minimise: str) -> Optimum:
+    """The best of the places tried, where the time ended."""
+    best = min(search.known.values(), key=lambda point: point.observed)
+    return Optimum(
+        problem=problem,
+        parameter=search.branch.parameter,
+        minimise=minimise,
+        value=best.value,
+        error=np.nan,
+        kind="tried",
+        status="time_limit",
+        branch=search.branch.name,
+        observed=search.sign * best.observed,
+        observed_error=best.observed_error,
+        solution=best.solution,
+        evidence={"scanned": len(search.known), "logarithmic": search.logarithmic},
+    )
 
 
 def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick: Any) -> Optimum:
@@ -529,6 +554,7 @@ class TunedCurve:
 
     Attributes:
         over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
+        out_of_time: whether a time limit ended it: the values not reached are among the missing ones.
         notes: what a full scan at the ends of the curve saw that following the minimum did not.
     """
 
@@ -536,6 +562,7 @@ class TunedCurve:
     optima: tuple[Optimum, ...]
     missing: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
+    out_of_time: bool = False
 
     @property
     def curve(self) -> Curve:
@@ -616,11 +643,19 @@ def tuned_curve(
     optima: list[Optimum] = []
     missing: list[float] = []
     notes: list[str] = []
+    out_of_time = False
     with bar(f"tuning {parameter} along {over}", len(grid)) as task:
         for value, at in zip(grid, problems, strict=True):
             optimum = None
-            if optima:
-                optimum = _followed(at, parameter, optima[-1], options)
+            if out_of_time:
+                missing.append(value)
+                continue
+            try:
+                optimum = _followed(at, parameter, optima[-1], options) if optima else None
+            except TimeLimitError:
+                out_of_time = True
+                missing.append(value)
+                continue
             if optimum is None or value == grid[-1]:
                 try:
                     scanned = tune(at, parameter, **options, start=optima[-1].solution.overlaps if optima else None)
@@ -629,6 +664,8 @@ def tuned_curve(
                         raise
                     notes.append(f"{over} = {value:g}: {error}")
                     scanned = None
+                if scanned is not None and scanned.status == "time_limit":
+                    out_of_time, scanned = True, None
                 note = _compared(over, value, optimum, scanned)
                 notes += [note] if note else []
                 optimum = scanned or optimum
@@ -637,7 +674,9 @@ def tuned_curve(
                 missing.append(value)
             else:
                 optima.append(optimum)
-    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes))
+    if out_of_time and not optima:
+        raise TimeLimitError(f"the time limit came before the first best value of {parameter}")
+    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), out_of_time)
 
 
 def _compared(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
+from .fixed_point import Status
 from .integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from .problem import Problem
+from .progress import step
 from .solution import Solution, branch_of, solve
 from .stability import NEGLIGIBLE_JUMPS
 
@@ -193,7 +195,10 @@ def verified(
         raise InputError(f"{integrator}: a rule of another family than {solution.rule.name} is expected")
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": 1 if seed is None else seed}
     accuracy = float(np.clip(solution.relative_error, _LEAST_ACCURACY, 0.1))
-    other = solve(problem, solution, accuracy=accuracy, **chosen)
+    with step(f"verifying by {integrator}"):
+        other = solve(problem, solution, accuracy=accuracy, **chosen)
+    if other.status is Status.TIME_LIMIT:
+        raise TimeLimitError(f"the time limit ended the verification by {integrator}")
     if other.losses is None or branch_of(other.overlaps) != branch_of(solution.overlaps):
         raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
     pairs = [

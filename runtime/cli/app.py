@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._version import __version__
-from ..errors import InputError, NotConvergedError, NotProvedError
+from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from . import options
 from .options import (
     AccuracyOption,
@@ -358,13 +358,15 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
         status, message = Exit.NOT_CONVERGED, _advice(solution)
     from ..solution import Solution as InDoubles
 
+    if solution.success and isinstance(solution, InDoubles) and solution.stability is None:
+        status, message = Exit.NOT_CONVERGED, "the time limit came before the verdict on stability"
     if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
     from ..sensitivity import sensitivities
 
     try:
         found = sensitivities(solution, *wanted)
-    except NotConvergedError as error:
+    except (NotConvergedError, TimeLimitError) as error:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
     text = "\n".join([text, "", found.table()])
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
@@ -394,25 +396,36 @@ def _solve_one(
 ) -> Solution | PreciseSolution:
     """In double precision, or beyond it (and verified whether asked for or not) where accuracy or a proof ask for that.
 
+    Where a time limit comes first, what there is in double precision.
+
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
     """
+    from dataclasses import replace
+
+    from ..fixed_point import Status
     from ..thresholds import DOUBLES
 
     if not (0 < chosen["accuracy"] < DOUBLES or proof):
         from ..solution import solve
 
         solution = solve(problem, begin, **chosen)
-        if verify and solution.losses is not None:
+        if verify and solution.losses is not None and solution.status is not Status.TIME_LIMIT:
             from ..verification import verified
 
-            solution = verified(solution, seed=chosen["seed"] + 1)
+            try:
+                solution = verified(solution, seed=chosen["seed"] + 1)
+            except TimeLimitError:
+                return replace(solution, status=Status.TIME_LIMIT)
         return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
         raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
     from ..reference.solution import solve_precisely
 
-    return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
+    try:
+        return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
+    except TimeLimitError as error:
+        return replace(error.point, status=Status.TIME_LIMIT)  # type: ignore[type-var]  # the solution in doubles
 
 
 def _advice(solution: Solution | PreciseSolution) -> str:
@@ -566,6 +579,9 @@ def stability(
         "stability": found.to_json() if found else None,
         "landscape": solution.landscape.to_json() if found else None,
     }
+    if found is None and solution.success:
+        late = "the time limit came before the verdict on stability"
+        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, late)
     if found is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {_advice(solution)}")
     from .tables import stability_table
@@ -614,7 +630,7 @@ def curve(
     kept: list[Solution] = []
 
     def keep(solution: Solution) -> None:
-        _ = solution.stability  # part of a finished point
+        _finish(solution)
         kept.append(solution)
 
     interrupted = False
@@ -633,6 +649,10 @@ def curve(
         status, message = Exit.INTERRUPTED, f"interrupted; the {len(kept)} finished points of {count} are kept{where}"
         if not kept:
             message = f"interrupted before the first of {count} points was finished"
+    elif found.out_of_time:
+        where = f" in {output}" if output and found.solutions else ""
+        status = Exit.NOT_CONVERGED
+        message = f"the time limit came first; the {len(found.solutions)} finished points of {count} are kept{where}"
     elif not found.solutions:
         status = Exit.NOT_CONVERGED
         message = (
@@ -651,7 +671,18 @@ def curve(
         except InputError as error:  # the disk filled up, say: what was found is still printed
             status, message, output = Exit.WRONG_INPUT, str(error), None
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
+    word = "time_limit" if found.out_of_time else word
     return Outcome(text, lambda: curve_json(problem, found, word, output), status, message)
+
+
+def _finish(solution: Solution) -> None:
+    """The verdict on stability, a part of a finished point.
+
+    Raises:
+        TimeLimitError: the time ended before it.
+    """
+    if solution.stability is None:
+        raise TimeLimitError("the time limit came before the verdict on stability")
 
 
 @app.command()
@@ -701,13 +732,17 @@ def follow(
         accuracy=accuracy,
         event_accuracy=event_accuracy,
         seed=seed,
-        on_point=lambda solution: solution.stability,
+        on_point=_finish,
     )
     status, message = Exit.DONE, ""
     weak = [s for s in found.solutions if not s.success]
     if found.interrupted:
         where = f" in {output}" if output else ""
         status, message = Exit.INTERRUPTED, f"interrupted; the {len(found.solutions)} finished points are kept{where}"
+    elif found.out_of_time:
+        where = f" in {output}" if output else ""
+        status = Exit.NOT_CONVERGED
+        message = f"the time limit came first; the {len(found.solutions)} finished points are kept{where}"
     elif weak:
         status = Exit.NOT_CONVERGED
         values = sorted(s.problem.value_of(name) for s in weak)
@@ -723,6 +758,7 @@ def follow(
         found.save(output)
         text += f"\nwrote {output}"
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
+    word = "time_limit" if found.out_of_time else word
     return Outcome(text, lambda: followed_json(problem, found, word, output), status, message)
 
 
@@ -828,7 +864,7 @@ def simulate(
     )
     text, data = found.table(), found.to_json()
     data["theory"], beside = None, None
-    if theory and not found.interrupted:
+    if theory and not (found.interrupted or found.out_of_time):
         from ..solution import solve as solve_saddle_point
 
         beside = solve_saddle_point(problem, begin, accuracy=1e-3)
@@ -840,6 +876,10 @@ def simulate(
     if found.interrupted:
         where = f" in {output}" if output and kept else ""
         return Outcome(text, data, Exit.INTERRUPTED, f"interrupted; {len(found.runs)} of {seeds} seeds are kept{where}")
+    if found.out_of_time:
+        where = f" in {output}" if output and kept else ""
+        late = f"the time limit came first; {len(found.runs)} of {seeds} seeds are kept{where}"
+        return Outcome(text, data, Exit.NOT_CONVERGED, late)
     missing = seeds - len(found.converged)
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
@@ -983,7 +1023,7 @@ def threshold(
 
             located = {"spinodal": following.spinodal, "instability": following.instability}[kind]
             found = located(problem, name, on=names[0], **how)
-    except NotConvergedError as error:
+    except (NotConvergedError, TimeLimitError) as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
             "model": problem.solver.name,
@@ -994,7 +1034,7 @@ def threshold(
             "value": None,
             "error": None,
             "error_kind": None,
-            "status": "not_found",
+            "status": "time_limit" if isinstance(error, TimeLimitError) else "not_found",
             "branches": list(names),
             "rs_verdict": None,
             "evidence": {"reason": str(error)},
@@ -1005,6 +1045,10 @@ def threshold(
     message = ""
     if found.status == "not_proved":
         message = f"not proved: {found.evidence['not_proved']}; the half width shown is {found.error_kind}"
+    elif found.status == "time_limit":
+        message = (
+            "the time limit came first: the half width reaches to the ends of the interval that holds the threshold"
+        )
     elif not found.success:
         message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
     return Outcome(
@@ -1051,10 +1095,14 @@ def _critical_line(
     status, message = Exit.DONE, ""
     if line.interrupted:
         status, message = Exit.INTERRUPTED, f"interrupted; the {len(line.values)} finished points are kept"
+    elif line.out_of_time:
+        status = Exit.NOT_CONVERGED
+        message = f"the time limit came first; the {len(line.values)} finished points are kept"
     elif not max(line.errors) <= how["accuracy"]:
         status = Exit.NOT_CONVERGED
         message = f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for less"
     word = {Exit.DONE: "converged", Exit.INTERRUPTED: "interrupted"}.get(status, "accuracy_not_reached")
+    word = "time_limit" if line.out_of_time else word
     return Outcome(text, lambda: line_json(line, word, output), status, message)
 
 
@@ -1153,7 +1201,8 @@ def tune(
     if output is not None:
         curve.save(output)
         text += f"\nwrote {output}"
-    weak = [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
+    weak = ["the time limit came first"] if curve.out_of_time else []
+    weak += [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
     return Outcome(
         text,
         lambda: tuned_json(curve, output),

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..progress import step
 
 
 class Exit(IntEnum):
@@ -59,7 +60,8 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
         stdout = sys.stdout
         with redirect_stdout(sys.stderr if as_json else stdout):
             try:
-                with time_limit(arguments.get("time_limit")):
+                said = arguments.get("quiet") is False  # what can be silenced may take long
+                with time_limit(arguments.get("time_limit")), step(function.__name__) if said else nullcontext():
                     outcome = function(**arguments)
                     if as_json and callable(outcome.data):
                         outcome = Outcome("", outcome.data(), outcome.status, outcome.message)

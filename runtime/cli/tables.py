@@ -256,7 +256,7 @@ def tuned_json(tuned: TunedCurve, file: Path | None) -> dict[str, Any]:
     return {
         "version": __version__,
         "along": tuned.over.rstrip("_"),
-        "status": "done" if tuned.success else "not_converged",
+        "status": "done" if tuned.success else "time_limit" if tuned.out_of_time else "not_converged",
         "missing": list(tuned.missing),
         "notes": list(tuned.notes),
         "points": [optimum.to_json() for optimum in tuned.optima],

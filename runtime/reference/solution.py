@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import mp
 
 from ..contract import parameters_json
-from ..errors import InputError, NotConvergedError, NotProvedError
+from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from ..fixed_point import Status
 from ..naming import symbols_of
 from ..overlaps import Overlaps
@@ -155,6 +155,7 @@ def solve_precisely(
     Raises:
         InputError: the model is out of reach (the sentence says why), or minima of the Moreau objective compete.
         NotConvergedError: no solution was found in double precision, or the iteration left it.
+        TimeLimitError: a time limit came first; `point` is the solution in double precision.
         NotProvedError: neither a proof nor two rules could confirm it; `estimate` is the one in double precision.
     """
     check_accuracy(accuracy)
@@ -163,11 +164,17 @@ def solve_precisely(
     if proof:
         check_available()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
-    if near.losses is None:
+    if near.losses is None and near.status is not Status.TIME_LIMIT:
         raise NotConvergedError(
             f"no solution in double precision to start from: {near.status.words}; {near.status.advice}"
         )
-    found = _proved_or_verified(problem, near, accuracy) if proof else _verified(problem, near, accuracy)
+    try:
+        if near.status is Status.TIME_LIMIT:
+            raise TimeLimitError("the time limit ended the search for a solution in double precision")
+        found = _proved_or_verified(problem, near, accuracy) if proof else _verified(problem, near, accuracy)
+    except TimeLimitError as error:
+        error.point = near
+        raise
     if found.success and near.status is Status.ENDED_ELSEWHERE:
         return replace(found, status=near.status)
     return found

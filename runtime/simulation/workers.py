@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO
 
+import numpy as np
+
+from .. import budget
 from ..errors import InputError
 from .run import Plan, Run, run
 
@@ -121,7 +124,10 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Iterator[tuple[in
             pool.submit(do, plan, seed): number for number, (plan, seed) in enumerate(jobs)
         }
         while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            left = budget.remaining()
+            finished, _ = wait(waiting, None if np.isinf(left) else max(left, 0.0), return_when=FIRST_COMPLETED)
+            if not finished:
+                budget.check()
             for future in sorted(finished, key=lambda f: waiting[f]):
                 yield waiting.pop(future), future.result()
     finally:
