@@ -22,7 +22,7 @@ from .progress import step
 from .symmetry import Symmetry, of_state
 
 _SIZES = (1e-2, 1e-3, 1e-4)  # of the square root of q, relative to that of a field at rows of W of order one
-_STEPS = 24  # for a shape to settle
+_STEPS, _STILL = 48, 1e-6  # for a shape to settle, in units of its blocks
 _HOPELESS = 3.0  # growth that no settling of the shape undoes
 
 
@@ -88,8 +88,11 @@ def _settled(state_map: StateMap, overlaps: Overlaps, size: float) -> Overlaps |
         if not np.isfinite(image).all() or not 0 < _size(Overlaps.unpack(image, state.sizes)) < _HOPELESS * size:
             return None
         # The overlaps of the image at the size kept, mixed in with the weight that quietens the mean mode.
-        target = _resized(Overlaps.unpack(image, state.sizes), size).pack()
-        state = _resized(Overlaps.unpack(u + CAUTIOUS * (target - u), state.sizes), size)
+        gap = _resized(Overlaps.unpack(image, state.sizes), size).pack() - u
+        moved = np.max(np.abs(gap) / state.block_scales)
+        state = _resized(Overlaps.unpack(u + CAUTIOUS * gap, state.sizes), size)
+        if moved < _STILL:
+            break
     return state
 
 

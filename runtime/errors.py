@@ -1,5 +1,7 @@
 """Errors a user meets; every message says what was wrong, where, and what is allowed."""
 
+from typing import Any
+
 
 class SaddleforgeError(Exception):
     """Base of this package's errors."""
@@ -29,7 +31,7 @@ class TimeLimitError(SaddleforgeError, TimeoutError):
     """A time limit ended a computation that had nothing finished to hand over. Exit status 3 on the command line.
 
     Attributes:
-        point: the last iterate of the saddle point, where there is one.
+        point: what there is: the last iterate of the saddle point, or a solution in double precision; or None.
     """
 
-    point: object = None
+    point: Any = None

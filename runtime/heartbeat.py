@@ -2,7 +2,7 @@
 
 Compiled loops hold Python's lock for as long as they run, so that no thread of the same process could speak. This file
 is run as a script by `progress`; it reads on stdin, a line each, `T` and what is done now (nothing: all is done) or `O`
-(something was just printed), and writes on stderr. It ends with its input.
+(something was just printed), and writes on stderr. It ends with its input. An argument gives the seconds of silence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import select
 import sys
 import time
 
-QUIET = 4.0  # seconds that may pass without a word about a step
+QUIET = 4.0  # seconds
 _LONGEST = 30.0  # between lines about a step that goes on
 _SHARE = 0.1  # of what has passed, from one such line to the next
 _BLINK = 1.0  # seconds from one picture of a terminal's status line to the next
@@ -23,10 +23,11 @@ class Teller:
 
     Attributes:
         live: whether one line is written over and over (a terminal), not line after line.
+        quiet: seconds that may pass without a word about a step.
     """
 
-    def __init__(self, live: bool, now: float) -> None:
-        self.live = live
+    def __init__(self, live: bool, now: float, quiet: float = QUIET) -> None:
+        self.live, self.quiet = live, quiet
         self.text, self.told = "", ""
         self.begun = self.changed = self.spoken = now
         self.shown = False
@@ -49,11 +50,11 @@ class Teller:
         if not self.text:
             return None
         if self.live:
-            return max(self.begun + QUIET, self.spoken + _BLINK)
-        regular = self.spoken + min(max(QUIET, _SHARE * (self.spoken - self.begun)), _LONGEST)
+            return max(self.begun + self.quiet, self.spoken + _BLINK)
+        regular = self.spoken + min(max(self.quiet, _SHARE * (self.spoken - self.begun)), _LONGEST)
         if self.text == self.told:
-            return max(regular, self.spoken + min(2 * QUIET, _LONGEST))
-        return min(regular, max(self.changed, self.spoken) + QUIET)
+            return max(regular, self.spoken + min(2 * self.quiet, _LONGEST))
+        return min(regular, max(self.changed, self.spoken) + self.quiet)
 
     def speak(self, now: float, width: int = 0) -> str:
         """What is to be written now."""
@@ -71,7 +72,7 @@ class Teller:
 
 def main() -> None:
     live = os.isatty(2)
-    teller = Teller(live, time.monotonic())
+    teller = Teller(live, time.monotonic(), float(sys.argv[1]) if len(sys.argv) > 1 else QUIET)
     pending = b""
     while True:
         due = teller.due()

@@ -78,9 +78,9 @@ class Optimum:
         minimise: name of the observable, with a minus where it is maximised.
         value, error: of the parameter and its half width (nan unless kind is minimum).
         kind: as of `Candidate`, or tried (the best of the values tried, where the time ended).
-        status: converged; accuracy_not_reached; time_limit; edge, where the least value is at an end of what was searched that is
-            no end of what is allowed, so that there may be lower ones beyond; branch_end, where the branch ends or
-            jumps.
+        status: converged; accuracy_not_reached; time_limit; edge, where the least value is at an end of what was
+            searched that is no end of what is allowed, so that there may be lower ones beyond; branch_end, where the
+            branch ends or jumps.
         observed, observed_error: the observable there.
         others: the other candidates, lowest first.
     """

@@ -425,7 +425,7 @@ def _solve_one(
     try:
         return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
     except TimeLimitError as error:
-        return replace(error.point, status=Status.TIME_LIMIT)  # type: ignore[type-var]  # the solution in doubles
+        return replace(error.point, status=Status.TIME_LIMIT)
 
 
 def _advice(solution: Solution | PreciseSolution) -> str:
