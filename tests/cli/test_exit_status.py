@@ -79,6 +79,7 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
     assert "not proved: no box was small enough; what is shown is the estimate" in done.sentence
 
 
+@pytest.mark.slow
 def test_a_start_that_ended_elsewhere_is_3_with_its_numbers(call):
     base = ["dot_product_attention", "--set", "alpha=0.5", "--accuracy", "1e-2", "--quiet"]
     done = call("solve", *base)

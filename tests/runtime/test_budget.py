@@ -73,6 +73,7 @@ def test_within_an_iteration_there_is_the_last_iterate(ticking):
     assert np.isfinite(solution.residual)
 
 
+@pytest.mark.slow
 def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
     """An accuracy that asks for several grids, and the time for a part of them: the error bars hold the truth."""
     bent = sf.problem("huber_regression", alpha=2.0, width=0.3)
@@ -117,6 +118,7 @@ def test_a_curve_keeps_its_finished_points(ticking):
     assert found.ends == (None, None)  # nothing is known of them
 
 
+@pytest.mark.slow
 def test_a_followed_branch_keeps_its_finished_points(ticking):
     with sf.time_limit(250.0):
         found = sf.follow(sf.problem("ridge_regression"), between=(1.0, 9.0), accuracy=1e-2)
@@ -136,6 +138,7 @@ def test_a_threshold_keeps_the_interval_that_holds_it(monkeypatch):
     assert found.error > 1e-5
 
 
+@pytest.mark.slow
 def test_tuning_keeps_the_best_value_tried(ticking):
     with sf.time_limit(300.0):
         found = sf.tune(sf.problem("ridge_regression"), "lambda", bracket=(1e-2, 10.0))

@@ -39,6 +39,7 @@ def test_its_numbers_are_those_of_a_solution(lost):
     assert lost.residual < 1e-8 and np.isfinite(lost.errors).all()
 
 
+@pytest.mark.slow
 def test_overlaps_and_solutions_to_start_from_are_held_to_what_they_hold(lost):
     overlaps = start_overlaps(lost.problem, "semantic")
     assert sf.solve(lost.problem, overlaps, accuracy=1e-2).status is Status.ENDED_ELSEWHERE
@@ -63,6 +64,7 @@ def test_a_mixed_state_that_loses_one_of_two_overlaps_has_lost_it():
     assert not has_lost(problem, "uninformed", semantic)
 
 
+@pytest.mark.slow
 def test_all_branches_are_solutions_whatever_start_they_come_from():
     found = sf.solutions(attention(0.5), accuracy=1e-2)
     assert {s.status for s in found} == {Status.CONVERGED}
@@ -70,12 +72,14 @@ def test_all_branches_are_solutions_whatever_start_they_come_from():
     assert len({s.branch for s in found}) == len(found)
 
 
+@pytest.mark.slow
 def test_a_branch_that_loses_its_overlap_is_not_there(lost):
     assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).at(0.5) is None
     with pytest.raises(NotConvergedError, match=r"it leads to the uninformed branch.*ended elsewhere"):
         sf.follow(lost.problem, start="semantic", between=(0.5, 0.4), accuracy=1e-2)
 
 
+@pytest.mark.slow
 def test_a_start_with_a_name_of_its_own_keeps_what_it_holds(lost, monkeypatch):
     """Not the first branch that it happens to reach."""
     starts = lost.problem.solver.model.STARTS
