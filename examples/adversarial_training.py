@@ -1,7 +1,7 @@
 """Adversarial training of a linear classifier: every input is moved by up to eps against its label, in the 2-norm.
 
-The worst move costs eps |W| / sqrt d, and |W|^2 / d = q / sigma^2: the loss holds the overlap q. Linear classifiers as in
-Javanmard, Soltanolkotabi, arXiv 2010.11213. W = 0 is the minimum where the attack outweighs all that the labels tell,
+The worst move costs eps |W| / sqrt d, and |W|^2 / d = q / sigma^2: the loss holds the overlap q (linear classifiers:
+Javanmard, Soltanolkotabi, arXiv 2010.11213). W = 0 is the minimum where the attack outweighs all that the labels tell,
 |sum y x| <= n eps:
 
     eps / sigma >= sqrt(2 / pi + 1 / alpha)
