@@ -20,6 +20,7 @@ from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
+from .progress import left
 from .symmetry import NO_SYMMETRY, Symmetry
 
 CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum
@@ -332,6 +333,7 @@ def damped(
         grown = grown + 1 if new > residual else 0
         shrunk = shrunk + 1 if new < residual else 0
         residual = new
+        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         if residual < tolerance:
             return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
         if grown >= 3 and residual > best:
@@ -384,6 +386,7 @@ def newton(
             return ended(Status.NOT_FINITE, iteration)
         gap = image - u
         residual = residual_of(image, u, sizes)
+        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         improved = residual < 0.5 * best
         if residual < best:
             best_u, best = u, residual

@@ -51,8 +51,9 @@ def step(text: str) -> Iterator[Step]:
 def left(text: str) -> None:
     """Of the step at hand, how far it has come and what is left."""
     with _lock:
-        if _steps:
-            _steps[-1].left = text
+        if not _steps:
+            return
+        _steps[-1].left = text
     _tell()
 
 
