@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .bayes.solution import BayesSolution, bayes_optimal
     from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches import Curve, curve
+    from .budget import time_limit
     from .critical import CriticalLine, critical_line
     from .data import law_of_data
     from .derive.errors import ModelError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         sparse_teacher,
         unstructured_tokens,
     )
-    from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError
+    from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
     from .reference.solution import PreciseSolution, solve_precisely
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 # Runtime: no SymPy.
 _WHERE = {
+    "time_limit": "budget",
+    "TimeLimitError": "errors",
     "derivation": "solver",
     "bayes_optimal": "bayes.solution",
     "bayes_threshold": "bayes.thresholds",
@@ -155,6 +158,7 @@ __all__ = [
     "Solution",
     "Start",
     "Threshold",
+    "TimeLimitError",
     "Tokens",
     "TunedCurve",
     "__version__",
@@ -193,6 +197,7 @@ __all__ = [
     "spinodal",
     "square",
     "structural",
+    "time_limit",
     "trained",
     "tune",
     "tuned_curve",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import InputError
+from .errors import InputError, TimeLimitError
+from .fixed_point import Status
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
-from .solution import BRANCH_NAMES, Solution, solve
+from .solution import BRANCH_NAMES, Solution, has_lost, reach
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +68,8 @@ class Branch:
             candidates.append(self.name)
         for candidate in candidates:
             effort = self.effort if accuracy is None else 100
-            solution = solve(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
+            solution = reach(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
+            _refuse_unfinished(solution)
             if self._holds(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
@@ -77,7 +80,8 @@ class Branch:
     def begin(self, value: float, overlaps: Overlaps) -> Solution | None:
         """The solution of this branch at a value, from overlaps of a problem nearby; None where they lead away."""
         problem = self.problem.with_(**{self.parameter: value})
-        solution = solve(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        solution = reach(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        _refuse_unfinished(solution)
         if not self._holds(solution):
             return None
         self.known[value] = solution
@@ -85,7 +89,11 @@ class Branch:
 
     def _holds(self, solution: Solution) -> bool:
         """Whether it is a solution, and one of this branch."""
-        return solution.losses is not None and solution.branch == (self.reached or solution.branch)
+        if solution.losses is None:
+            return False
+        if self.reached is None and self.name in solution.problem.solver.model.STARTS:
+            return not has_lost(solution.problem, self.name, solution)
+        return solution.branch == (self.reached or solution.branch)
 
     def _predicted(self, value: float) -> Solution:
         """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""
@@ -102,6 +110,16 @@ class Branch:
         return replace(one, overlaps=Overlaps.unpack(moved, one.overlaps.sizes))
 
 
+def _refuse_unfinished(solution: Solution) -> None:
+    """Where the time ended says nothing about a branch.
+
+    Raises:
+        TimeLimitError: it ended before the solution was found.
+    """
+    if solution.status is Status.TIME_LIMIT:
+        raise TimeLimitError("the time limit ended the search for a branch")
+
+
 @dataclass(frozen=True)
 class Curve:
     """Solutions of one branch along a parameter, and how far the branch was found to exist.
@@ -109,12 +127,14 @@ class Curve:
     Attributes:
         solutions: in ascending order of the parameter.
         ends: for each side, (last value where found, first value where not found) or None if it reaches the edge.
+        out_of_time: whether a time limit ended it before all values were asked for.
     """
 
     parameter: str
     name: str
     solutions: tuple[Solution, ...]
     ends: tuple[tuple[float, float] | None, tuple[float, float] | None]
+    out_of_time: bool = False
 
     @property
     def values(self) -> np.ndarray:
@@ -127,6 +147,7 @@ class Curve:
             if end is not None:
                 parts.append(f"ends between {shown} = {min(end):.4g} and {max(end):.4g} ({side})")
         span = f"found on [{self.values[0]:.4g}, {self.values[-1]:.4g}]" if len(self.solutions) else "not found"
+        parts += ["the time limit ended it"] if self.out_of_time else []
         return "; ".join([f"{self.name} branch {span}", *parts])
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
@@ -208,7 +229,7 @@ def curve(
         )
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     ends: list[tuple[float, float] | None] = [None, None]
-    with bar(f"{start} branch", len(grid)) as task:
+    with bar(f"{start} branch", len(grid)) as task, _until_time_ends() as ended:
         order, anchor = _order(branch, grid, seeds or {})
         for direction in order:
             for value in direction:
@@ -219,9 +240,23 @@ def curve(
                     ends[side] = _end(branch, value, refine_end)
                     break
                 if on_point:
-                    on_point(solution)
+                    try:
+                        on_point(solution)
+                    except TimeLimitError:
+                        del branch.known[value]  # what belongs to a finished point is missing
+                        raise
     found = tuple(branch.known[v] for v in sorted(branch.known))
-    return Curve(over, start, found, (ends[0], ends[1]))
+    return Curve(over, start, found, (ends[0], ends[1]), bool(ended))
+
+
+@contextmanager
+def _until_time_ends() -> Iterator[list[TimeLimitError]]:
+    """Leaves the block where the time ends; the list then holds why."""
+    ended: list[TimeLimitError] = []
+    try:
+        yield ended
+    except TimeLimitError as error:
+        ended.append(error)
 
 
 def grid_of(name: str, span: Sequence[float]) -> np.ndarray:

@@ -27,7 +27,7 @@ from .equations import (
     complement,
     sector_of,
 )
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
 from .fixed_point import StateMap, Status
 from .following import instability, integration_shift, spinodal
 from .integration.averages import Rule
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 KINDS = ("crossing", "spinodal", "instability", "where")
 LARGEST = 0.12  # step
 _MOST = 200
-_INTERRUPTED = "interrupted"
+_INTERRUPTED, _OUT_OF_TIME = "interrupted", "the time limit ended it"
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class CriticalLine:
     ending: str
     first: Threshold
     interrupted: bool = False
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether a time limit ended it; what was finished is here."""
+        return self.ending == _OUT_OF_TIME
 
     def to_xarray(self) -> xarray.Dataset:
         """value and error along `over`; special points (JSON) and the ending among the attributes."""
@@ -318,6 +323,8 @@ def _traced(
                 while not ending:
                     ending = further()
                     task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+        except TimeLimitError:
+            ending = _OUT_OF_TIME
         except KeyboardInterrupt:
             ending = _INTERRUPTED
     return points, special, ending

@@ -17,7 +17,7 @@ from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
 from .search import searched
-from .solution import Solution, finish_point, slope_settings, solve, start_overlaps
+from .solution import Solution, finish_point, reach, slope_settings, start_overlaps
 from .symmetry import NO_SYMMETRY, Symmetry, of_state
 
 _ITERATIONS = 25
@@ -141,7 +141,7 @@ def _settled(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -
     )
     if rough.losses is None:
         return None
-    settled = solve(problem, rough, accuracy=accuracy)
+    settled = reach(problem, rough, accuracy=accuracy)
     return settled if settled.losses is not None else None
 
 

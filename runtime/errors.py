@@ -1,5 +1,7 @@
 """Errors a user meets; every message says what was wrong, where, and what is allowed."""
 
+from typing import Any
+
 
 class SaddleforgeError(Exception):
     """Base of this package's errors."""
@@ -23,3 +25,13 @@ class NotProvedError(NotConvergedError):
     """
 
     estimate: object = None
+
+
+class TimeLimitError(SaddleforgeError, TimeoutError):
+    """A time limit ended a computation that had nothing finished to hand over. Exit status 3 on the command line.
+
+    Attributes:
+        point: what there is: the last iterate of the saddle point, or a solution in double precision; or None.
+    """
+
+    point: Any = None

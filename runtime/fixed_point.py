@@ -10,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from time import perf_counter
 
 import numpy as np
 
-from . import gauge
+from . import budget, gauge, pace
+from .errors import TimeLimitError
 from .integration.averages import Averages, Rule
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
+from .progress import left
 from .symmetry import NO_SYMMETRY, Symmetry
 
 CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum
@@ -34,6 +37,14 @@ class Status(StrEnum):
     NOT_FINITE = "not_finite"
     ACCURACY_NOT_REACHED = "accuracy_not_reached"
     NOT_PROVED = "not_proved"
+    ENDED_ELSEWHERE = "ended_elsewhere"
+    COLLAPSED = "collapsed"
+    TIME_LIMIT = "time_limit"
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return "collapsed to W = 0" if self is Status.COLLAPSED else self.value.replace("_", " ")
 
     @property
     def advice(self) -> str:
@@ -45,6 +56,13 @@ class Status(StrEnum):
             "not_finite": "the iteration produced numbers that are not finite; check the parameters",
             "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
             "not_proved": "balls could not settle the proof; the half widths are those of two rules that agree",
+            "ended_elsewhere": "what is shown is a solution of another branch: an overlap that the start holds is zero "
+            "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
+            "exists, or `curve`, which says where it ends",
+            "collapsed": "every overlap shrinks to zero: here W = 0 is a minimum of the risk by the doing of loss and "
+            "regulariser; try a larger alpha, a weaker regulariser (or attack), or another start",
+            "time_limit": "the time limit came first: what is shown is the best so far, with its half widths where it "
+            "has any; allow more time or ask for less",
         }[self.value]
 
     @property
@@ -142,8 +160,13 @@ class StateMap:
         return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
 
     def averages(self, overlaps: Overlaps) -> Averages:
+        """Averages at overlaps; TimeLimitError where the time left is not enough for them."""
+        budget.check(pace.expected(self.problem, self.rule))
         self.evaluations += 1
-        return self.rule.averages(self.problem, overlaps)
+        begun = perf_counter()
+        found = self.rule.averages(self.problem, overlaps)
+        pace.measured(self.problem, self.rule, perf_counter() - begun)
+        return found
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         overlaps = Overlaps.unpack(u, sizes)
@@ -206,6 +229,7 @@ class FixedPoint:
 
     Attributes:
         u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du at u or None.
+        iterations: evaluations of the map on the way here, those of differences for slopes left out.
     """
 
     u: np.ndarray
@@ -294,6 +318,9 @@ def damped(
     for iteration in range(1, max_iterations + 1):
         try:
             image = state_map(u, sizes)
+        except TimeLimitError as error:
+            error.point = FixedPoint(u_previous, sizes, residual, Status.TIME_LIMIT, iteration - 1, None)
+            raise
         except DomainError:
             weight /= 2
             if iteration == 1 or weight < 1e-3:
@@ -306,6 +333,7 @@ def damped(
         grown = grown + 1 if new > residual else 0
         shrunk = shrunk + 1 if new < residual else 0
         residual = new
+        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         if residual < tolerance:
             return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
         if grown >= 3 and residual > best:
@@ -337,6 +365,7 @@ def newton(
     best_u, best = u, np.inf
     stalls = 0
     last_u = last_gap = None
+    iteration = 0
 
     def ended(status: Status, iteration: int) -> FixedPoint:
         return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix)
@@ -344,6 +373,9 @@ def newton(
     for iteration in range(1, max_iterations + 1):
         try:
             image = state_map(u, sizes)
+        except TimeLimitError as error:
+            error.point = ended(Status.TIME_LIMIT, iteration - 1)
+            raise
         except DomainError:
             stalls += 1
             if not np.isfinite(best) or stalls > 3:
@@ -354,6 +386,7 @@ def newton(
             return ended(Status.NOT_FINITE, iteration)
         gap = image - u
         residual = residual_of(image, u, sizes)
+        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         improved = residual < 0.5 * best
         if residual < best:
             best_u, best = u, residual
@@ -378,4 +411,4 @@ def newton(
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
         u = u + limit * move
-    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, max_iterations)
+    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

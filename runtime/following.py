@@ -25,7 +25,7 @@ from .equations import (
     complement,
     sector_of,
 )
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
 from .fixed_point import FixedPoint, Status
 from .integration import ProxSpace
 from .integration.averages import Rule
@@ -65,7 +65,7 @@ class Followed:
         arclength: of each, (N,), in units of the block scales and of the parameter's interval.
         events: spinodals and instabilities, in that order, too.
         ending: why it was not followed further, in words.
-        interrupted: by the user; what was finished is here.
+        interrupted: by the user; out_of_time: by a time limit; what was finished is here.
         slopes_by: how dG/du was found: printed derivatives, or differences and why.
     """
 
@@ -76,6 +76,7 @@ class Followed:
     events: tuple[Threshold, ...]
     ending: str
     interrupted: bool = False
+    out_of_time: bool = False
     slopes_by: tuple[str, ...] = ()
 
     @property
@@ -148,7 +149,7 @@ def follow(
     problem.only_at_zero_temperature("branches are followed through folds")
     walk = Walk(problem, start, over, between, accuracy, seed)
     found: list[Threshold] = []
-    interrupted = False
+    interrupted = out_of_time = False
     try:
         with recognised(), bar(f"following the {walk.name} branch", None) as task:
             for station in walk.stations(most):
@@ -168,6 +169,9 @@ def follow(
     except KeyboardInterrupt:
         interrupted = True
         walk.stop("interrupted")
+    except TimeLimitError:
+        out_of_time = True
+        walk.stop("the time limit ended it")
     return Followed(
         over,
         walk.name,
@@ -176,6 +180,7 @@ def follow(
         tuple(found),
         walk.ending,
         interrupted,
+        out_of_time,
         tuple(sorted(walk.branch.slopes_by)),
     )
 
@@ -229,10 +234,13 @@ class Walk:
         at = problem.with_(**{parameter: self.first})
         solution = start if isinstance(start, Solution) else solve(at, start, accuracy=accuracy, seed=seed)
         self.name = start if isinstance(start, str) else solution.branch
-        if solution.losses is None:
+        if solution.status is Status.TIME_LIMIT:
+            raise TimeLimitError(f"the time limit ended the search for the {self.name} branch")
+        if solution.losses is None or (isinstance(start, str) and solution.status is Status.ENDED_ELSEWHERE):
+            reached = "" if solution.losses is None else f" (it leads to the {solution.branch} branch)"
             raise NotConvergedError(
-                f"no {self.name} solution at {parameter} = {self.first:g}: "
-                f"{solution.status.value.replace('_', ' ')}; {solution.status.advice}"
+                f"no {self.name} solution at {parameter} = {self.first:g}{reached}: "
+                f"{solution.status.words}; {solution.status.advice}"
             )
         self.branch = BranchMap.of(solution, (parameter,), [abs(self.last - self.first)])
         self.equations = BranchEquations(self.branch)

@@ -16,6 +16,7 @@ from .integration.points import CHUNKS
 from .integration.splitting import Split
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
+from .progress import step
 
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
@@ -74,6 +75,7 @@ def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bo
     total: np.ndarray | float = 0.0
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
+        sets: list[Iterable[tuple[np.ndarray, np.ndarray]]]
         if is_sampled(problem):
             sets = [[_sobol_block(problem, size, seed)] for seed in range(_SETS)]
         else:
@@ -140,6 +142,7 @@ def _sizes(problem: Problem, most: float) -> Iterator[int]:
             return
 
 
+@step("test error")
 def test_error(
     problem: Problem,
     overlaps: Overlaps,

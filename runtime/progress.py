@@ -1,13 +1,140 @@
-"""What a long run tells its user, always on stderr: single messages and a progress bar."""
+"""What a long run tells its user, always on stderr: single messages, a progress bar, and the step it is at.
+
+Steps are silent as long as all of them together take less than a few seconds. A step that lasts is said by a process of
+its own (`heartbeat`): compiled loops hold Python's lock, so that no thread could.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
 from typing import Protocol
 
 _quiet = False
+_steps: list[Step] = []
+_lock = RLock()
+_bar: _Bar | None = None  # on a terminal, which it has to itself
+
+
+class Step:
+    """Something that may take long: what is done, and what is left to do."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.left = text, ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.left})" if self.left else self.text
+
+
+@contextmanager
+def step(text: str) -> Iterator[Step]:
+    """While this lasts, `text` is what is done; steps may hold others, and are said together."""
+    own = Step(text)
+    with _lock:
+        _steps.append(own)
+    _tell()
+    try:
+        yield own
+    finally:
+        with _lock:
+            if own in _steps:
+                _steps.remove(own)
+        _tell()
+
+
+def left(text: str) -> None:
+    """Of the step at hand, how far it has come and what is left."""
+    with _lock:
+        if not _steps:
+            return
+        _steps[-1].left = text
+    _tell()
+
+
+def doing() -> str:
+    """What is done now, from the outermost step in; nothing where nothing is."""
+    with _lock:
+        return ": ".join(str(each) for each in _steps)
+
+
+def _tell() -> None:
+    if _bar is not None:
+        _bar.detail()
+    else:
+        _helper.send(f"T{doing()}")
+
+
+class _Helper:
+    """The process that speaks for this one; started when a first step begins, and ended with this process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner, self._useless = -1, False
+
+    def send(self, message: str) -> None:
+        if _quiet or self._useless:
+            return
+        if message == "O" and self._process is None:
+            return
+        if not self._started():
+            return
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            os.write(self._process.stdin.fileno(), " ".join(message.split()).encode()[:1000] + b"\n")
+        except BlockingIOError:
+            pass  # nobody reads stderr: there is nothing to say either
+        except OSError:
+            self._useless = True
+
+    def _started(self) -> bool:
+        if self._owner == os.getpid():
+            return True
+        # Another stderr than the process's own, as in a notebook or under a test, is not the helper's to write on.
+        try:
+            own = sys.stderr.fileno() == 2 and os.name == "posix"
+        except (AttributeError, OSError, ValueError):
+            own = False
+        if not own or not sys.executable:
+            return False
+        self._owner = os.getpid()
+        script = Path(__file__).with_name("heartbeat.py")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)
+        except OSError:
+            self._useless = True
+            return False
+        atexit.register(self.stop)
+        return True
+
+    def stop(self) -> None:
+        """End it, and wait for what it has on a terminal to be wiped away."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        self._useless = True
+        with suppress(OSError, subprocess.TimeoutExpired):
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(1)
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+_helper = _Helper()
 
 
 class Task(Protocol):
@@ -28,6 +155,7 @@ def say(message: str) -> None:
     """One line on stderr."""
     if not _quiet:
         print(message, file=sys.stderr, flush=True)
+        _helper.send("O")
 
 
 class _Silent:
@@ -39,8 +167,8 @@ class _Silent:
 
 
 class _Bar:
-    def __init__(self, progress: object, task: object) -> None:
-        self._progress, self._task = progress, task
+    def __init__(self, progress: object, task: object, description: str) -> None:
+        self._progress, self._task, self._description = progress, task, description
 
     def advance(self, description: str | None = None) -> None:
         self._progress.advance(self._task)  # type: ignore[attr-defined]
@@ -48,14 +176,37 @@ class _Bar:
             self.describe(description)
 
     def describe(self, description: str) -> None:
-        self._progress.update(self._task, description=description)  # type: ignore[attr-defined]
+        self._description = description
+        self.detail()
+
+    def detail(self) -> None:
+        """Show the step at hand beside the description."""
+        shown = ": ".join(part for part in (self._description, doing()) if part)
+        self._progress.update(self._task, description=shown)  # type: ignore[attr-defined]
+        self._progress.refresh()  # type: ignore[attr-defined]  # its own thread does not run within compiled loops
+
+
+class _Within:
+    """A task within another one that has the terminal: a step of it."""
+
+    def __init__(self, own: Step, total: int | None) -> None:
+        self._own, self._total, self._done = own, total, 0
+
+    def advance(self, description: str | None = None) -> None:
+        self._done += 1
+        self._own.left = f"{self._done}" if self._total is None else f"{self._done} of {self._total}"
+        self.describe(description or self._own.text)
+
+    def describe(self, description: str) -> None:
+        self._own.text = description
+        _tell()
 
 
 class _Lines:
     """For a stderr that is no terminal: one line each time the description changes."""
 
-    def __init__(self, total: int | None) -> None:
-        self._total, self._done = total, 0
+    def __init__(self, total: int | None, own: Step) -> None:
+        self._total, self._done, self.step = total, 0, own
         self._last = (-1, "")
 
     def advance(self, description: str | None = None) -> None:
@@ -68,22 +219,38 @@ class _Lines:
             counted = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
             print(f"[{counted}] {description}", file=sys.stderr, flush=True)
             self._last = (self._done, description)
+            _helper.send("O")
+        self.step.text = description
+        self.step.left = "" if self._total is None else f"{self._done} of {self._total} done"
+        _tell()
 
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Task]:
     """A progress bar on a terminal, lines elsewhere, nothing when quiet; `total` None where it is not known."""
+    global _bar
     if _quiet:
         yield _Silent()
         return
+    if _bar is not None:
+        with step(description) as own:
+            yield _Within(own, total)
+        return
     if not sys.stderr.isatty():
-        lines = _Lines(total)
-        lines.describe(description)
-        yield lines
+        with step(description) as own:
+            lines = _Lines(total, own)
+            lines.describe(description)
+            yield lines
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    _helper.send("T")
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield _Bar(progress, progress.add_task(description, total=total))
+        _bar = _Bar(progress, progress.add_task(description, total=total), description)
+        try:
+            yield _bar
+        finally:
+            _bar = None
+    _tell()

@@ -11,11 +11,13 @@ from .integration.nodes import sobol_normal
 from .integration.points import noise_choices, points_at
 from .overlaps import Overlaps
 from .problem import Problem
+from .progress import step
 
 LOG2_POINTS = 11
 QUICK, THOROUGH = 1, 2
 
 
+@step("where the quick search for proximal points misses a minimum")
 def searched(problem: Problem, overlaps: Overlaps) -> Problem:
     """The problem with the search that its proximal map needs near these overlaps.
 

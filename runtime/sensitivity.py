@@ -25,7 +25,7 @@ from .integration.estimates import DIFFERENCE_SAFETY, difference_factors, two_st
 from .integration.fields import DomainError
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
-from .progress import bar
+from .progress import bar, step
 from .solution import (
     COARSER_SHARE,
     Solution,
@@ -301,7 +301,7 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
             cannot be evaluated around the solution.
     """
     if solution.losses is None:
-        raise InputError(f"there is no solution to differentiate: {solution.status.value.replace('_', ' ')}")
+        raise InputError(f"there is no solution to differentiate: {solution.status.words}")
     wanted = directions(solution.problem, *parameters)
     solution.problem.only_at_zero_temperature("derivatives with respect to parameters are known")
     with bar("sensitivities", len(wanted)) as task:
@@ -315,7 +315,8 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
 def sensitivity(solution: Solution, direction: Direction) -> Sensitivity:
     """Derivatives along one direction (see `sensitivities`)."""
     try:
-        return _Tangent.of(solution, direction).found()
+        with step(f"derivatives with respect to {direction.label}"):
+            return _Tangent.of(solution, direction).found()
     except np.linalg.LinAlgError:
         raise NotConvergedError(
             f"no derivative with respect to {direction.label}: 1 is an eigenvalue of the Jacobian, the branch ends or "

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from . import gauge, observables
-from .errors import InputError
+from . import budget, gauge, observables, pace
+from .collapse import at_rest
+from .errors import InputError, TimeLimitError
 from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
 from .integration import Averages, GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from .integration.boltzmann import nodes_in_fields
@@ -21,7 +22,7 @@ from .integration.fields import DomainError
 from .landscape import Landscape, landscape
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
-from .progress import bar, say
+from .progress import bar, left, say, step
 from .search import searched
 from .stability import NEGLIGIBLE_JUMPS, Stability, assess
 from .symmetry import NO_SYMMETRY, Symmetry, of_state
@@ -146,39 +147,51 @@ class Solution:
         return self.judged()
 
     def judged(self, spectrum: bool = True, log2_lines: int | None = None) -> Stability | None:
-        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen; None without a solution.
+        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen; None without a solution, or
+        where a time limit comes first.
 
         Args:
             log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
         """
-        if self.averages is None:
+        if self.averages is None or self.status is Status.TIME_LIMIT:
             return None
-        rules = rules_for_slopes(self.problem, self.rule, self.averages.bistable)
+        try:
+            with step("verdict on stability"):
+                budget.check()
+                return self._judged(self.averages, spectrum, log2_lines)
+        except TimeLimitError:
+            return None
+
+    def _judged(self, averages: Averages, spectrum: bool, log2_lines: int | None) -> Stability:
+        rules = rules_for_slopes(self.problem, self.rule, averages.bistable)
         if not spectrum:
-            return assess(self.problem, self.overlaps, rules, None, self.averages, log2_lines)
+            return assess(self.problem, self.overlaps, rules, None, averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
         if isinstance(self.rule, ProxSpace) and rules[0] == self.rule and why_not(self.problem) is None:
             # The loop that the replicon asks for brings the slopes along.
-            matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
+            with step("slopes of the saddle-point map"):
+                matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
         else:
             matrix = jacobian_by_rule(self.problem, self.rule, u, sizes)
         matrix = state_map.across(matrix, u, sizes)
         if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
             matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, _PATIENT), u, sizes)
-        found = assess(self.problem, self.overlaps, rules, matrix, self.averages, log2_lines)
+        found = assess(self.problem, self.overlaps, rules, matrix, averages, log2_lines)
         return replace(found, slopes_by=slopes_by)
 
     @cached_property
     def thermal(self) -> Gibbs | None:
         """Energy, entropy and what weights drawn from the Gibbs measure do; None at zero temperature."""
-        return gibbs(self)
+        with step("averages over the Gibbs measure"):
+            return gibbs(self)
 
     @cached_property
     def landscape(self) -> Landscape:
         """Minima of the Moreau objective at random points: which are proved global, how many there are."""
-        return landscape(self.problem, self.overlaps)
+        with step("minima of the Moreau objective at random points"):
+            return landscape(self.problem, self.overlaps)
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
         """The solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
@@ -201,15 +214,34 @@ def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
 
     Non-zero means above 1e-3 of the scale of the fields, and above the error where that is known.
     """
+    return _NAMES[overlaps_held(overlaps, errors)]
+
+
+_NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): "mixed", (False, False): "uninformed"}
+
+
+def overlaps_held(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
+    """Whether theta and whether m stand out, as `branch_of` counts it."""
     q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
     theta_floor = max(1e-3 * q**2, float(np.max(widths.theta)) if widths else 0.0)
     m_floor = max(1e-3 * q, float(np.max(widths.m)) if widths else 0.0)
     semantic = np.abs(overlaps.theta).max() > theta_floor
     positional = np.abs(overlaps.m).max() > m_floor
-    return {(True, False): "semantic", (False, True): "positional", (True, True): "mixed"}.get(
-        (bool(semantic), bool(positional)), "uninformed"
-    )
+    return bool(semantic), bool(positional)
+
+
+def has_lost(problem: Problem, start: str | Overlaps | Solution, solution: Solution) -> bool:
+    """Whether theta or m, which a start holds, is zero within its error at the solution that it led to.
+
+    What a start by name holds is what its weights do in this problem: encodings that a model lacks promise nothing.
+    """
+    if isinstance(start, Solution):
+        held = overlaps_held(start.overlaps, start.errors)
+    else:
+        held = overlaps_held(start_overlaps(problem, start) if isinstance(start, str) else start)
+    there = overlaps_held(solution.overlaps, solution.errors)
+    return any(before and not after for before, after in zip(held, there, strict=True))
 
 
 def start_overlaps(problem: Problem, name: str) -> Overlaps:
@@ -329,6 +361,7 @@ def solve(
     points: int | None = None,
     seed: int = 0,
     effort: int = 100,
+    time_limit: float | None = None,
 ) -> Solution:
     """Solve the saddle point from a start.
 
@@ -339,18 +372,69 @@ def solve(
         integrator: auto, gauss-hermite, sobol, prox-space, lines or sparse-grid; points as for `rule_named`.
         seed: of the scramblings.
         effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
+        time_limit: seconds after which the best so far is returned, with the status TIME_LIMIT.
 
     Returns:
-        A Solution; look at `status`. Not converging is a status, not an exception.
+        A Solution; look at `status`. Not converging is a status, not an exception; so is ENDED_ELSEWHERE, a solution
+        without an overlap that the start holds.
 
     Raises:
         InputError: an unknown start or integrator, or an accuracy that is not positive.
     """
+    chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": seed, "effort": effort}
+    with budget.time_limit(time_limit):
+        found = reach(problem, start, accuracy=accuracy, **chosen)
+    if found.success and has_lost(problem, start, found):
+        return replace(found, status=Status.ENDED_ELSEWHERE)
+    return found
+
+
+def reach(
+    problem: Problem,
+    start: str | Overlaps | Solution = "semantic",
+    *,
+    accuracy: float = 1e-4,
+    integrator: str = "auto",
+    points: int | None = None,
+    seed: int = 0,
+    effort: int = 100,
+) -> Solution:
+    """As `solve`, for those who tell branches apart themselves: whatever solution a start leads to has converged."""
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
-    rule = None if integrator == "auto" else rule_named(integrator, points, seed)
     _ = problem.alpha  # is there before anything is compiled
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
+    begun = start_overlaps(problem, start) if isinstance(start, str) else start
+    with step(f"solving from the start {name}"), budget.offers() as best:
+        try:
+            return _reached(problem, name, begun, accuracy, integrator, points, seed, effort)
+        except TimeLimitError as error:
+            with budget.overtime():
+                if best[0] is not None:
+                    found: Solution = best[0]()
+                    return found if found.success else replace(found, status=Status.TIME_LIMIT)
+                overlaps = begun.overlaps if isinstance(begun, Solution) else begun
+                nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
+                point = error.point if isinstance(error.point, FixedPoint) else nowhere
+                return _failed(problem, name, replace(point, status=Status.TIME_LIMIT), COARSE)
+
+
+def _reached(
+    problem: Problem,
+    name: str,
+    start: Overlaps | Solution,
+    accuracy: float,
+    integrator: str,
+    points: int | None,
+    seed: int,
+    effort: int,
+) -> Solution:
+    """Where a start leads.
+
+    Raises:
+        TimeLimitError: the time ended; a finished level, if any, has been offered.
+    """
+    rule = None if integrator == "auto" else rule_named(integrator, points, seed)
     _announce_compilation(problem)
 
     def finish(problem: Problem, point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
@@ -375,15 +459,32 @@ def solve(
             if found.losses is not None:
                 return found
     approach = _approach(problem, start, seed)
-    if not approach.status.success and not approach.residual < 0.05:
-        return _failed(problem, name, approach, COARSE)
+    if not _is_near(approach):
+        return _collapsed_or(_failed(problem, name, approach, COARSE), approach, seed)
     thorough = searched(problem, approach.overlaps)
     if thorough.search != problem.search:
         # The quick search missed minima: what it led to solves another map.
-        approach = _approach(thorough, approach.overlaps, seed)
-        if not approach.status.success and not approach.residual < 0.05:
-            return _failed(thorough, name, approach, COARSE)
-    return finish(thorough, approach, _symmetry_of(thorough, approach))
+        again = _approach(thorough, approach.overlaps, seed)
+        approach = replace(again, iterations=approach.iterations + again.iterations)
+        if not _is_near(approach):
+            return _collapsed_or(_failed(thorough, name, approach, COARSE), approach, seed)
+    found = finish(thorough, approach, _symmetry_of(thorough, approach))
+    return found if found.losses is not None else _collapsed_or(found, approach, seed)
+
+
+def _is_near(approach: FixedPoint) -> bool:
+    """Whether Newton's method may take over."""
+    return approach.status.success or approach.residual < 0.05
+
+
+def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution:
+    """W = 0 where that is what the approach falls into; what failed else."""
+    rules = _approach_rules(failed.problem, seed)
+    rest = at_rest(failed.problem, approach.overlaps, *rules)
+    if rest is None:
+        return failed
+    overlaps, errors = rest
+    return replace(failed, overlaps=overlaps, errors=errors, status=Status.COLLAPSED)
 
 
 _announced: set[str] = set()
@@ -399,12 +500,10 @@ def _announce_compilation(problem: Problem) -> None:
             say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
 
 
-def _approach(problem: Problem, start: str | Overlaps | Solution, seed: int) -> FixedPoint:
+@step("approaching by damped iteration")
+def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedPoint:
     """From the start to the neighbourhood of a solution, by damped iteration with a coarse global rule."""
-    if isinstance(start, Solution):
-        overlaps = start.overlaps
-    else:
-        overlaps = start_overlaps(problem, start) if isinstance(start, str) else start
+    overlaps = start.overlaps if isinstance(start, Solution) else start
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
     rules = _approach_rules(problem, seed)
     coarse = StateMap(problem, rules[0], symmetry)
@@ -447,12 +546,13 @@ def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
 def _newton(
     problem: Problem, rule: Rule, point: FixedPoint, symmetry: Symmetry, accuracy: float, sample: Sobol = _HASTY
 ) -> FixedPoint:
-    found = newton(
-        StateMap(problem, rule, symmetry),
-        replace(point, u=symmetry.project(point.u, point.sizes)),
-        tolerance_of(rule, accuracy),
-        lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
-    )
+    with step(f"Newton's method on {pace.words(problem, rule)}"):
+        found = newton(
+            StateMap(problem, rule, symmetry),
+            replace(point, u=symmetry.project(point.u, point.sizes)),
+            tolerance_of(rule, accuracy),
+            lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
+        )
     if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
         # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
         return replace(found, status=Status.MAX_ITERATIONS)
@@ -582,7 +682,8 @@ def _refine(
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
             nearer = damped(StateMap(problem, level, symmetry), approach.overlaps, 1e-4, max_iterations=60)
-            reached = _newton(problem, level, replace(nearer, jacobian=None), symmetry, accuracy)
+            nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
+            reached = _newton(problem, level, nearer, symmetry, accuracy)
         if not covered or not reached.status.success:
             failures += 1
             # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
@@ -593,12 +694,14 @@ def _refine(
         solved = reached, level, finer
         trail.append(reached.u)
         solution = None
+        budget.offer(partial(finish_point, problem, name, reached, level, accuracy, symmetry, finer))
         if finer is None:
             break
         if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
             solution = finish_point(problem, name, reached, level, accuracy, symmetry, finer)
             if solution.success:
                 return solution
+        left(_so_far(finer[0], reached, accuracy))
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
         return _failed(problem, name, reached, level)
@@ -613,13 +716,20 @@ def _refine(
     return replace(wider, test_error_error=share * solution.test_error_error)
 
 
+def _so_far(shift: np.ndarray, point: FixedPoint, accuracy: float) -> str:
+    """The half width that the difference to a finer rule tells, beside the one asked for."""
+    reached = DIFFERENCE_SAFETY * float(np.max(np.abs(shift) / point.overlaps.block_scales))
+    return f"half width so far about {reached:.0e}, asked {accuracy:.0e}"
+
+
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
     """Whether a rule's weights add up to one and its saddles lead to two minima each.
 
     A grid too wide for the law of the fields may miss it, and sharply bent losses have more critical points than that.
     """
     try:
-        averages = rule.averages(problem, overlaps)
+        with step(f"whether the fields fit on {pace.words(problem, rule)}"):
+            averages = StateMap(problem, rule).averages(overlaps)
         return abs(averages.mass - 1) + averages.unconverged < tolerance
     except DomainError:
         return False
@@ -629,7 +739,8 @@ def _shift(problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry) 
     """How far another rule would move the solution, (I - J)^{-1} (G(u) - u), and its averages."""
     try:
         state_map = StateMap(problem, rule, symmetry)
-        images, averages = state_map.replicates(point.u, point.sizes)
+        with step(f"comparing with {pace.words(problem, rule)}"):
+            images, averages = state_map.replicates(point.u, point.sizes)
         matrix = (
             point.jacobian
             if point.jacobian is not None
@@ -669,6 +780,8 @@ def _climb(
         if found is None:
             return _failed(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
+        budget.offer(partial(finish_point, problem, name, point, rule, accuracy, symmetry))
+        left(f"half width so far {error:.0e}, asked {accuracy:.0e}")
         if error <= accuracy or position + 1 >= min(len(_SAMPLES), effort):
             return finish_point(problem, name, point, rule, accuracy, symmetry)
         gain = 0.85  # error in powers of two per level
@@ -708,6 +821,20 @@ def finish_point(
     """
     if not point.status.success:
         return _failed(problem, name, point, rule)
+    with step(f"half widths, losses and test error on {pace.words(problem, rule)}"):
+        return _finished(problem, name, point, rule, accuracy, symmetry, finer)
+
+
+def _finished(
+    problem: Problem,
+    name: str,
+    point: FixedPoint,
+    rule: Rule,
+    accuracy: float,
+    symmetry: Symmetry,
+    finer: tuple[np.ndarray, Averages] | None,
+) -> Solution:
+    """`finish_point` of a point that has converged."""
     state_map = StateMap(problem, rule, symmetry)
     if not point.overlaps.free_sign_is_positive and gauge.sign_is_free(problem):
         point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
@@ -1054,7 +1181,8 @@ def with_losses(solution: Solution, rule: Rule) -> Solution:
         InputError: the rule is too large, or not made for such a problem.
     """
     problem, overlaps = solution.problem, solution.overlaps
-    averages = rule.averages(problem, overlaps)
+    with step(f"losses on {pace.words(problem, rule)}"):
+        averages = StateMap(problem, rule).averages(overlaps)
     hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
     sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if is_replicated(rule) else 0.0
     return replace(
@@ -1141,27 +1269,40 @@ def _failed(problem: Problem, name: str, point: FixedPoint, rule: Rule) -> Solut
 
 
 def solutions(
-    problem: Problem, *, starts: Iterable[str] | None = None, deflate: int = 0, **options: Any
+    problem: Problem,
+    *,
+    starts: Iterable[str] | None = None,
+    deflate: int = 0,
+    on_failure: Callable[[Solution], None] | None = None,
+    **options: Any,
 ) -> list[Solution]:
     """All solutions found from the named starts (default: all of the model), ranked by training loss, [0] the best.
 
     Args:
         deflate: attempts to find others, with the known ones divided out (`deflation`): saddles, too.
+        on_failure: called with the last iterate of every start that fails.
         options: as for `solve`.
 
-    Solutions that agree within their errors are reported once. Starts that fail are named on stderr and left out.
+    Solutions that agree within their errors are reported once, from a start that holds their overlaps where one of
+    them does. Starts that fail are named on stderr and left out.
     """
     found: list[Solution] = []
     names = list(starts or problem.solver.model.STARTS)
     with bar("solving", len(names)) as task:
         for name in names:
             task.describe(f"solving from the start {name}")
-            solution = solve(problem, name, **options)
+            solution = reach(problem, name, **options)
             task.advance()
             if solution.losses is None:
-                say(f"start {name}: {solution.status.value.replace('_', ' ')}; {solution.status.advice}")
-            elif not any(same(solution, other) for other in found):
+                say(f"start {name}: {solution.status.words}; {solution.status.advice}")
+                if on_failure:
+                    on_failure(solution)
+                continue
+            twin = next((i for i, other in enumerate(found) if same(solution, other)), None)
+            if twin is None:
                 found.append(solution)
+            elif _is_own(solution) and not _is_own(found[twin]):
+                found[twin] = solution
     if deflate and found:
         from .deflation import deflated
 
@@ -1169,6 +1310,12 @@ def solutions(
         found += deflated(problem, found, deflate, **known)
     found.sort(key=lambda s: s.training_loss)
     return [replace(s, rank=i) for i, s in enumerate(found, start=1)]
+
+
+def _is_own(solution: Solution) -> bool:
+    """Whether the start of a solution, by name, holds the overlaps that the solution does."""
+    problem = solution.problem
+    return branch_of(start_overlaps(problem, solution.start)) == solution.branch
 
 
 def same(one: Solution, other: Solution) -> bool:
@@ -1182,6 +1329,8 @@ __all__ = [
     "Solution",
     "branch_of",
     "by_rule",
+    "has_lost",
+    "reach",
     "refine_losses",
     "same",
     "solutions",

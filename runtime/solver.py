@@ -18,6 +18,7 @@ import platformdirs
 
 from .errors import InputError
 from .inputs import FromSource, Record, executing
+from .progress import say, step
 from .surroundings import put_back
 
 if TYPE_CHECKING:
@@ -366,7 +367,8 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     from saddleforge.derive.errors import ModelError
 
     try:
-        generated = generate(model, _structure(model, sizes))
+        with step(f"deriving and generating the solver of {model.name}"):
+            generated = generate(model, _structure(model, sizes))
     except (ModelError, TypeError) as error:
         raise InputError(f"model {model.name} cannot be generated: {error}") from error
     try:
@@ -385,6 +387,4 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
 
 
 def _announce(name: str, key: str) -> None:
-    from .progress import say
-
     say(f"deriving and generating the solver of {name} at {key} (kept in {cache_folder()})")

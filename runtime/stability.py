@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from . import budget
 from .fixed_point import StateMap
 from .integration.averages import Averages, Rule
 from .integration.estimates import two_standard_errors
 from .jumps import Jumps, find_jumps
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
+from .progress import step
 from .self_overlap import FiniteMap, SelfOverlap, self_overlap
 from .text import with_error
 
@@ -224,7 +226,9 @@ def assess(
         log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
     """
     rule = rules[0]
-    parts = [r.jacobians(problem, overlaps) for r in rules]
+    with step("averages of the field's slope"):
+        parts = [r.jacobians(problem, overlaps) for r in rules]
+    budget.check()
     replicates = len(parts[0].square) > 1
     # The jump part is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
@@ -251,7 +255,9 @@ def assess(
     if not found.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
         return found
     lines = _lines_of(problem) if log2_lines is None else log2_lines
-    jumps = find_jumps(problem, overlaps, lines) if found.has_jumps else None
+    with step("jumps of the proximal map"):
+        jumps = find_jumps(problem, overlaps, lines) if found.has_jumps else None
+    budget.check()
     if jumps is not None:
         smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
         direct, width = (value / smooth for value in jumps.susceptibility(problem))
@@ -259,7 +265,8 @@ def assess(
             found = replace(found, jump_weight=direct, jump_weight_error=width)
     linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)
     finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
-    return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
+    with step("the self-overlap lost, from pairs of fields"):
+        return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
 
 
 def _lines_of(problem: Problem) -> int:

@@ -57,7 +57,7 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
         problem_line(problem, shown),
         f"start {solution.start}, reached {solution.branch}"
         + (f", rank {solution.rank} by training loss" if solution.rank else "")
-        + f"; {solution.status.value.replace('_', ' ')}, residual {solution.residual:.1e}",
+        + f"; {solution.status.words}, residual {solution.residual:.1e}",
     ]
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
@@ -179,6 +179,7 @@ _PLACES = {
     "upper_end": " (the upper end of the interval)",
     "branch_end": " (where the branch ends)",
     "jump": " (where the branch jumps)",
+    "tried": " (the best of the values tried)",
 }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from .branches import Branch
 from .conditions import ROUNDING, Condition, observable_names, parse_condition
 from .contract import parameters_json
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
 from .integration import Rule
 from .integration.estimates import two_standard_errors
 from .problem import Problem
@@ -60,7 +60,8 @@ class Threshold:
 
     Attributes:
         value, error: parameter value and half width.
-        status: converged, or accuracy_not_reached where the error is larger than asked.
+        status: converged, or accuracy_not_reached where the error is larger than asked; time_limit where the time ended
+            before more could be done, the half width then reaching to the ends of the interval that holds it.
         error_kind: verified where a rule of another family gave a threshold within the half width, else estimated.
         evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
     """
@@ -373,6 +374,7 @@ def _locate(
         if left is None or right is None:
             raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
         root = _refine(left, right, accuracy, evaluate, task.advance)
+        verify = verify and not root.out_of_time
         best, slope = root.best, root.slope
         parts = {
             "half_width_integration": best.integration / abs(slope),
@@ -395,7 +397,7 @@ def _locate(
         value=root.value,
         error=error,
         error_kind=error_kind,
-        status="converged" if error <= accuracy else "accuracy_not_reached",
+        status="converged" if error <= accuracy else "time_limit" if root.out_of_time else "accuracy_not_reached",
         branches=names,
         problem=problem,
         solutions=solutions,
@@ -477,6 +479,7 @@ class _Root:
     Attributes:
         best: the last evaluation; value: of the root, a Newton step from there; error: half width of that step.
         slope: of the difference; ends: the narrowest interval at whose ends the signs differ.
+        out_of_time: whether a time limit ended the search: the error is the distance to the farther end.
     """
 
     best: Evaluation
@@ -484,6 +487,7 @@ class _Root:
     error: float
     slope: float
     ends: tuple[float, float]
+    out_of_time: bool = False
 
 
 def _refine(
@@ -513,7 +517,12 @@ def _refine(
         if fine and guess == best.value:
             break  # at an end of the bracket: the slope does not lead to a root
         was_fine, fine = fine, fine or near
-        found = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
+        try:
+            found = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
+        except TimeLimitError:
+            value = min(max(best.value - best.difference / slope, left.value), right.value)
+            ends = left.value, right.value
+            return _Root(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
         tick()
         if found is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")

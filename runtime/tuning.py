@@ -17,7 +17,7 @@ import numpy as np
 
 from .branches import Branch, Curve, grid_of
 from .contract import parameters_json
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
 from .interrupts import recognised
 from .overlaps import Overlaps
 from .problem import Problem
@@ -78,10 +78,10 @@ class Optimum:
     Attributes:
         minimise: name of the observable, with a minus where it is maximised.
         value, error: of the parameter and its half width (nan unless kind is minimum).
-        kind: as of `Candidate`.
-        status: converged; accuracy_not_reached; edge, where the least value is at an end of what was searched that is
-            no end of what is allowed, so that there may be lower ones beyond; branch_end, where the branch ends or
-            jumps.
+        kind: as of `Candidate`, or tried (the best of the values tried, where the time ended).
+        status: converged; accuracy_not_reached; time_limit; edge, where the least value is at an end of what was
+            searched that is no end of what is allowed, so that there may be lower ones beyond; branch_end, where the
+            branch ends or jumps.
         observed, observed_error: the observable there.
         others: the other candidates, lowest first.
     """
@@ -113,6 +113,7 @@ class Optimum:
             "converged": "",
             "accuracy_not_reached": "the half width is larger than asked; ask for less",
             "edge": f"{self.minimise} is least at the end {shown} of the interval searched; try a wider one",
+            "time_limit": f"the time limit came first: {shown} is the best of the values tried",
             "branch_end": f"{self.minimise} is least at {shown}, where the {self.branch} branch ends or jumps",
         }[self.status]
 
@@ -450,7 +451,31 @@ def tune(
     if start is not None:
         search.branch.begin(problem.value_of(search.branch.parameter), start)
     with bar(f"tuning {parameter}", 40) as task:
-        return _best(search, problem, minimise, accuracy, task.advance)
+        try:
+            return _best(search, problem, minimise, accuracy, task.advance)
+        except TimeLimitError:
+            if not search.known:
+                raise
+            return _so_far(search, problem, minimise)
+
+
+def _so_far(search: Search, problem: Problem, minimise: str) -> Optimum:
+    """The best of the places tried, where the time ended."""
+    best = min(search.known.values(), key=lambda point: point.observed)
+    return Optimum(
+        problem=problem,
+        parameter=search.branch.parameter,
+        minimise=minimise,
+        value=best.value,
+        error=np.nan,
+        kind="tried",
+        status="time_limit",
+        branch=search.branch.name,
+        observed=search.sign * best.observed,
+        observed_error=best.observed_error,
+        solution=best.solution,
+        evidence={"scanned": len(search.known), "logarithmic": search.logarithmic},
+    )
 
 
 def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick: Any) -> Optimum:
@@ -532,6 +557,7 @@ class TunedCurve:
 
     Attributes:
         over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
+        out_of_time: whether a time limit ended it: the values not reached are among the missing ones.
         notes: what a full scan at the ends of the curve saw that following the minimum did not.
         interrupted: by the user; what was finished is here.
     """
@@ -541,6 +567,7 @@ class TunedCurve:
     missing: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    out_of_time: bool = False
 
     @property
     def curve(self) -> Curve:
@@ -624,10 +651,11 @@ def tuned_curve(
     optima: list[Optimum] = []
     missing: list[float] = []
     notes: list[str] = []
-    interrupted = False
+    interrupted = out_of_time = False
 
-    def further(value: float, at: Problem) -> None:
-        """The optimum at one more value, or none."""
+    def further(value: float, at: Problem) -> bool:
+        """The optimum at one more value, or none; whether there was time for it."""
+        late = False
         optimum = _followed(at, parameter, optima[-1], options) if optima else None
         note = ""
         if optimum is None or value == grid[-1]:
@@ -638,28 +666,40 @@ def tuned_curve(
                     raise
                 notes.append(f"{over} = {value:g}: {error}")
                 scanned = None
+            if scanned is not None and scanned.status == "time_limit":
+                late, scanned = True, None
             note = _compared(over, value, optimum, scanned)
             optimum = scanned or optimum
         if optimum is None:
             missing.append(value)
-            return
+            return not late
         if on_point:
             on_point(optimum)
         optima.append(optimum)
         if note:
             notes.append(note)
+        return not late
 
     with bar(f"tuning {parameter} along {over}", len(grid)) as task:
         try:
             with recognised():
-                for value, at in zip(grid, problems, strict=True):
-                    further(value, at)
+                for n, (value, at) in enumerate(zip(grid, problems, strict=True)):
+                    try:
+                        out_of_time = not further(value, at)
+                    except TimeLimitError:
+                        out_of_time = True
+                        missing.append(value)
+                    if out_of_time:
+                        missing += [float(rest) for rest in grid[n + 1 :]]
+                        break
                     task.advance(f"{over} = {value:.4g}")
         except KeyboardInterrupt:
             if not optima:
                 raise
             interrupted = True
-    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), interrupted)
+    if out_of_time and not optima:
+        raise TimeLimitError(f"the time limit came before the first best value of {parameter}")
+    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), interrupted, out_of_time)
 
 
 def _compared(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> str:

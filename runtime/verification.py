@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError, NotConvergedError
+from .errors import InputError, NotConvergedError, TimeLimitError
+from .fixed_point import Status
 from .integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from .problem import Problem
+from .progress import step
 from .solution import Solution, branch_of, solve
 from .stability import NEGLIGIBLE_JUMPS
 
@@ -184,7 +186,7 @@ def verified(
         NotConvergedError: the second rule finds no solution, or another branch.
     """
     if solution.losses is None:
-        raise InputError(f"there is no solution to verify: {solution.status.value.replace('_', ' ')}")
+        raise InputError(f"there is no solution to verify: {solution.status.words}")
     problem = solution.problem
     problem.only_at_zero_temperature("solutions are verified by a second rule")
     integrator = integrator or other_family(problem, solution.rule)
@@ -192,9 +194,12 @@ def verified(
         raise InputError(f"{integrator}: a rule of another family than {solution.rule.name} is expected")
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": 1 if seed is None else seed}
     accuracy = float(np.clip(solution.relative_error, _LEAST_ACCURACY, 0.1))
-    other = solve(problem, solution, accuracy=accuracy, **chosen)
+    with step(f"verifying by {integrator}"):
+        other = solve(problem, solution, accuracy=accuracy, **chosen)
+    if other.status is Status.TIME_LIMIT:
+        raise TimeLimitError(f"the time limit ended the verification by {integrator}")
     if other.losses is None or branch_of(other.overlaps) != branch_of(solution.overlaps):
-        raise NotConvergedError(f"{integrator} does not find this solution: {other.status.value.replace('_', ' ')}")
+        raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
     pairs = [
         (solution.overlaps.pack(), solution.errors, other.overlaps.pack(), other.errors),
         *(

@@ -55,7 +55,7 @@ def _is_complex(value: Any) -> bool:
 
 def _overlaps(model: ModelAt, generator: random.Random) -> dict[str, Any]:
     """Random overlaps q of every token, positive definite."""
-    found = {}
+    found: dict[str, Any] = {}
     for matrix in model.Q:
         s = matrix.rows
         root = sp.Matrix(s, s, lambda a, b: sp.Float(generator.gauss(0, 1)))
@@ -144,8 +144,8 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
         ]
         for value, place in zip(values, (one, other, middle), strict=True):
             if _is_complex(value):
-                shown = ", ".join(f"{z:.3g}" for z in place)
-                raise ModelError(f"the penalty is complex ({mp.nstr(value, 3)} at w = {shown}); it must be real")
+                where = ", ".join(f"{z:.3g}" for z in place)
+                raise ModelError(f"the penalty is complex ({mp.nstr(value, 3)} at w = {where}); it must be real")
         values = [mp.re(value) for value in values]
         if values[2] > (values[0] + values[1]) / 2 + 1e-12 * (1 + abs(values[2])):
             shown = [", ".join(f"{z:.3g}" for z in place) for place in (one, other)]

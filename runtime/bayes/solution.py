@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import budget
 from .._version import __version__
 from ..errors import InputError, NotConvergedError
+from ..fixed_point import Status
 from ..problem import Problem
+from ..progress import left, step
 from ..text import problem_line, with_error
 from .linear import growth
 from .prediction import test_error
@@ -31,7 +34,7 @@ class BayesSolution:
 
     Attributes:
         start: "uninformed", from what the means tell (what an algorithm reaches), or "informed", from the teacher.
-        status: "converged", "perfect_recovery" (q runs into rho*) or "not_converged".
+        status: "converged", "perfect_recovery" (q runs into rho*), "not_converged" or "time_limit".
         q, q_hat, half_widths: (C, t, t); half widths of q from a finer rule and the residual.
         free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
         residual: undamped, relative to rho*; steps: of state evolution.
@@ -50,7 +53,7 @@ class BayesSolution:
 
     @property
     def success(self) -> bool:
-        return self.status != "not_converged"
+        return self.status not in ("not_converged", "time_limit")
 
     @property
     def advice(self) -> str:
@@ -58,8 +61,8 @@ class BayesSolution:
         if self.success:
             return ""
         return (
-            f"not converged from {self.start}: residual {self.residual:.1e} after {self.steps} steps of state "
-            "evolution; try an alpha farther from a threshold, or a larger --accuracy"
+            f"{self.status.replace('_', ' ')} from {self.start}: residual {self.residual:.1e} after {self.steps} "
+            "steps of state evolution; try an alpha farther from a threshold, or a larger --accuracy"
         )
 
     @cached_property
@@ -137,6 +140,8 @@ class BayesSolution:
 def erm_cosine(erm: Solution, context: int = 0) -> float:
     """theta / sqrt(q rho*) of the leading columns: overlap of the minimiser with the teacher."""
     o = erm.overlaps
+    if not o.q[context, 0, 0] > 0:
+        return float("nan")  # W = 0
     return float(o.theta[context, 0, 0] / np.sqrt(o.q[context, 0, 0] * erm.problem.law.rho_star[context, 0, 0]))
 
 
@@ -153,11 +158,13 @@ def _beside(found: BayesSolution, erm: Solution | None) -> list[str]:
     ]
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
-    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.value.replace('_', ' ')})"])
+    elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
+    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+@step("state evolution of Bayes-optimal inference")
 def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: float = 1e-6) -> BayesSolution:
     """The solution that state evolution reaches.
 
@@ -186,12 +193,16 @@ def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: floa
     scale = float(np.abs(state.pack(rho)).max())
     change = state.settle(q, alpha, max(tolerance, 1e-6))
     steps, last, ratio, patience = 0, np.inf, 0.0, 0
+    gap = np.inf
     while steps < _MOST_STEPS:
+        if budget.remaining() <= 0:
+            return _result(state, q, start, "time_limit", gap, steps, np.full_like(q, np.nan))
+        left(f"step {steps} of at most {_MOST_STEPS}, the last one moved by {last:.0e}, asked {tolerance:.0e}")
         steps += 1
         image = state.image(q, alpha)
         gap = float(np.abs(image - q).max()) / scale
-        left = _left(state, image)
-        if left < _PERFECT and left < 0.999 * _left(state, q):
+        unknown = _left(state, image)
+        if unknown < _PERFECT and unknown < 0.999 * _left(state, q):
             return _perfect(state, image, gap, start, steps)
         before, ratio = ratio, gap / max(last, 1e-300)
         last = gap

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import brentq
 
+from .. import budget
 from ..errors import NotConvergedError
 from ..problem import Problem
 from .channel import Averages, Channel
@@ -63,6 +64,7 @@ class State:
 
     def image(self, q: np.ndarray, alpha: float) -> np.ndarray:
         """One step of state evolution."""
+        budget.check()
         return self.prior.overlaps(self.hats(self.channel.averages(q).outer, alpha))
 
     def settle(self, q: np.ndarray, alpha: float, tolerance: float) -> float:

@@ -12,6 +12,7 @@ from scipy.optimize import brentq, minimize_scalar
 from .._version import __version__
 from ..errors import InputError, NotConvergedError
 from ..problem import Problem
+from ..progress import step
 from ..text import with_error
 from .linear import growth
 from .state import Point, State
@@ -62,6 +63,7 @@ class BayesThreshold:
         }
 
 
+@step("a threshold of Bayes-optimal inference")
 def bayes_threshold(problem: Problem, kind: str, *, accuracy: float = 1e-9) -> BayesThreshold:
     """A threshold in alpha of Bayes-optimal inference; the problem's own alpha does not matter.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 
 from .. import interrupts
 from .._version import __version__
-from ..errors import InputError, NotConvergedError, NotProvedError
+from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from . import options
 from .options import (
     AccuracyOption,
@@ -30,6 +31,7 @@ from .options import (
     StructureOption,
     TemperatureOption,
     ThreadsOption,
+    TimeLimitOption,
 )
 from .outcome import Exit, Outcome, command
 
@@ -67,15 +69,18 @@ def _put_away(save: Callable[[Path], None], target: Path | None) -> str:
     return ""
 
 
-def _kept(finished: int, wanted: int | None, what: str, output: Path | None) -> str:
-    """What an interrupted command has, in a sentence; `wanted` None where nobody knows how many there would be."""
+_LATE = "the time limit came first"
+
+
+def _kept(finished: int, wanted: int | None, what: str, output: Path | None, why: str = "interrupted") -> str:
+    """What a command that ended early has, in a sentence; `wanted` None where nobody knows how many there would be."""
     of = f" of {wanted}" if wanted is not None else ""
     if not finished:
-        return f"interrupted before the first{of} {what}{'s' if of else ''} was finished"
+        return f"{why}, before the first{of} {what}{'s' if of else ''} was finished"
     where = f" in {output}" if output is not None else ""
     if finished == 1:
-        return f"interrupted; the one finished {what}{of} is kept{where}"
-    return f"interrupted; the {finished} finished {what}s{of} are kept{where}"
+        return f"{why}; the one finished {what}{of} is kept{where}"
+    return f"{why}; the {finished} finished {what}s{of} are kept{where}"
 
 
 def _version(wanted: bool) -> None:
@@ -352,6 +357,7 @@ def solve(
     ] = False,
     proof: ProofOption = False,
     rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -408,13 +414,15 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
         status, message = Exit.NOT_CONVERGED, _advice(solution)
     from ..solution import Solution as InDoubles
 
+    if solution.success and isinstance(solution, InDoubles) and solution.stability is None:
+        status, message = Exit.NOT_CONVERGED, "the time limit came before the verdict on stability"
     if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
     from ..sensitivity import sensitivities
 
     try:
         found = sensitivities(solution, *wanted)
-    except NotConvergedError as error:
+    except (NotConvergedError, TimeLimitError) as error:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
     text = "\n".join([text, "", found.table()])
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
@@ -444,32 +452,43 @@ def _solve_one(
 ) -> Solution | PreciseSolution:
     """In double precision, or beyond it (and verified whether asked for or not) where accuracy or a proof ask for that.
 
+    Where a time limit comes first, what there is in double precision.
+
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
     """
+    from dataclasses import replace
+
+    from ..fixed_point import Status
     from ..thresholds import DOUBLES
 
     if not (0 < chosen["accuracy"] < DOUBLES or proof):
         from ..solution import solve
 
         solution = solve(problem, begin, **chosen)
-        if verify and solution.losses is not None:
+        if verify and solution.losses is not None and solution.status is not Status.TIME_LIMIT:
             from ..verification import verified
 
-            solution = verified(solution, seed=chosen["seed"] + 1)
+            try:
+                solution = verified(solution, seed=chosen["seed"] + 1)
+            except TimeLimitError:
+                return replace(solution, status=Status.TIME_LIMIT)
         return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
         raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
     from ..reference.solution import solve_precisely
 
-    return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
+    try:
+        return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
+    except TimeLimitError as error:
+        return replace(error.point, status=Status.TIME_LIMIT)
 
 
 def _advice(solution: Solution | PreciseSolution) -> str:
     """Why a solution is none, and what to try next."""
     evidence = getattr(solution, "evidence", {})
     reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
-    return f"{solution.status.value.replace('_', ' ')} from start {solution.start}{reason}: {solution.status.advice}"
+    return f"{solution.status.words} from start {solution.start}{reason}: {solution.status.advice}"
 
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
@@ -477,7 +496,12 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) ->
     from ..solution import solutions
     from ..text import with_error
 
-    found = solutions(problem, **chosen)
+    failed: list[Solution] = []
+    found = solutions(problem, on_failure=failed.append, **chosen)
+    if not found and all(s.status is failed[0].status for s in failed):
+        raise NotConvergedError(
+            f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"
+        )
     if not found:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
@@ -486,7 +510,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) ->
     lines = [f"{len(found)} branches found, ranked by training loss:"]
     for s in found:
         loss = with_error(s.training_loss, s.training_loss_error)
-        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.value.replace('_', ' ')}")
+        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.words}, from start {s.start}")
     lines += [line for s in found for line in ("", s.table(own))]
     weak = [s for s in found if not s.success]
     return Outcome(
@@ -527,6 +551,7 @@ def bayes(
         float | None,
         typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
@@ -534,6 +559,7 @@ def bayes(
     """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
     from ..bayes.solution import STARTS, bayes_optimal
     from ..bayes.thresholds import KINDS, bayes_threshold
+    from ..fixed_point import Status
 
     kind = None if threshold is None else threshold.replace("-", "_")
     if kind is not None and kind not in KINDS:
@@ -556,7 +582,9 @@ def bayes(
 
         erm = solve_erm(problem, begin)
     failed = [best.advice] if not best.success else []
-    failed += [f"risk minimisation: {_advice(erm)}"] if erm is not None and not erm.success else []
+    # Where risk minimisation loses what its start holds, that is what it reaches.
+    reached = erm is None or erm.success or erm.status is Status.ENDED_ELSEWHERE
+    failed += [f"risk minimisation: {_advice(erm)}"] if erm is not None and not reached else []
     return Outcome(
         "" if json else best.table(erm),
         lambda: {**best.to_json(), "risk_minimisation": erm.to_json() if erm is not None else None},
@@ -577,6 +605,7 @@ def stability(
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Start from a solution that solve -o or --json wrote.")
     ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -608,10 +637,15 @@ def stability(
         "stability": found.to_json() if found else None,
         "landscape": solution.landscape.to_json() if found else None,
     }
+    if found is None and solution.success:
+        late = "the time limit came before the verdict on stability"
+        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, late)
     if found is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {_advice(solution)}")
     from .tables import stability_table
 
+    if not solution.success:
+        return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, _advice(solution))
     return Outcome(stability_table(solution), data)
 
 
@@ -631,6 +665,7 @@ def curve(
     ] = None,
     force: ForceOption = False,
     rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -655,7 +690,8 @@ def curve(
 
     def finish(solution: Solution) -> None:
         """What is printed and written of a point is part of it."""
-        _ = solution.stability, solution.thermal if json else None
+        _finish(solution)
+        _ = solution.thermal if json else None
 
     def keep(solution: Solution) -> None:
         finish(solution)
@@ -665,8 +701,9 @@ def curve(
     try:
         with interrupts.recognised():
             found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
-            for solution in found.solutions:  # those by which an end was narrowed down, too
-                finish(solution)
+            with suppress(TimeLimitError):
+                for solution in found.solutions:  # those by which an end was narrowed down, too
+                    finish(solution)
         interrupts.ignore()
     except KeyboardInterrupt:
         interrupts.ignore()
@@ -679,6 +716,8 @@ def curve(
     weak = [s for s in found.solutions if not s.success]
     if interrupted:
         status, message = Exit.INTERRUPTED, _kept(len(kept), count, "point", output)
+    elif found.out_of_time:
+        status, message = Exit.NOT_CONVERGED, _kept(len(found.solutions), count, "point", output, _LATE)
     elif not found.solutions:
         status = Exit.NOT_CONVERGED
         message = (
@@ -696,7 +735,18 @@ def curve(
     elif target is not None and found.solutions:
         text += f"\nwrote {output}"
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
+    word = "time_limit" if found.out_of_time else word
     return Outcome(text, lambda: curve_json(problem, found, word, output), status, message)
+
+
+def _finish(solution: Solution) -> None:
+    """The verdict on stability, a part of a finished point.
+
+    Raises:
+        TimeLimitError: the time ended before it.
+    """
+    if solution.stability is None:
+        raise TimeLimitError("the time limit came before the verdict on stability")
 
 
 @app.command()
@@ -720,6 +770,7 @@ def follow(
     ] = None,
     force: ForceOption = False,
     rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -746,13 +797,15 @@ def follow(
         accuracy=accuracy,
         event_accuracy=event_accuracy,
         seed=seed,
-        on_point=lambda solution: solution.stability,
+        on_point=_finish,
     )
     interrupts.ignore()
     status, message = Exit.DONE, ""
     weak = [s for s in found.solutions if not s.success]
     if found.interrupted:
         status, message = Exit.INTERRUPTED, _kept(len(found.solutions), None, "point", output)
+    elif found.out_of_time:
+        status, message = Exit.NOT_CONVERGED, _kept(len(found.solutions), None, "point", output, _LATE)
     elif weak:
         status = Exit.NOT_CONVERGED
         values = sorted(s.problem.value_of(name) for s in weak)
@@ -770,6 +823,7 @@ def follow(
     elif target is not None and found.solutions:
         text += f"\nwrote {output}"
     word = {Exit.DONE: "done", Exit.INTERRUPTED: "interrupted"}.get(status, "not_converged")
+    word = "time_limit" if found.out_of_time else word
     return Outcome(text, lambda: followed_json(problem, found, word, output), status, message)
 
 
@@ -830,6 +884,7 @@ def simulate(
     force: Annotated[
         bool, typer.Option("--force", help="Write over a file that holds anything else than this simulation.")
     ] = False,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Seeds side by side (default: all cores).")
@@ -902,18 +957,21 @@ def simulate(
     if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)
-    if found.interrupted:
-        message = f"interrupted; {len(found.runs)} of {seeds} seeds are kept"
+    if found.interrupted or found.out_of_time:
+        why = "interrupted" if found.interrupted else _LATE
+        message = f"{why}; {len(found.runs)} of {seeds} seeds are kept"
         if target is None or not kept:
-            message = message if found.runs else f"interrupted before the first of {seeds} seeds was finished"
+            message = message if found.runs else f"{why} before the first of {seeds} seeds was finished"
         else:
             more = f", which holds {len(kept)}" if len(kept) != len(found.runs) else ""
             message += f" in {output}{more}"
-        return Outcome(text, data, Exit.INTERRUPTED, message)
+        return Outcome(text, data, Exit.INTERRUPTED if found.interrupted else Exit.NOT_CONVERGED, message)
     missing = seeds - len(found.converged)
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
         return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
+    if beside is not None and not beside.success:
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {_advice(beside)}")
     return Outcome(text, data)
 
 
@@ -1020,6 +1078,7 @@ def threshold(
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the critical line, for `plot`.")
     ] = None,
     force: ForceOption = False,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -1061,7 +1120,7 @@ def threshold(
 
             located = {"spinodal": following.spinodal, "instability": following.instability}[kind]
             found = located(problem, name, on=names[0], **how)
-    except NotConvergedError as error:
+    except (NotConvergedError, TimeLimitError) as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
             "model": problem.solver.name,
@@ -1072,7 +1131,7 @@ def threshold(
             "value": None,
             "error": None,
             "error_kind": None,
-            "status": "not_found",
+            "status": "time_limit" if isinstance(error, TimeLimitError) else "not_found",
             "branches": list(names),
             "rs_verdict": None,
             "evidence": {"reason": str(error)},
@@ -1083,6 +1142,10 @@ def threshold(
     message = ""
     if found.status == "not_proved":
         message = f"not proved: {found.evidence['not_proved']}; the half width shown is {found.error_kind}"
+    elif found.status == "time_limit":
+        message = (
+            "the time limit came first: the half width reaches to the ends of the interval that holds the threshold"
+        )
     elif not found.success:
         message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
     return Outcome(
@@ -1130,10 +1193,13 @@ def _critical_line(
         status, message, output = Exit.WRONG_INPUT, failed, None
     elif line.interrupted:
         status, message = Exit.INTERRUPTED, _kept(len(line.values), None, "point", output)
+    elif line.out_of_time:
+        status, message = Exit.NOT_CONVERGED, _kept(len(line.values), None, "point", output, _LATE)
     elif not max(line.errors) <= how["accuracy"]:
         status = Exit.NOT_CONVERGED
         message = f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for less"
     word = {Exit.DONE: "converged", Exit.INTERRUPTED: "interrupted"}.get(status, "accuracy_not_reached")
+    word = "time_limit" if line.out_of_time else word
     return Outcome(text, lambda: line_json(line, word, output), status, message)
 
 
@@ -1193,6 +1259,7 @@ def tune(
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="With --along: write the curve as netCDF.")
     ] = None,
     force: ForceOption = False,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -1242,7 +1309,8 @@ def tune(
     if curve.interrupted:
         message = _kept(len(curve.optima), count, "point", output)
         return Outcome(text, lambda: tuned_json(curve, output), Exit.INTERRUPTED, message)
-    weak = [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
+    weak = [_kept(len(curve.optima), count, "point", output, _LATE)] if curve.out_of_time else []
+    weak += [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
     return Outcome(
         text,
         lambda: tuned_json(curve, output),

@@ -79,6 +79,15 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rul
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")]
 
+TimeLimitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        metavar="SECONDS",
+        help="End within so many seconds and one step, with the best so far (exit status 3).",
+    ),
+]
+
 _MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096, "lines": 256, "sparse-grid": 12}
 
 

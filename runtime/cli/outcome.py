@@ -8,13 +8,16 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ..budget import time_limit
+from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import ignore, recognised
+from ..progress import step
 
 
 class Exit(IntEnum):
@@ -48,7 +51,8 @@ class Outcome:
 def command(function: Callable[..., Outcome]) -> Callable[..., int]:
     """A command that returns an Outcome as one that prints it and returns the exit status.
 
-    With `json=True` among its arguments, whatever it or a model file prints goes to stderr.
+    With `json=True` among its arguments, whatever it or a model file prints goes to stderr. A `time_limit` among them
+    counts from here on.
     """
 
     @functools.wraps(function)
@@ -57,7 +61,9 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
         stdout = sys.stdout
         with redirect_stdout(sys.stderr if as_json else stdout):
             try:
-                with recognised():
+                said = arguments.get("quiet") is False  # what can be silenced may take long
+                limit = time_limit(arguments.get("time_limit"))
+                with recognised(), limit, step(function.__name__) if said else nullcontext():
                     outcome = function(**arguments)
                     if as_json and callable(outcome.data):
                         outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
@@ -77,12 +83,12 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
 
 def _failure(error: BaseException) -> Outcome:
     """The outcome of a command that raised."""
-    from ..errors import InputError, NotConvergedError
-
     if isinstance(error, KeyboardInterrupt):
         return _failed(Exit.INTERRUPTED, "interrupted", "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
         return _failed(Exit.WRONG_INPUT, "wrong_input", str(error))
+    if isinstance(error, TimeLimitError):
+        return _failed(Exit.NOT_CONVERGED, "time_limit", str(error))
     if isinstance(error, NotConvergedError):
         return _failed(Exit.NOT_CONVERGED, "not_converged", str(error))
     if isinstance(error, SystemExit):

@@ -44,7 +44,7 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
             cells.append("0" if abs(value) < 1e-12 else with_error(value, width))
         cells.append(with_error(solution.training_loss, solution.training_loss_error))
         cells.append(with_error(solution.test_error, solution.test_error_error))
-        cells.append(solution.status.value.replace("_", " "))
+        cells.append(solution.status.words)
         rows.append(cells)
     lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *aligned(rows)]
     if several:
@@ -256,7 +256,15 @@ def tuned_json(tuned: TunedCurve, file: Path | None) -> dict[str, Any]:
     return {
         "version": __version__,
         "along": tuned.over.rstrip("_"),
-        "status": "interrupted" if tuned.interrupted else "done" if tuned.success else "not_converged",
+        "status": (
+            "interrupted"
+            if tuned.interrupted
+            else "done"
+            if tuned.success
+            else "time_limit"
+            if tuned.out_of_time
+            else "not_converged"
+        ),
         "missing": list(tuned.missing),
         "notes": list(tuned.notes),
         "points": [optimum.to_json() for optimum in tuned.optima],

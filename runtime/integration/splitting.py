@@ -137,9 +137,10 @@ def _add(planes: list[list[Plane]], new: list[Plane]) -> None:
         size = np.linalg.norm(row)
         if size < _PARALLEL or abs(b) > REACH * size or sum(map(len, planes)) >= _MOST_PLANES:
             continue
-        row, b = np.where(np.abs(row) < _PARALLEL * size, 0.0, row) / size, b / size
+        row = np.where(np.abs(row) < _PARALLEL * size, 0.0, row)
         axis = int(np.flatnonzero(row)[-1])
-        row, b = row * np.sign(row[axis]), float(b * np.sign(row[axis]))
+        sign = float(np.sign(row[axis]) / size)
+        row, b = row * sign, b * sign
         known = planes[axis]
         if not any(np.abs(row - other).max() < _PARALLEL and abs(b - c) < _PARALLEL for other, c, _ in known):
             known.append((row, b, kind))

@@ -19,6 +19,7 @@ import numpy as np
 from flint import arb, ctx
 from mpmath import iv
 
+from .. import budget
 from ..errors import NotProvedError
 from ..integration.fields import DomainError
 from ..overlaps import Overlaps
@@ -77,6 +78,7 @@ class BallSystem(System):
     """The equations in balls; rules are goals."""
 
     def state(self, z: np.ndarray, rule: Any) -> BallState:
+        budget.check()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
         module = on_balls(self.problem)
         numbers = Numbers.of(self.problem, self.parameter, value, number=decimal, reference=module)

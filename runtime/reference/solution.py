@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import mp
 
 from ..contract import parameters_json
-from ..errors import InputError, NotConvergedError, NotProvedError
+from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from ..fixed_point import Status
 from ..naming import symbols_of
 from ..overlaps import Overlaps
@@ -89,7 +89,7 @@ class PreciseSolution:
         evidence, shown = self.evidence, symbols_of(self.problem, names)
         lines = [
             f"{self.problem.solver.name}  {shown['alpha'][0]} = {self.problem.alpha:g}",
-            f"start {self.start}, reached {self.near.branch}; {self.status.value.replace('_', ' ')}, "
+            f"start {self.start}, reached {self.near.branch}; {self.status.words}, "
             f"residual {evidence['residuals'][0]:.2g}, {evidence['digits']} digits carried",
         ]
         for name, entries in self._blocks().items():
@@ -155,6 +155,7 @@ def solve_precisely(
     Raises:
         InputError: the model is out of reach (the sentence says why), or minima of the Moreau objective compete.
         NotConvergedError: no solution was found in double precision, or the iteration left it.
+        TimeLimitError: a time limit came first; `point` is the solution in double precision.
         NotProvedError: neither a proof nor two rules could confirm it; `estimate` is the one in double precision.
     """
     check_accuracy(accuracy)
@@ -163,16 +164,29 @@ def solve_precisely(
     if proof:
         check_available()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
-    if near.losses is None:
-        raise NotConvergedError(f"no solution in double precision to start from: {near.status.advice}")
-    if proof:
-        from ..proof.results import proved_solution
+    if near.losses is None and near.status is not Status.TIME_LIMIT:
+        raise NotConvergedError(
+            f"no solution in double precision to start from: {near.status.words}; {near.status.advice}"
+        )
+    try:
+        if near.status is Status.TIME_LIMIT:
+            raise TimeLimitError("the time limit ended the search for a solution in double precision")
+        found = _proved_or_verified(problem, near, accuracy) if proof else _verified(problem, near, accuracy)
+    except TimeLimitError as error:
+        error.point = near
+        raise
+    if found.success and near.status is Status.ENDED_ELSEWHERE:
+        return replace(found, status=near.status)
+    return found
 
-        try:
-            return proved_solution(problem, near, accuracy)
-        except NotProvedError as error:
-            return _unproved(problem, near, accuracy, error)
-    return _verified(problem, near, accuracy)
+
+def _proved_or_verified(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+    from ..proof.results import proved_solution
+
+    try:
+        return proved_solution(problem, near, accuracy)
+    except NotProvedError as error:
+        return _unproved(problem, near, accuracy, error)
 
 
 def _unproved(problem: Problem, near: Solution, accuracy: float, error: NotProvedError) -> PreciseSolution:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
+from .. import budget
 from ..integration.fields import DomainError
 from ..overlaps import Conjugates, Overlaps
 from ..problem import Problem
@@ -133,6 +134,7 @@ class System:
 
     def state(self, z: np.ndarray, rule: Rule) -> State:
         """The map at the unknowns."""
+        budget.check()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
         numbers = Numbers.of(self.problem, self.parameter, value)
         return State(numbers, Overlaps.unpack(u, self.problem.sizes), rule)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..branches import Curve
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from ..overlaps import Overlaps
 from ..problem import Problem
 from ..solution import Solution
@@ -195,6 +195,8 @@ def compare(
             on_point(simulation)
         if simulation.interrupted:
             raise KeyboardInterrupt
+        if simulation.out_of_time:
+            raise TimeLimitError("the time limit ended the simulations")
     return beside(curve, solutions, found)
 
 
@@ -354,6 +356,8 @@ def scaling(
         )
         if simulation.interrupted:
             raise KeyboardInterrupt
+        if simulation.out_of_time:
+            raise TimeLimitError("the time limit ended the simulations")
         found.append(on_branch(solution, simulation))
     return Scaling(solution, tuple(found))
 

@@ -17,6 +17,7 @@ import pandas
 from .. import report
 from ..branches import curve
 from ..contract import dumps
+from ..errors import TimeLimitError
 from ..files import write_whole
 from ..integration import rule_named
 from ..plots import OVERLAP_STYLES
@@ -317,6 +318,8 @@ def finished(simulation: Simulation) -> Simulation:
     """
     if simulation.interrupted:
         raise KeyboardInterrupt
+    if simulation.out_of_time:
+        raise TimeLimitError("the time limit ended the simulations")
     return simulation
 
 

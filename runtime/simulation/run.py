@@ -16,7 +16,7 @@ from ..solution import start_mixture
 from . import splitting
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
-from .minimisers import METHODS, Descent, gradient_norm
+from .minimisers import METHODS, Descent, Minimum, gradient_norm
 from .orientation import oriented
 from .risk import Risk, Weights, overlaps_of, refuse_own
 
@@ -24,6 +24,7 @@ RANDOM = "random"
 ADMM, GAMP = "admm", "gamp"
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
+_BESIDE_ZERO = 1e-3  # of the size of the start
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def run(plan: Plan, seed: int) -> Run:
             Risk(instance), start, Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
         )
         weights, value, status, iterations = found.weights, found.value, found.status, found.iterations
+        if status == "stalled" and _is_beside_zero(Risk(instance), start, found):
+            status = "collapsed"
         V_end, gradient = None, found.gradient
     overlaps = overlaps_of(instance, weights, V_end)
     return Run(
@@ -147,6 +150,16 @@ def run(plan: Plan, seed: int) -> Run:
         contraction=replicon,
         path=path,
     )
+
+
+def _is_beside_zero(risk: Risk, start: Weights, found: Minimum) -> bool:
+    """Whether what stalls does so beside W = 0, as low as that: a loss that holds |W| has a corner there."""
+    nothing = replace(found.weights, W=np.zeros_like(found.weights.W))
+    if not np.linalg.norm(found.weights.W) < _BESIDE_ZERO * np.linalg.norm(start.W):
+        return False
+    with np.errstate(all="ignore"):
+        there = risk(nothing).training_loss
+    return bool(there <= found.value.training_loss + 1e-12 * abs(found.value.training_loss))
 
 
 def _test_error(instance: Instance, overlaps: Overlaps) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._version import __version__
 from ..contract import blocks_json, parameters_json, trained_json
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from ..interrupts import held_back
 from ..overlaps import Overlaps
 from ..problem import Problem
@@ -54,13 +54,15 @@ class Simulation:
     Attributes:
         runs: by seed, in ascending order, converged or not.
         failures: seeds without a result, and why.
-        interrupted: whether seeds asked for are missing because the run was interrupted.
+        interrupted: whether seeds asked for are missing because the run was interrupted; out_of_time: because a time
+            limit ended it.
     """
 
     plan: Plan
     runs: tuple[Run, ...]
     failures: tuple[Failure, ...] = ()
     interrupted: bool = False
+    out_of_time: bool = False
 
     @property
     def problem(self) -> Problem:
@@ -73,7 +75,8 @@ class Simulation:
 
     @property
     def status(self) -> str:
-        """converged, or what at least one seed lacks: failed, max_iterations, stalled, left_domain, not_finite."""
+        """converged, or what at least one seed lacks: failed, max_iterations, stalled, collapsed (to W = 0, a corner of
+        the risk), left_domain, not_finite."""
         if self.failures:
             return "failed"
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
@@ -145,7 +148,7 @@ class Simulation:
             "start": plan.start,
             "method": plan.method,
             "exact_teacher": plan.exact,
-            "status": "interrupted" if self.interrupted else self.status,
+            "status": "interrupted" if self.interrupted else "time_limit" if self.out_of_time else self.status,
             "seeds": [run.seed for run in self.runs],
             "converged": len(self.converged),
             "branches": self.branches,
@@ -219,13 +222,15 @@ def simulate(
         raise InputError(f"threads = {threads}: a whole number from 1 is expected")
     done = {run.seed: run for run in known if run.seed in set(wanted)}
     failures: list[Failure] = []
-    interrupted = False
+    interrupted = out_of_time = False
     try:
         _collect(plan, wanted, threads, done, failures, on_run)
     except KeyboardInterrupt:
         interrupted = True
+    except TimeLimitError:
+        out_of_time = True
     runs = tuple(done[seed] for seed in sorted(done))
-    return Simulation(plan, runs, tuple(sorted(failures, key=lambda f: f.seed)), interrupted)
+    return Simulation(plan, runs, tuple(sorted(failures, key=lambda f: f.seed)), interrupted, out_of_time)
 
 
 def _collect(

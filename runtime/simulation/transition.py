@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from ..problem import Problem
 from .simulation import Simulation, simulate
 
@@ -128,6 +128,8 @@ def finite_transition(
         sides = [simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options) for start in between]
         if any(side.interrupted for side in sides):
             raise KeyboardInterrupt
+        if any(side.out_of_time for side in sides):
+            raise TimeLimitError("the time limit ended the simulations")
         found.append(paired(sides[0], sides[1], between))
     value, error = root_of(found)
     return FiniteTransition(problem, d, between, value, error, tuple(found))

@@ -18,6 +18,9 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import IO
 
+import numpy as np
+
+from .. import budget
 from ..errors import InputError
 from ..interrupts import held_back
 from .run import Plan, Run, run
@@ -133,7 +136,10 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[i
             pool.submit(do, plan, seed): number for number, (plan, seed) in enumerate(jobs)
         }
         while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            left = budget.remaining()
+            finished, _ = wait(waiting, None if np.isinf(left) else max(left, 0.0), return_when=FIRST_COMPLETED)
+            if not finished:
+                budget.check()
             for future in sorted(finished, key=lambda f: waiting[f]):
                 yield waiting.pop(future), future.result()
     finally:

@@ -79,7 +79,48 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
     assert "not proved: no box was small enough; what is shown is the estimate" in done.sentence
 
 
+@pytest.mark.slow
+def test_a_start_that_ended_elsewhere_is_3_with_its_numbers(call):
+    base = ["dot_product_attention", "--set", "alpha=0.5", "--accuracy", "1e-2", "--quiet"]
+    done = call("solve", *base)
+    assert done.status == 3
+    assert "start semantic, reached uninformed; ended elsewhere" in done.stdout and "training loss" in done.stdout
+    assert "ended elsewhere from start semantic" in done.sentence and "larger alpha" in done.sentence
+    found = json.loads(call("stability", *base, "--json").stdout)
+    assert (found["status"], found["branch"]) == ("ended_elsewhere", "uninformed")
+    done = call("solve", *base, "--all-branches")
+    assert done.status == 0, done.stderr
+    assert "converged, from start uninformed" in done.stdout
+
+
+def test_every_start_that_collapses_is_3_and_said(call):
+    done = call("solve", "dot_product_attention", "--set", "alpha=0.5", "--set", "lambda=30", "--set",
+                "encodings=[[0,0],[0,0]]", "--all-branches", "--quiet")  # fmt: skip
+    assert done.status == 3
+    assert "collapsed to W = 0" in done.sentence
+
+
+def test_a_time_limit_is_3_with_the_last_iterate(call):
+    done = call("solve", "ridge_regression", "--time-limit", "1e-6", "--quiet", "--json")
+    found = json.loads(done.stdout)
+    assert (done.status, found["status"], found["stability"]) == (3, "time_limit", None)
+    assert found["overlaps"]["q"] and found["training_loss"] is None
+    assert "time limit" in done.sentence and "allow more time" in done.sentence
+    for command, *rest in (
+        ("curve", "--over", "alpha=1:2:3"),
+        ("follow", "--over", "alpha=1:2"),
+        ("threshold", "--on", "semantic", "--where", "test_error = 0.44", "--over", "alpha=1.5:3"),
+        ("tune", "--over", "lambda=1e-2:1"),
+        ("bayes",),
+        ("stability",),
+    ):
+        done = call(command, "ridge_regression", *rest, "--time-limit", "1e-6", "--quiet", "--json")
+        assert (done.status, json.loads(done.stdout)["status"]) == (3, "time_limit"), command
+        assert "time limit" in done.sentence, command
+
+
 WRONG = {
+    "no time": (["solve", "ridge_regression", "--time-limit", "0"], ["time limit", "(0, inf)"]),
     "no arguments": (["solve"], ["MODEL"]),
     "unknown command": (["slove"], ["slove"]),
     "unknown option": (["solve", "ridge_regression", "--ste", "alpha=1"], ["--ste", "--set"]),

@@ -19,8 +19,8 @@ from saddleforge.solver import read_model_file
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SLOW = {
-    "autoencoder", "binary_perceptron", "committee", "cross_attention", "linear_attention", "product_of_two",
-    "trained_temperature", "two_tasks",
+    "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "linear_attention",
+    "product_of_two", "trained_temperature", "two_tasks",
 }  # fmt: skip
 
 
@@ -77,6 +77,34 @@ def test_the_command_at_its_end_converges(path, monkeypatch, capsys):
 
 
 # Regression and classification
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "sigma"), [(2.0, 1.0), (0.7, 0.5)])
+def test_an_attack_beyond_its_threshold_leaves_w_at_zero(alpha, sigma):
+    """|sum y x| = n sigma sqrt(2 / pi + 1 / alpha): what labels tell at W = 0, against n eps; on both sides of it."""
+    threshold = sigma * np.sqrt(2 / np.pi + 1 / alpha)
+    model = example("adversarial_training")
+    for eps, collapsed in ((0.95, False), (1.05, True), (1.3, True)):
+        solution = sf.solve(sf.problem(model, alpha=alpha, sigma=sigma, eps=eps * threshold), accuracy=1e-4)
+        assert solution.status == ("collapsed" if collapsed else "converged"), eps
+        assert (solution.overlaps.q.item() == 0) is collapsed
+        assert solution.success is not collapsed
+
+
+@pytest.mark.slow
+def test_simulations_end_at_zero_where_theory_collapses():
+    """n = 4000 samples: at 1.3 times the threshold no draw of the data moves W away from zero; at half of it all do."""
+    model, threshold = example("adversarial_training"), np.sqrt(2 / np.pi + 1 / 2)
+    beyond, within = (
+        sf.simulate(sf.problem(model, alpha=2.0, eps=share * threshold), d=2000, seeds=3) for share in (1.3, 0.5)
+    )
+    assert [run.status for run in beyond.runs] == ["collapsed"] * 3
+    assert all(run.overlaps.q.max() < 1e-6 for run in beyond.runs)
+    assert all(run.training_loss == pytest.approx(2 * np.log(2), rel=1e-6) for run in beyond.runs)
+    assert within.status == "converged"
+    theory = sf.solve(within.problem, accuracy=1e-4)
+    assert within.estimate("training_loss").mean == pytest.approx(theory.training_loss, rel=0.02)
 
 
 @pytest.mark.parametrize(("alpha", "overlap"), [(0.5, 0.9), (2.0, 0.8), (2.0, -0.5)])

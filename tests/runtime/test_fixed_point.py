@@ -181,6 +181,19 @@ def test_newton_reports_the_floor_of_a_map_that_jumps():
     assert "floor" in point.status.advice
 
 
+def test_newton_counts_what_it_did_where_it_gives_up_early():
+    """A residual that does not fall is left after a few evaluations, however many are allowed."""
+    smooth = linear(0.5, 0.3, -0.2, 0.1)
+    stuck = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
+    point = newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u: jacobian(smooth, u, SIZES), max_iterations=200)
+    assert point.status is Status.FLOOR
+    assert point.iterations == stuck.evaluations < 200
+    singular = Map(lambda u: u + 1.0)
+    point = newton(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
+    assert not point.status.success
+    assert point.iterations == singular.evaluations < 10
+
+
 def test_the_reported_residual_is_that_of_the_reported_point():
     function = linear(0.5, 0.3, -0.2, 0.1)
     for point in (

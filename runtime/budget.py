@@ -1,0 +1,93 @@
+"""A limit on the time that computations take, and what they hand over when it is used up.
+
+Under `time_limit` long computations look at the clock before each of their steps; a step that is expected to take
+longer than what is left is not begun. `TimeLimitError` ends them, up to whoever has something to show for the time:
+`offer` keeps what is best so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from .errors import InputError, TimeLimitError
+
+_deadline: ContextVar[tuple[float, float] | None] = ContextVar("deadline", default=None)
+_best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Let what is computed in this context end within so many seconds and one step, with the best so far; None: never.
+
+    Within another limit the earlier end counts.
+
+    Raises:
+        InputError: seconds that are not positive.
+        TimeLimitError: the time is used up, and there is nothing to show for it.
+    """
+    if seconds is None:
+        yield
+        return
+    if not seconds > 0:
+        raise InputError(f"time limit = {seconds!r} is out of range; allowed are seconds in (0, inf)")
+    end, outer = time.monotonic() + seconds, _deadline.get()
+    token = _deadline.set((end, seconds) if outer is None or end < outer[0] else outer)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def remaining() -> float:
+    """Seconds that are left; infinity without a limit."""
+    limit = _deadline.get()
+    return float("inf") if limit is None else limit[0] - time.monotonic()
+
+
+def check(expected: float = 0.0) -> None:
+    """Before a step: that it may begin.
+
+    Args:
+        expected: seconds that it will take, as far as known.
+
+    Raises:
+        TimeLimitError: the time is used up, or will be before the step ends.
+    """
+    limit = _deadline.get()
+    if limit is not None and limit[0] - time.monotonic() <= expected:
+        raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation")
+
+
+@contextmanager
+def overtime() -> Iterator[None]:
+    """Let what is begun be finished, whatever the clock says: the one step beyond the limit."""
+    token = _deadline.set(None)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+@contextmanager
+def offers() -> Iterator[list[Callable[[], Any] | None]]:
+    """A list of one entry: how to finish what was last offered in this context, or None."""
+    kept: list[Callable[[], Any] | None] = [None]
+    token = _best.set(kept)
+    try:
+        yield kept
+    finally:
+        _best.reset(token)
+
+
+def offer(finish: Callable[[], Any]) -> None:
+    """Say how to finish what has been found so far, should the time end."""
+    kept = _best.get(None)
+    if kept is not None:
+        kept[0] = finish
+
+
+__all__ = ["check", "offer", "offers", "overtime", "remaining", "time_limit"]

@@ -1,0 +1,154 @@
+"""Time limits: the best so far, with a status, and nothing begun that would overrun. The clock counts questions."""
+
+from itertools import count
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import budget, pace
+from saddleforge.errors import InputError, TimeLimitError
+from saddleforge.fixed_point import Status
+from saddleforge.integration import ProxSpace, Sobol
+
+
+def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a second passes whenever anybody looks at the clock."""
+    seconds = count()
+    monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(pace, "expected", lambda problem, rule: 0.0)
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks(monkeypatch)
+
+
+def problem() -> sf.Problem:
+    return sf.problem("ridge_regression", alpha=2.0)
+
+
+def evaluations(of: object, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a computation looks at the clock."""
+    asked = []
+    with monkeypatch.context() as patch:
+        patch.setattr(budget, "check", lambda expected=0.0: asked.append(expected))
+        of()  # type: ignore[operator]
+    return len(asked)
+
+
+def test_without_a_limit_nothing_ends():
+    budget.check(1e9)
+    with budget.time_limit(None):
+        budget.check(1e9)
+        assert budget.remaining() == np.inf
+
+
+def test_a_limit_ends_in_its_context_and_an_outer_one_ends_an_inner_one():
+    with sf.time_limit(100.0):
+        budget.check()
+        with pytest.raises(TimeLimitError, match=r"time limit of 100 s"):
+            budget.check(101.0)
+        with budget.time_limit(1000.0):
+            assert budget.remaining() <= 100.0
+        with budget.overtime():
+            budget.check(1e9)
+    budget.check(1e9)
+    with pytest.raises(InputError, match="out of range"), budget.time_limit(-1.0):
+        pass
+
+
+def test_at_once_there_is_the_start_to_show(ticking):
+    solution = sf.solve(problem(), time_limit=1.0)
+    assert (solution.status, solution.success, solution.iterations) == (Status.TIME_LIMIT, False, 0)
+    assert solution.losses is None and solution.stability is None
+    assert np.isfinite(solution.overlaps.pack()).all()
+    assert "allow more time" in repr(solution)
+
+
+def test_within_an_iteration_there_is_the_last_iterate(ticking):
+    solution = sf.solve(problem(), time_limit=8.0)
+    assert solution.status is Status.TIME_LIMIT
+    assert 0 < solution.iterations < 8
+    assert np.isfinite(solution.residual)
+
+
+@pytest.mark.slow
+def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
+    """An accuracy that asks for several grids, and the time for a part of them: the error bars hold the truth."""
+    bent = sf.problem("huber_regression", alpha=2.0, width=0.3)
+    truth = sf.solve(bent, accuracy=1e-3)
+    needed = evaluations(lambda: sf.solve(bent, accuracy=1e-3), monkeypatch)
+    ticks(monkeypatch)
+    solution = sf.solve(bent, accuracy=1e-3, time_limit=0.8 * needed)
+    assert solution.status is Status.TIME_LIMIT
+    assert solution.losses is not None and np.isfinite(solution.errors).all()
+    assert 1e-3 < solution.relative_error < 1e-1
+    assert solution.rule.points < truth.rule.points
+    assert np.all(np.abs(solution.overlaps.pack() - truth.overlaps.pack()) <= solution.errors + truth.errors)
+
+
+def test_a_step_that_would_overrun_is_not_begun(monkeypatch):
+    monkeypatch.setattr(pace, "expected", lambda problem, rule: 50.0 if isinstance(rule, ProxSpace) else 0.0)
+    visited = []
+    averages = ProxSpace.averages
+    monkeypatch.setattr(ProxSpace, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
+    solution = sf.solve(problem(), time_limit=40.0)
+    assert solution.status is Status.TIME_LIMIT
+    assert not visited
+
+
+def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(monkeypatch):
+    monkeypatch.setattr(pace, "_seconds", type(pace._seconds)(list))
+    at, small, large = problem(), ProxSpace(100, 50), ProxSpace(1000, 500)
+    for seconds in (9.0, 0.01, 0.02):  # the first waits for the compiler
+        pace.measured(at, small, seconds)
+    assert pace.expected(at, large) == pytest.approx(0.01 * (1000 * 500**2) / (100 * 50**2))
+    assert pace.expected(at, Sobol(12)) == 0.0
+    assert pace.words(at, large) == "prox-space, 1000 x 500 nodes, about 10 s an evaluation"
+
+
+def test_a_curve_keeps_its_finished_points(ticking):
+    values = np.linspace(1.0, 3.0, 9)
+    with sf.time_limit(60.0):
+        found = sf.curve(sf.problem("ridge_regression"), over="alpha", values=values, accuracy=1e-2)
+    assert found.out_of_time and "time limit" in found.end_text()
+    assert 0 < len(found.solutions) < len(values)
+    assert all(s.success for s in found.solutions)
+    assert found.ends == (None, None)  # nothing is known of them
+
+
+@pytest.mark.slow
+def test_a_followed_branch_keeps_its_finished_points(ticking):
+    with sf.time_limit(250.0):
+        found = sf.follow(sf.problem("ridge_regression"), between=(1.0, 9.0), accuracy=1e-2)
+    assert found.out_of_time and "time limit" in found.ending
+    assert len(found.solutions) > 1 and found.values.max() < 9.0
+
+
+def test_a_threshold_keeps_the_interval_that_holds_it(monkeypatch):
+    ask = {"condition": "test_error = 0.44", "on": "semantic", "bracket": (1.2, 4.0), "accuracy": 1e-5}
+    truth = sf.where(problem(), **ask)
+    needed = evaluations(lambda: sf.where(problem(), **ask), monkeypatch)
+    ticks(monkeypatch)
+    with sf.time_limit(0.8 * needed):
+        found = sf.where(problem(), **ask)
+    assert (found.status, found.success) == ("time_limit", False)
+    assert abs(found.value - truth.value) <= found.error + truth.error
+    assert found.error > 1e-5
+
+
+@pytest.mark.slow
+def test_tuning_keeps_the_best_value_tried(ticking):
+    with sf.time_limit(300.0):
+        found = sf.tune(sf.problem("ridge_regression"), "lambda", bracket=(1e-2, 10.0))
+    assert (found.status, found.kind, found.success) == ("time_limit", "tried", False)
+    assert 1e-2 <= found.value <= 10 and "best of the values tried" in found.advice and found.table()
+
+
+@pytest.mark.slow
+def test_a_simulation_keeps_its_finished_seeds():
+    with sf.time_limit(20.0):
+        found = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=300, seeds=100_000)
+    assert found.out_of_time and found.to_json()["status"] == "time_limit"
+    assert 0 < len(found.runs) < 100_000

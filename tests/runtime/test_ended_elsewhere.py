@@ -1,0 +1,121 @@
+"""Where a start leads: to its own branch, to another one, or to W = 0, and that it is said."""
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.branches import Branch
+from saddleforge.collapse import at_rest
+from saddleforge.errors import NotConvergedError
+from saddleforge.fixed_point import Status
+from saddleforge.overlaps import Overlaps
+from saddleforge.solution import COARSE, has_lost, reach, start_overlaps
+
+
+def attention(alpha: float, **parameters: float) -> sf.Problem:
+    return sf.problem("dot_product_attention", alpha=alpha, **parameters)
+
+
+@pytest.fixture(scope="module")
+def lost() -> sf.Solution:
+    """The semantic branch of the base case ends at alpha = 0.72; below, its start leads to the uninformed branch."""
+    return sf.solve(attention(0.5), "semantic", accuracy=1e-2)
+
+
+def test_a_start_that_loses_its_overlap_has_ended_elsewhere(lost):
+    assert (lost.branch, lost.status, lost.success) == ("uninformed", Status.ENDED_ELSEWHERE, False)
+    assert np.abs(lost.overlaps.theta).max() < 1e-6
+    for hint in ("larger alpha", "--from", "follow", "curve"):
+        assert hint in lost.status.advice
+
+
+def test_its_numbers_are_those_of_a_solution(lost):
+    """Which the uninformed start reaches, too, and which has converged there."""
+    own = sf.solve(attention(0.5), "uninformed", accuracy=1e-2)
+    assert own.status is Status.CONVERGED
+    assert own.training_loss == pytest.approx(
+        lost.training_loss, abs=own.training_loss_error + lost.training_loss_error
+    )
+    assert lost.residual < 1e-8 and np.isfinite(lost.errors).all()
+
+
+@pytest.mark.slow
+def test_overlaps_and_solutions_to_start_from_are_held_to_what_they_hold(lost):
+    overlaps = start_overlaps(lost.problem, "semantic")
+    assert sf.solve(lost.problem, overlaps, accuracy=1e-2).status is Status.ENDED_ELSEWHERE
+    again = sf.solve(lost.problem, lost, accuracy=1e-2)
+    assert again.status is Status.CONVERGED  # it holds nothing, and lost nothing
+
+
+def test_a_start_promises_only_what_it_holds_in_the_problem(lost):
+    """Encodings of length zero: a start along them holds no m, and the branch without it is its own."""
+    problem = attention(0.5, encodings=((0.0, 0.0), (0.0, 0.0)))
+    found = reach(problem, "uninformed", accuracy=1e-2)
+    assert not has_lost(problem, "positional", found)
+    assert has_lost(problem, "mixed", found)
+    assert has_lost(problem, "semantic", found)
+
+
+def test_a_mixed_state_that_loses_one_of_two_overlaps_has_lost_it():
+    problem = attention(2.0)
+    semantic = reach(problem, "semantic", accuracy=1e-2)
+    assert semantic.branch == "semantic"
+    assert has_lost(problem, "mixed", semantic)
+    assert not has_lost(problem, "uninformed", semantic)
+
+
+@pytest.mark.slow
+def test_all_branches_are_solutions_whatever_start_they_come_from():
+    found = sf.solutions(attention(0.5), accuracy=1e-2)
+    assert {s.status for s in found} == {Status.CONVERGED}
+    assert {s.branch: s.start for s in found}["uninformed"] == "uninformed"
+    assert len({s.branch for s in found}) == len(found)
+
+
+@pytest.mark.slow
+def test_a_branch_that_loses_its_overlap_is_not_there(lost):
+    assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).at(0.5) is None
+    with pytest.raises(NotConvergedError, match=r"it leads to the uninformed branch.*ended elsewhere"):
+        sf.follow(lost.problem, start="semantic", between=(0.5, 0.4), accuracy=1e-2)
+
+
+@pytest.mark.slow
+def test_a_start_with_a_name_of_its_own_keeps_what_it_holds(lost, monkeypatch):
+    """Not the first branch that it happens to reach."""
+    starts = lost.problem.solver.model.STARTS
+    monkeypatch.setitem(starts, "taught", starts["semantic"])
+    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).at(0.5) is None
+    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).at(2.0).branch == "semantic"
+
+
+# W = 0
+
+
+def test_a_strong_ridge_leaves_attention_without_weights():
+    """S(X) is even: at W = 0 the field has no mean, and q shrinks where lambda outweighs the data."""
+    solution = sf.solve(attention(2.0, **{"lambda": 10.0}), "semantic", accuracy=1e-2)
+    assert solution.status is Status.COLLAPSED
+    assert not solution.success and "W = 0" in solution.status.advice
+    for block in (solution.overlaps.q, solution.overlaps.m, solution.overlaps.theta):
+        assert np.all(block == 0)
+    assert "collapsed to W = 0" in repr(solution)
+
+
+def test_susceptibility_at_rest_solves_its_own_equation():
+    """V = rho / (lambda + sum_l gamma V^_l): the response of weights at zero, here nearly rho / lambda."""
+    problem = attention(2.0, **{"lambda": 10.0})
+    state = start_overlaps(problem, "semantic")
+    found = at_rest(problem, Overlaps(1e-4 * state.q, state.V, 1e-2 * state.m, 1e-2 * state.theta), COARSE, COARSE)
+    assert found is not None
+    rest, errors = found
+    np.testing.assert_allclose(rest.V, 0.25 / 10, rtol=0.02)
+    assert np.all(errors < 1e-5)
+
+
+@pytest.mark.parametrize("model", ["ridge_regression", "logistic_regression"])
+def test_weights_that_see_a_slope_at_zero_do_not_rest_there(model):
+    """Labels pull on W = 0 however strong the ridge: q is small, not zero."""
+    problem = sf.problem(model, alpha=0.5, **{"lambda": 50.0})
+    assert at_rest(problem, start_overlaps(problem, "semantic"), COARSE, COARSE) is None
+    solution = sf.solve(problem, accuracy=1e-3)
+    assert solution.status is Status.CONVERGED and 0 < solution.overlaps.q.max() < 1e-2
