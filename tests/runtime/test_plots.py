@@ -130,13 +130,17 @@ def test_m_is_drawn_where_there_are_means_and_with_its_sign_where_that_is_fixed(
 
 
 def test_tables_say_where_there_are_means_and_whether_the_sign_is_free():
-    ridge = sf.curve(sf.problem("ridge_regression"), alpha=(1, 2, 2)).to_xarray(stability=False)
-    assert np.atleast_1d(ridge["m"].attrs["present"]).tolist() == [0]
-    assert ridge["m"].attrs["sign"] == "fixed"
-    attention = xarray.Dataset({name: ("token", np.zeros(2)) for name in ("m", "theta")})
-    tables.describe_fields(attention, sf.problem("dot_product_attention"))
-    assert attention["m"].attrs["present"].tolist() == [1, 1] and attention["m"].attrs["sign"] == "free"
-    assert attention["theta"].attrs["present"].tolist() == [1, 1]
+    said = {}
+    for model, contexts in (("ridge_regression", 1), ("mixture_classification", 2), ("dot_product_attention", 2)):
+        dataset = xarray.Dataset({name: ("context", np.zeros(contexts)) for name in ("m", "theta")})
+        tables.describe_fields(dataset, sf.problem(model))
+        said[model] = {name: dataset[name].attrs["present"].tolist() for name in ("m", "theta")}
+        said[model]["sign"] = dataset["m"].attrs["sign"]
+    assert said == {
+        "ridge_regression": {"m": [0], "theta": [1], "sign": "fixed"},
+        "mixture_classification": {"m": [1, 1], "theta": [0, 0], "sign": "fixed"},
+        "dot_product_attention": {"m": [1, 1], "theta": [1, 1], "sign": "free"},
+    }
 
 
 def columns_dataset(q, theta):
