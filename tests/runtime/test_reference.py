@@ -234,7 +234,7 @@ def test_conditions_out_of_reach_are_refused(condition, accuracy, sentence):
 
 def test_losses_with_competing_minima_are_refused():
     """Phase retrieval: the sign of X is free."""
-    problem = sf.problem("phase_retrieval")
+    problem = sf.problem("phase_retrieval", alpha=1)
     u = exact_array(np.array([0.93, 0.58, 0.0, 0.96]))
     with mp.workdps(20), pytest.raises(InputError, match="minima may compete"):
         Channel(Numbers.of(problem), Overlaps.unpack(u, problem.sizes)).totals(Rule(False, 4))
@@ -242,7 +242,7 @@ def test_losses_with_competing_minima_are_refused():
 
 def test_weights_that_do_not_add_up_as_decimals_are_refused():
     third = 1 / 3
-    problem = sf.problem("logistic_regression", spectrum=[[third, 0.5], [third, 1.0], [third, 1.5]])
+    problem = sf.problem("logistic_regression", alpha=1, spectrum=[[third, 0.5], [third, 1.0], [third, 1.5]])
     with (
         mp.workdps(30),
         pytest.raises(InputError, match=r"weights add up to 1 only within 1\.0e-16"),
