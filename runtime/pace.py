@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from math import comb
 
-from .integration import GaussHermite, ProxSpace, Rule, Sobol, SparseGrid
+from .integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from .problem import Problem
 
 _KEPT = 8  # of the last evaluations of a family
@@ -13,13 +13,11 @@ _seconds: dict[tuple[str, str, bool], list[float]] = defaultdict(list)  # a node
 
 
 def nodes(problem: Problem, rule: Rule) -> float:
-    """How many nodes a rule visits, about; 0 where that is not known."""
+    """How many nodes a rule visits, up to a factor that its family has in common; 0 where that is not known."""
     known = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
     if isinstance(rule, ProxSpace):
-        kinks = sum(kind in "yu" for kind, *_ in problem.solver.model.kinks(problem.flat)["loss"])
-        panels = 2.0 ** min(kinks, known)
-        return float(rule.points**problem.solver.channel.FIELDS * rule.teacher ** min(known, 2) * panels)
-    if isinstance(rule, GaussHermite):
+        return float(rule.points**problem.solver.channel.FIELDS * rule.teacher ** min(known, 2))
+    if isinstance(rule, GaussHermite | Lines):
         return float(rule.points) ** problem.dimension
     if isinstance(rule, Sobol):
         return float(rule.scramblings * 2**rule.log2)

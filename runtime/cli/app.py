@@ -938,7 +938,7 @@ def simulate(
             on_run=keep,
             **chosen,
         )
-        if theory and not found.interrupted:
+        if theory and not (found.interrupted or found.out_of_time):
             from ..solution import solve as solve_saddle_point
 
             with interrupts.recognised():
@@ -970,8 +970,8 @@ def simulate(
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
         return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
-    if beside is not None and not beside.success:
-        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {_advice(beside)}")
+    if solution is not None and not solution.success:
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {_advice(solution)}")
     return Outcome(text, data)
 
 

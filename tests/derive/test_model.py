@@ -261,10 +261,10 @@ def test_an_error_names_the_model():
 def test_sizes_are_fixed_or_bounded():
     made = model(tokens=structural(2, low=2, high=4), law=isotropic_tokens)(lambda X, Y: half_square(X[0, 0] - Y[1, 0]))
     assert made.structure(tokens=3) == Structure(3, 1, 1, 1)
-    with fault(r"student_rank of model <lambda> is fixed at 1, got 2"):
+    with fault(r"student_rank of model lambda is fixed at 1, got 2"):
         made.structure(student_rank=2)
     for size in (1, 5, 2.5):
-        with fault(rf"tokens = {re.escape(repr(size))}: model <lambda> allows whole numbers in \[2, 4\]"):
+        with fault(rf"tokens = {re.escape(repr(size))}: model lambda allows whole numbers in \[2, 4\]"):
             made.structure(tokens=size)
     with fault(r"unknown size 'layers'"):
         made.structure(layers=2)
