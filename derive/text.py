@@ -16,6 +16,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from sympy.printing.str import StrPrinter
 
 from .averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
+from .emit.kinks import loss_kinks, metric_kinks
 from .errors import ModelError
 from .free_entropy import FreeEntropy, free_entropy
 from .language import SoftmaxEntry, token_weight
@@ -269,11 +270,12 @@ def _fields_section(at: ModelAt) -> Section:
         )
     if "baseline" in parts:
         items.append(Relation(sp.Symbol("baseline"), parts["baseline"], "the error of a constant prediction matrix"))
-    metric_kinks = tuple(kink.xreplace(fresh) for kink in at.metric_kinks)
-    for name, kinks in (("loss", at.loss_kinks), ("metric", metric_kinks)):
-        if kinks:
-            listed = ", ".join(["{}"] * len(kinks))
-            items.append(Words(f"The {name} is not smooth where one of these vanishes: {listed}.", kinks))
+    found = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
+    for name, kinks in found.items():
+        shown = tuple(e.xreplace(fresh) if name == "metric" else e for e in (*kinks.planes, *kinks.curved))
+        if shown:
+            listed = ", ".join(["{}"] * len(shown))
+            items.append(Words(f"The {name} is not smooth where one of these vanishes: {listed}.", shown))
     return Section("Fields and loss", tuple(items))
 
 

@@ -299,9 +299,8 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int)
     return ModelDerivation(loaded, _structure(loaded, sizes), names or {})
 
 
-@put_back()
 def read_model_file(path: Path) -> Any:
-    """Execute a user's model file and return the one Model it defines.
+    """Execute a user's model file and return the one Model it defines; those who call it put back what that changed.
 
     What it does to the working directory, the environment, sys.path and sys.argv is undone (`surroundings`).
 

@@ -69,14 +69,14 @@ def _put_away(save: Callable[[Path], None], target: Path | None) -> str:
     return ""
 
 
-_LATE = "the time limit came first"
+_LATE = "the time limit came"
 
 
 def _kept(finished: int, wanted: int | None, what: str, output: Path | None, why: str = "interrupted") -> str:
     """What a command that ended early has, in a sentence; `wanted` None where nobody knows how many there would be."""
     of = f" of {wanted}" if wanted is not None else ""
     if not finished:
-        return f"{why}, before the first{of} {what}{'s' if of else ''} was finished"
+        return f"{why} before the first{of} {what}{'s' if of else ''} was finished"
     where = f" in {output}" if output is not None else ""
     if finished == 1:
         return f"{why}; the one finished {what}{of} is kept{where}"

@@ -101,7 +101,7 @@ def test_every_start_that_collapses_is_3_and_said(call):
 
 
 def test_a_time_limit_is_3_with_the_last_iterate(call):
-    done = call("solve", "ridge_regression", "--time-limit", "1e-6", "--quiet", "--json")
+    done = call("solve", "ridge_regression", "--set", "alpha=2", "--time-limit", "1e-6", "--quiet", "--json")
     found = json.loads(done.stdout)
     assert (done.status, found["status"], found["stability"]) == (3, "time_limit", None)
     assert found["overlaps"]["q"] and found["training_loss"] is None
@@ -110,9 +110,9 @@ def test_a_time_limit_is_3_with_the_last_iterate(call):
         ("curve", "--over", "alpha=1:2:3"),
         ("follow", "--over", "alpha=1:2"),
         ("threshold", "--on", "semantic", "--where", "test_error = 0.44", "--over", "alpha=1.5:3"),
-        ("tune", "--over", "lambda=1e-2:1"),
-        ("bayes",),
-        ("stability",),
+        ("tune", "--over", "lambda=1e-2:1", "--set", "alpha=2"),
+        ("bayes", "--set", "alpha=2"),
+        ("stability", "--set", "alpha=2"),
     ):
         done = call(command, "ridge_regression", *rest, "--time-limit", "1e-6", "--quiet", "--json")
         assert (done.status, json.loads(done.stdout)["status"]) == (3, "time_limit"), command
@@ -147,7 +147,7 @@ WRONG = {
     ),
     "unknown start": (["solve", "ridge_regression", "--start", "positional"], ["positional", "semantic, uninformed"]),
     "unknown integrator": (
-        ["solve", "ridge_regression", "--integrator", "monte-carlo"],
+        ["solve", "ridge_regression", "--set", "alpha=2", "--integrator", "monte-carlo"],
         ["monte-carlo", "sobol", "prox-space"],
     ),
     "too few points": (
@@ -231,7 +231,7 @@ WRONG = {
         ["--verify go with one start"],
     ),
     "nothing to minimise": (
-        ["tune", "ridge_regression", "--over", "lambda", "--minimise", "heat"],
+        ["tune", "ridge_regression", "--set", "alpha=2", "--over", "lambda", "--minimise", "heat"],
         ["heat", "test_error"],
     ),
     "tuned and set": (
@@ -253,7 +253,10 @@ WRONG = {
         ["curve", "ridge_regression", "--over", "alpha=1:2:3", "--set", "alpha=1"],
         ["alpha", "--over"],
     ),
-    "varied out of range": (["curve", "ridge_regression", "--over", "lambda=-1:1:3"], ["lambda", "(0, inf)"]),
+    "varied out of range": (
+        ["curve", "ridge_regression", "--set", "alpha=2", "--over", "lambda=-1:1:3"],
+        ["lambda", "(0, inf)"],
+    ),
     "not followed": (["curve", "ridge_regression", "--over", "beta=1:2:3"], ["beta", "alpha"]),
     "no netCDF name": (
         ["curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", "curve.csv"],

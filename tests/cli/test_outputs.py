@@ -14,7 +14,7 @@ import xarray
 
 from saddleforge import tables
 from saddleforge.branches import Curve
-from saddleforge.solver import cache_folder, read_model_file
+from saddleforge.solver import cache_folder, symbolic_model
 
 # What a careless model file does on its way, and a careless loss each time it is called.
 WANDERING = dedent(
@@ -47,7 +47,7 @@ def wandering(tmp_path, monkeypatch):
 
 def test_reading_a_model_file_leaves_the_process_as_it_was(wandering, tmp_path):
     path, arguments, environment, cache = list(sys.path), list(sys.argv), dict(os.environ), cache_folder()
-    read_model_file(Path(wandering))
+    symbolic_model(wandering)
     assert Path.cwd() == tmp_path
     assert (sys.path, sys.argv, dict(os.environ), cache_folder()) == (path, arguments, environment, cache)
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_there_is_not_written_over_and_nothing_is_computed(call, 
 def test_with_force_a_file_is_written_over(call, tmp_path):
     file = tmp_path / "one.json"
     file.write_text("years of work")
-    assert call("solve", "ridge_regression", "-o", file, "--force").status == 0
+    assert call("solve", "ridge_regression", "--set", "alpha=2", "-o", file, "--force").status == 0
     assert json.loads(file.read_text())["model"] == "ridge_regression"
 
 
@@ -129,7 +129,19 @@ def test_what_is_no_file_is_not_replaced_by_one(call, tmp_path):
 
 def test_a_simulation_spares_a_file_that_is_not_its_own(call, tmp_path):
     file = tmp_path / "runs.nc"
-    arguments = ["simulate", "ridge_regression", "--threads", "1", "--seeds", "1", "-o", file, "--d"]
+    arguments = [
+        "simulate",
+        "ridge_regression",
+        "--set",
+        "alpha=2",
+        "--threads",
+        "1",
+        "--seeds",
+        "1",
+        "-o",
+        file,
+        "--d",
+    ]
     file.write_text("a thesis")
     done = call(*arguments, "40")
     assert done.status == 2 and file.read_text() == "a thesis" and "--force" in done.sentence

@@ -56,7 +56,7 @@ def at_margin(kappa: float, penalty: float) -> Improved:
     alpha, q = float(capacity(kappa)), 1 / kappa**2
     start = np.array([q, (1 - alpha * float(mp.ncdf(kappa))) / penalty, 0.0, 0.0, alpha])
     scales = np.array([q, start[1], np.sqrt(q), q, alpha])
-    problem = sf.problem(RANDOM_LABELS, rounding=ROUNDING, **{"lambda": penalty})
+    problem = sf.problem(RANDOM_LABELS, alpha=1.0, rounding=ROUNDING, **{"lambda": penalty})
     system = System(problem, scales, "alpha", lambda state: state.observable("q") * mp.mpf(kappa) ** 2 - 1)
     return improve(system, start, 1e-34, lambda errors: errors[-1], f"margin {kappa:g}")
 
