@@ -294,7 +294,7 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
         check_folder(out)
     model = symbolic_model(name)
     structure = model.structure(**sizes)
-    folder = out / model.name / structure.key
+    folder, shown = (place / model.name / structure.key for place in (out, given))
     say(f"deriving and generating {model.name} at {structure.key}")
     files = generate_solver(model, structure).files
     stale = [
@@ -302,21 +302,21 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
         for file, text in files.items()
         if not (folder / file).exists() or (folder / file).read_bytes() != text.encode()
     ]
-    data: dict[str, Any] = {"folder": str(folder), "model": model.name}
+    data: dict[str, Any] = {"folder": str(shown), "model": model.name}
     if check:
-        found = [f"{folder / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
+        found = [f"{shown / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
         data |= {"status": "stale" if found else "fresh", "differences": found}
         if found:
             chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
             fix = f"saddleforge generate {name}{chosen} --out {given}"
-            return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{folder} is stale; `{fix}` brings it up to date")
-        return Outcome(f"{folder} is up to date", data)
+            return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{shown} is stale; `{fix}` brings it up to date")
+        return Outcome(f"{shown} is up to date", data)
     for file in stale:
         if not force and (folder / file).exists() and not _is_generated(folder / file):
-            raise occupied(folder / file, "the file exists, and saddleforge did not generate it")
+            raise occupied(shown / file, "the file exists, and saddleforge did not generate it")
     for file in stale:
         write_whole(folder / file, files[file])
-    text = f"{folder}: " + (f"wrote {', '.join(stale)}" if stale else "nothing to do, it is up to date")
+    text = f"{shown}: " + (f"wrote {', '.join(stale)}" if stale else "nothing to do, it is up to date")
     return Outcome(text, {**data, "changed": stale})
 
 
