@@ -30,8 +30,9 @@ from .errors import InputError
 from .files import write_whole
 
 # What comes out of these is decided by what goes in: a file that imports anything else is executed each time.
+_LIBRARIES = ("sympy", "mpmath", "numpy", "scipy")
 _DETERMINED = {
-    *("saddleforge", "sympy", "mpmath", "numpy", "scipy"),
+    *("saddleforge", *_LIBRARIES),
     *("__future__", "abc", "array", "bisect", "cmath", "collections", "contextlib", "copy", "csv", "dataclasses"),
     *("decimal", "enum", "fractions", "functools", "gzip", "heapq", "inspect", "io", "itertools", "json", "math"),
     *("numbers", "operator", "os", "pathlib", "pickle", "re", "statistics", "string", "struct", "sys", "textwrap"),
@@ -231,6 +232,9 @@ def _not_own() -> tuple[str, ...]:
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     for package in (saddleforge, saddleforge.derive, saddleforge.generated):
         folders += package.__path__
+    for name in _LIBRARIES:  # wherever they are installed
+        spec = PathFinder.find_spec(name)
+        folders += (spec.submodule_search_locations or []) if spec is not None else []
     both = [form for folder in folders for form in (os.path.abspath(folder), os.path.realpath(folder))]
     return tuple(dict.fromkeys(os.path.join(folder, "") for folder in both))
 
