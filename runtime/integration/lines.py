@@ -147,20 +147,22 @@ class Lines(Sampled):
         return replace(self, points=max(16, self.points * 2 // 3))
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return Reduction.of(
-            problem, fields, labels, TeacherRule.of(problem, fields, self.points, equidistant=True).axes
-        )
+        return TeacherRule.reduction(problem, fields, labels, self.points, equidistant=True)
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid(self.points)] * (problem.tokens * problem.student_rank - 1)
-        lines = float(len(known.nodes)) * float(self.points) ** len(inner)
         if self.points < 16:
             raise InputError(f"lines through {self.points} nodes an axis are too few: at least 16")
-        if lines > _MOST_LINES:
-            count = known.nodes.shape[1] + len(inner)
-            raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many, use Sobol")
+
+        def refuse(lines: float) -> None:
+            if lines > _MOST_LINES:
+                count = problem.dimension - 1
+                raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many, use Sobol")
+
+        refuse(float(self.points) ** (problem.dimension - 1))  # before a node is made
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
+        refuse(float(len(known.nodes)) * float(self.points) ** len(inner))
         orbits = reduction.orbits(known.nodes, problem)
         nodes, weights = replace(known, weights=known.weights * orbits).with_fields(inner, teachers)
         keep = weights > 1e-14 * weights.max()

@@ -24,6 +24,14 @@ _FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finit
 NEAR_CUSP = 0.15  # of det(I + V H)
 
 
+def teacher_split(problem: Problem, fields: Fields) -> Split:
+    """Planes on which the loss is not smooth in Y and Gaussian noise, whatever X, in standard normal coordinates."""
+    outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
+    planes = problem.planes("loss", fields.constants)
+    known = fields.in_nodes(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
+    return Split.of(np.delete(known, range(outer, outer + inner), axis=1), problem.dimension - inner)
+
+
 @dataclass(frozen=True)
 class TeacherRule:
     """A rule for the coordinates of Y and of Gaussian noise.
@@ -41,14 +49,20 @@ class TeacherRule:
     def of(cls, problem: Problem, fields: Fields, points: int, equidistant: bool = False) -> TeacherRule:
         """Panels between the planes on which the loss is not smooth in Y and noise, whatever X; else Gauss-Hermite, or
         equidistant nodes."""
-        outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
-        planes = problem.planes("loss", fields.constants)
-        known = fields.in_nodes(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
-        split = Split.of(np.delete(known, range(outer, outer + inner), axis=1), problem.dimension - inner)
+        split = teacher_split(problem, fields)
         if split.is_product:
             axes = tuple(split.axes(points, equidistant))
             return cls(*tensor(list(axes)), axes)
         return cls(*split.rule(points, equidistant), None)
+
+    @classmethod
+    def reduction(
+        cls, problem: Problem, fields: Fields, labels: tuple[int, ...], points: int, equidistant: bool = False
+    ) -> Reduction:
+        """Exchanges that leave the fields and the nodes as they are; no node is made for it."""
+        split = teacher_split(problem, fields)
+        axes = split.axes(points, equidistant) if split.is_product else None
+        return Reduction.of(problem, fields, labels, axes)
 
     def with_fields(self, axes: list[tuple[np.ndarray, np.ndarray]], outer: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega, after `outer` coordinates."""
@@ -219,14 +233,14 @@ class GaussHermite(Sampled):
         return {"rule": self.name, "points": self.points, "seed": None}
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return Reduction.of(problem, fields, labels, TeacherRule.of(problem, fields, self.points).axes)
+        return TeacherRule.reduction(problem, fields, labels, self.points)
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        known = TeacherRule.of(problem, fields, self.points)
         fields_of_student = problem.tokens * problem.student_rank
-        count = len(known.nodes) * float(self.points) ** fields_of_student
+        count = float(self.points) ** problem.dimension
         if count > 2e8:
             raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use Sobol")
+        known = TeacherRule.of(problem, fields, self.points)
         orbits = reduction.orbits(known.nodes, problem)
         kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
         axes = [gauss_hermite(self.points)] * fields_of_student
