@@ -701,6 +701,7 @@ def _refine(
             solution = finish_point(problem, name, reached, level, accuracy, symmetry, finer)
             if solution.success:
                 return solution
+            budget.offer(partial(replace, solution))
         left(_so_far(finer[0], reached, accuracy))
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
@@ -821,7 +822,9 @@ def finish_point(
     """
     if not point.status.success:
         return _failed(problem, name, point, rule)
-    with step(f"half widths, losses and test error on {pace.words(problem, rule)}"):
+    budget.check(pace.expected(problem, rule))
+    # One step for the clock: half of it would have to be done again.
+    with step(f"half widths, losses and test error on {pace.words(problem, rule)}"), budget.overtime():
         return _finished(problem, name, point, rule, accuracy, symmetry, finer)
 
 

@@ -234,7 +234,8 @@ def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     name, key, folder = record.recall() or ("", "", "")
     if folder and (cache_folder() / folder / "model.py").exists():
         return Solver(name, key, cache_folder() / folder)
-    with executing() as inputs:
+    # The step comes first: the process that speaks for it is none of the model's doing.
+    with step(f"executing the model file {path}"), executing() as inputs:
         solver = _generated(read_model_file(path), sizes)
     record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder()))])
     return solver
@@ -302,7 +303,8 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int)
 def read_model_file(path: Path) -> Any:
     """Execute a user's model file and return the one Model it defines; those who call it put back what that changed.
 
-    What it does to the working directory, the environment, sys.path and sys.argv is undone (`surroundings`).
+    Modules are found beside it, as a script finds them. What it does to the working directory, the environment, sys.path
+    and sys.argv is undone (`surroundings`).
 
     Raises:
         InputError: the file fails, or defines none or several.
@@ -315,6 +317,7 @@ def read_model_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise InputError(f"model file {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
     except ModelError as error:

@@ -438,7 +438,8 @@ def test_what_an_interrupted_simulation_says_is_what_its_file_holds(tmp_path):
 
     for attempt in range(8):
         file = tmp_path / f"{attempt}.nc"
-        arguments = ["simulate", "ridge_regression", "--d", "60", "--seeds", "2000", "--threads", "1", "-o", str(file)]
+        arguments = ["simulate", "ridge_regression", "--set", "alpha=1", "--d", "60", "--seeds", "2000"]
+        arguments += ["--threads", "1", "-o", str(file)]
         status, _, stderr = interrupted(arguments, rf"\[{attempt}/2000\]")
         assert status == 130 and "Traceback" not in stderr
         held = load_dataset(file).sizes["seed"] if file.exists() else 0

@@ -69,13 +69,13 @@ def test_every_output_of_a_wandering_model_is_found_where_it_was_asked_for(call,
     monkeypatch.setenv("SADDLEFORGE_CACHE", "cache")
     assert call("generate", wandering, "--out", "solvers").status == 0
     monkeypatch.chdir(tmp_path)
-    assert call("solve", wandering, "-o", "one.json").status == 0
+    assert call("solve", wandering, "--set", "alpha=1", "-o", "one.json").status == 0
     monkeypatch.chdir(tmp_path)
     (tmp_path / wandering).write_text(WANDERING + "\n# so that it is executed again\n")
-    assert call("solve", wandering, "--from", "one.json", "-o", "two.json").status == 0
+    assert call("solve", wandering, "--set", "alpha=1", "--from", "one.json", "-o", "two.json").status == 0
     assert call("curve", wandering, "--over", "alpha=1:1.2:2", "-o", "curve.nc").status == 0
     assert call("follow", wandering, "--over", "alpha=1:1.1", "-o", "branch.nc").status == 0
-    assert call("simulate", wandering, "--d", "30", "--seeds", "1", "-o", "runs.nc").status == 0
+    assert call("simulate", wandering, "--set", "alpha=1", "--d", "30", "--seeds", "1", "-o", "runs.nc").status == 0
     assert {path.name for path in tmp_path.iterdir()} == {
         "wandering.py", "cache", "solvers", "one.json", "two.json", "curve.nc", "branch.nc", "runs.nc",
     }  # fmt: skip

@@ -3,8 +3,6 @@
 `value(bracket)` pairs are the accepted deviations of the issue.
 """
 
-import time
-
 import numpy as np
 import pytest
 
@@ -110,13 +108,6 @@ def test_linear_baseline_does_not_depend_on_the_amount_of_data():
 
 def test_semantic_attention_beats_the_linear_baseline_at_two_but_positional_does_not(attention, semantic):
     assert semantic.test_error < semantic.baseline_error < attention(2.0, "positional", 1e-3).test_error
-
-
-@pytest.mark.slow
-def test_eight_digits_take_two_seconds_once_compiled(semantic):
-    begin = time.perf_counter()
-    sf.solve(semantic.problem, "semantic", accuracy=1e-7)
-    assert time.perf_counter() - begin < 2.0
 
 
 def test_rank_two_student_of_a_rank_one_teacher():

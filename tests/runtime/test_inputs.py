@@ -17,8 +17,6 @@ import sys
 from pathlib import Path
 
 import saddleforge as sf
-
-sys.path.insert(0, str(Path(__file__).parent))
 {imports}
 print("executed")
 

@@ -10,7 +10,6 @@ from scipy.stats import multivariate_normal
 from saddleforge.integration.nodes import gauss_hermite
 from saddleforge.integration.splitting import Split
 
-
 POINTS = 32  # enough for rounding on every panel, also on one that holds nearly all of the measure
 
 
