@@ -1,5 +1,7 @@
 """Time limits: the best so far, with a status, and nothing begun that would overrun. The clock counts questions."""
 
+from collections.abc import Callable
+from importlib import import_module
 from itertools import count
 
 import numpy as np
@@ -10,6 +12,9 @@ from saddleforge import budget, pace
 from saddleforge.errors import InputError, TimeLimitError
 from saddleforge.fixed_point import Status
 from saddleforge.integration import ProxSpace, Sobol
+
+# The name in the package is that of a function.
+solution_module = import_module("saddleforge.solution")
 
 
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,13 +33,13 @@ def problem() -> sf.Problem:
     return sf.problem("ridge_regression", alpha=2.0)
 
 
-def evaluations(of: object, monkeypatch: pytest.MonkeyPatch) -> int:
+def evaluations(of: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a computation looks at the clock."""
-    asked = []
-    with monkeypatch.context() as patch:
-        patch.setattr(budget, "check", lambda expected=0.0: asked.append(expected))
-        of()  # type: ignore[operator]
-    return len(asked)
+    seconds = count()
+    with monkeypatch.context() as patch, budget.time_limit(1e9):
+        patch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
+        of()
+    return next(seconds)
 
 
 def test_without_a_limit_nothing_ends():
@@ -86,6 +91,20 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
     assert 1e-3 < solution.relative_error < 1e-1
     assert solution.rule.points < truth.rule.points
     assert np.all(np.abs(solution.overlaps.pack() - truth.overlaps.pack()) <= solution.errors + truth.errors)
+
+
+def test_half_widths_are_taken_once_wherever_the_time_ends(monkeypatch):
+    """They take several evaluations of the rule: begun in time they are finished, beyond it nothing is done twice."""
+    finished = []
+    ordinary = solution_module._finished
+    monkeypatch.setattr(solution_module, "_finished", lambda *at: finished.append(at) or ordinary(*at))
+    needed = evaluations(lambda: sf.solve(problem()), monkeypatch)
+    ticks(monkeypatch)
+    for share in (0.3, 0.7, 0.8, 0.9, 1.0, 1.1):
+        finished.clear()
+        solution = sf.solve(problem(), time_limit=share * needed)
+        assert (solution.losses is not None) == (len(finished) == 1)
+        assert len(finished) <= 1
 
 
 def test_a_step_that_would_overrun_is_not_begun(monkeypatch):
