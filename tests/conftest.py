@@ -16,10 +16,13 @@ from saddleforge import Solution
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """The command line ignores Ctrl-C from its last sentence on, being the end of its process; not of this one."""
-    handler = signal.getsignal(signal.SIGINT)
+    """The command line ignores Ctrl-C from its last sentence on, being the end of its process; not of this one.
+
+    Nor does this one if it was started in the background, where a shell has it ignored.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @cache
