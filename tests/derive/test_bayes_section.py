@@ -1,6 +1,7 @@
 """Bayes-optimal inference in the document of a model: where it stands, that every symbol has a meaning and only one."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,9 @@ OWN = [
 ]  # fmt: skip
 
 
+@cache
 def alone(name):
-    """The sections as a report of their own."""
+    """The sections as a report of their own, their checks carried out."""
     at = catalogue_model(name).at()
     return Report(name, bayes_sections(at, Bibliography()), symbols_of(at))
 
@@ -79,7 +81,7 @@ def test_latex_is_balanced(name):
 def test_every_symbol_is_said_in_its_section_or_before(name):
     at = catalogue_model(name).at()
     said = KNOWN | {str(symbol) for symbol, (stem, _) in symbols_of(at).items() if stem.startswith("parameter ")}
-    for section in bayes_sections(at, Bibliography()):
+    for section in alone(name).sections:
         held = set()
         for item in section.items:
             if isinstance(item, Words):
