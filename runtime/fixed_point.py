@@ -228,8 +228,9 @@ class FixedPoint:
     """Where an iteration ended.
 
     Attributes:
-        u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du at u or None.
+        u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du about u or None.
         iterations: evaluations of the map on the way here, those of differences for slopes left out.
+        drift: how far u has moved, in block scales, since the Jacobian was taken.
     """
 
     u: np.ndarray
@@ -238,6 +239,7 @@ class FixedPoint:
     status: Status
     iterations: int
     jacobian: np.ndarray | None
+    drift: float = 0.0
 
     @property
     def overlaps(self) -> Overlaps:
@@ -362,13 +364,15 @@ def newton(
     """
     u, sizes = start.u.copy(), start.sizes
     matrix, refreshed = start.jacobian, False
+    taken, drift = u, start.drift
     best_u, best = u, np.inf
     stalls = 0
     last_u = last_gap = None
     iteration = 0
 
     def ended(status: Status, iteration: int) -> FixedPoint:
-        return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix)
+        moved = float(np.max(np.abs(best_u - taken) / Overlaps.unpack(best_u, sizes).block_scales))
+        return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix, drift + moved)
 
     for iteration in range(1, max_iterations + 1):
         try:
@@ -399,6 +403,7 @@ def newton(
         try:
             if matrix is None or (stalls == 2 and not refreshed):
                 matrix, refreshed, last_u = differentiate(best_u), True, None
+                taken, drift = best_u, 0.0
             elif last_u is not None and last_gap is not None:
                 scales = Overlaps.unpack(u, sizes).block_scales
                 step, change = (u - last_u) / scales, (gap - last_gap) / scales

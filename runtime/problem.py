@@ -115,6 +115,12 @@ class Problem:
         return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
 
     @property
+    def held_at(self) -> dict[str, dict[str, float]]:
+        """For the evidence of half widths that do not hold the limit of such parameters: the values they stand at."""
+        values = {name: float(self.parameters[name]) for name in self.vanishing}
+        return {"not_in_the_limit": values} if any(values.values()) else {}
+
+    @property
     def has_ridge(self) -> bool:
         """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
         return self.solver.model.REGULARISER == "ridge"

@@ -55,6 +55,7 @@ _VANISHING = 2.2  # times what half of a parameter moves: its limit to first ord
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
+_FAR = 1e-2  # in block scales: beyond, slopes are taken anew
 _HASTY_GRIDS = 4  # of a single field, before lines are tried
 # At a finite temperature everything is smooth; the colder, the more nodes.
 _PRODUCT_WARM = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
@@ -76,6 +77,7 @@ class Solution:
         shifts: how far other rules (or each replicate) would move the packed overlaps, the factors of the half widths
             included, (k, n).
         residual_shift: how far what is left of the residual would move them, (n,).
+        jacobian, drift: dG/du that Newton's method used, and how far the overlaps have moved since, in block scales.
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
     """
@@ -97,6 +99,7 @@ class Solution:
     error_kind: str = "estimated"
     rank: int | None = None
     jacobian: np.ndarray | None = field(default=None, repr=False)
+    drift: float = field(default=0.0, repr=False)
     averages: Averages | None = field(default=None, repr=False)
     symmetry: Symmetry | None = field(default=None, repr=False)
     shifts: np.ndarray | None = field(default=None, repr=False)
@@ -454,7 +457,7 @@ def _reached(
             u, sizes = start.overlaps.pack(), start.overlaps.sizes
             symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
             known = start.jacobian if symmetry == start.symmetry else None
-            point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known)
+            point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known, start.drift)
             found = finish(problem, point, symmetry, start)
             if found.losses is not None:
                 return found
@@ -553,10 +556,17 @@ def _newton(
             tolerance_of(rule, accuracy),
             lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
         )
-    if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
-        # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
-        return replace(found, status=Status.MAX_ITERATIONS)
-    return found
+        if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
+            # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
+            return replace(found, status=Status.MAX_ITERATIONS)
+        if not found.status.success or found.drift <= _FAR:
+            return found
+        # Newton converges with slopes that are off by half; half widths, (I - J)^{-1} times what other rules say, would
+        # be off by more.
+        with suppress(DomainError):
+            matrix = jacobian_by_rule(problem, rule, found.u, found.sizes, sample, symmetry)
+            return replace(found, jacobian=matrix, drift=0.0)
+        return found
 
 
 def tolerance_of(rule: Rule, accuracy: float) -> float:
@@ -607,7 +617,8 @@ def _solve_auto(
         solution = found if solution is None else min(solution, found, key=_quality)
         if solution.losses is not None:
             u, residual = solution.overlaps.pack(), solution.residual
-            approach = FixedPoint(u, solution.overlaps.sizes, residual, Status.CONVERGED, 0, solution.jacobian)
+            known = solution.jacobian, solution.drift
+            approach = FixedPoint(u, solution.overlaps.sizes, residual, Status.CONVERGED, 0, *known)
     assert solution is not None
     if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
         return solution
@@ -874,8 +885,8 @@ def _finished(
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         left = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
-        for name in problem.vanishing:
-            shift, other = _halved(problem, point, rule, symmetry, name)
+        for parameter in problem.vanishing:
+            shift, other = _halved(problem, point, rule, symmetry, parameter)
             left += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
             test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
@@ -914,6 +925,7 @@ def _finished(
         test_error_error=test_error_error,
         second_order=second_order,
         jacobian=point.jacobian,
+        drift=point.drift,
         averages=averages,
         symmetry=symmetry,
         shifts=shifts,
@@ -1221,7 +1233,7 @@ def by_rule(solution: Solution, rule: Rule) -> Solution | None:
     """
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     symmetry = solution.symmetry or NO_SYMMETRY
-    point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian)
+    point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian, solution.drift)
     found = _replicate_shifts(problem, point, rule, symmetry)
     if found is None:
         return None

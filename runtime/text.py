@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -218,3 +218,9 @@ def _short(value: object) -> str:
         if array.size == 1
         else np.array2string(array, separator=",").replace("\n", "").replace(" ", "")
     )
+
+
+def not_in_the_limit(evidence: Mapping[str, Any]) -> str:
+    """Which parameters are taken as they stand though they are meant to vanish: the end of a sentence, or nothing."""
+    held = ", ".join(f"{name} = {value:g}" for name, value in evidence.get("not_in_the_limit", {}).items())
+    return f"; at {held} as it stands: these half widths do not hold its limit 0" if held else ""

@@ -11,7 +11,7 @@ import numpy as np
 from .._version import __version__
 from ..contract import parameters_json
 from ..naming import OVERLAPS, column_of, symbols_of
-from ..text import VANISHING, aligned, with_error
+from ..text import VANISHING, aligned, not_in_the_limit, with_error
 
 if TYPE_CHECKING:
     from ..branches import Curve
@@ -216,12 +216,12 @@ def threshold_table(threshold: Threshold) -> str:
     known = [(threshold.evidence.get(f"half_width_{name}"), words) for name, words in parts]
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
     if threshold.evidence.get("proof"):
-        from ..reference.solution import told
+        from ..reference.solution import told  # which loads mpmath
 
-        shown = told(threshold.evidence)
-        lines = [repr(threshold), f"  {shown}"]
+        lines = [repr(threshold), f"  {told(threshold.evidence)}"]
     else:
-        lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}"]
+        limit = not_in_the_limit(threshold.evidence)
+        lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}{limit}"]
     second = threshold.evidence.get("second_rule")
     if second:
         from ..text import with_error

@@ -65,7 +65,7 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
         observables=observables,
         status=_STATUS[proof.reached],
         near=near,
-        evidence={**_evidence(proof, digits), "observables_not_proved": missing},
+        evidence={**_evidence(proof, digits), **problem.held_at, "observables_not_proved": missing},
         error_kind="proved",
     )
 
@@ -101,6 +101,7 @@ def proved_threshold(
         solutions=rough.solutions,
         evidence={
             **_evidence(proof, digits),
+            **problem.held_at,
             "double_precision": {"value": rough.value, "error": rough.error},
         },
         exact=value,

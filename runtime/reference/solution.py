@@ -17,6 +17,7 @@ from ..naming import symbols_of
 from ..overlaps import Overlaps
 from ..problem import Problem
 from ..solution import Solution, solve
+from ..text import not_in_the_limit
 from .channel import check_supported
 from .improve import check_accuracy, decimals, improve
 from .system import System
@@ -31,13 +32,14 @@ def check_available() -> None:
 
 
 def told(evidence: dict[str, Any]) -> str:
-    """How half widths were obtained, in words."""
+    """How half widths were obtained, in words, and what they do not hold."""
+    limit = not_in_the_limit(evidence)
     proof = evidence.get("proof")
     if proof is None:
-        return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree"
+        return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree{limit}"
     return (
         f"the printed equations have exactly one solution within {proof['box']:.0e} of the blocks, and it lies within "
-        f"these half widths ({proof['method']}, {proof['bits']} bits)"
+        f"these half widths ({proof['method']}, {proof['bits']} bits){limit}"
     )
 
 
@@ -220,5 +222,5 @@ def _verified(problem: Problem, near: Solution, accuracy: float) -> PreciseSolut
         observables=observables,
         status=found.status,
         near=near,
-        evidence=found.evidence,
+        evidence=found.evidence | problem.held_at,
     )

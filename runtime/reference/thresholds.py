@@ -93,6 +93,7 @@ def refine(
         value, error = found.root.z[-1], found.errors[-1]
     evidence = {
         **found.evidence,
+        **problem.held_at,
         "half_width_integration": float(found.integration[-1]),
         "half_width_root": float(found.remaining[-1]),
         "double_precision": {"value": rough.value, "error": rough.error},

@@ -11,9 +11,11 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import Solution
+from saddleforge.branches import Branch
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.integration import Sobol
 from saddleforge.overlaps import Overlaps
+from saddleforge.text import not_in_the_limit
 
 
 def solved(model: Any, accuracy: float = 1e-6, start: str = "semantic", **parameters: Any) -> Solution:
@@ -59,10 +61,33 @@ def test_hinge_solves_the_equations_of_its_exact_proximal_map(alpha):
     assert np.abs(hinge_equations(solution, 0.1)).max() < 1e-6
 
 
-def test_rounding_the_corner_of_the_hinge_is_below_the_error():
-    fine, coarse = (solved("hinge", alpha=2.0, rounding=width) for width in (1e-7, 1e-6))
-    assert coarse.overlaps.pack() == pytest.approx(fine.overlaps.pack(), rel=1e-5, abs=1e-9)
-    assert coarse.training_loss == pytest.approx(fine.training_loss, abs=3e-6)
+def test_half_widths_hold_the_hinge_whose_corner_is_not_rounded():
+    """Also where a branch was followed to the point: half widths take its slopes, not those of where it began."""
+    sharp = solved("hinge", alpha=2.0, accuracy=1e-6)
+    rounded = Branch(sf.problem("hinge", rounding=1e-2), "alpha", "semantic", accuracy=1e-6)
+    rounded.at(4.0)
+    followed, alone = rounded.at(2.0), solved("hinge", alpha=2.0, rounding=1e-2, accuracy=1e-6)
+    assert followed.errors == pytest.approx(alone.errors, rel=0.15, abs=1e-8)
+    assert (alone.start, alone.rule, followed.rule) == ("semantic", sharp.rule, sharp.rule)
+    moved = np.abs(alone.overlaps.pack() - sharp.overlaps.pack())
+    assert np.all(moved <= alone.errors) and np.all(alone.errors <= 2 * moved + 1e-8)
+    assert abs(alone.training_loss - sharp.training_loss) <= alone.training_loss_error
+    assert abs(alone.test_error - sharp.test_error) <= alone.test_error_error
+
+
+def test_a_threshold_of_the_rounded_hinge_holds_that_of_the_hinge():
+    """2.21920216966: to 26 digits at rounding = 1e-7, by two rules."""
+    rounded = sf.problem("hinge", rounding=1e-2)
+    found = sf.where(rounded, "q = 4", on="semantic", bracket=(2.0, 2.5), accuracy=1e-3)
+    assert found.success
+    assert abs(found.value - 2.21920216966) <= found.error < 1e-3
+
+
+def test_digits_beyond_double_precision_say_at_which_rounding_they_hold():
+    assert sf.problem("hinge").held_at == {"not_in_the_limit": {"rounding": 1e-7}}
+    assert sf.problem("squared_hinge").held_at == {}
+    assert "at rounding = 1e-07 as it stands" in not_in_the_limit(sf.problem("hinge").held_at)
+    assert not_in_the_limit(sf.problem("squared_hinge").held_at) == ""
 
 
 def test_a_corner_that_is_not_rounded_is_refused_with_the_remedy():
