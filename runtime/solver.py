@@ -303,8 +303,8 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int)
 def read_model_file(path: Path) -> Any:
     """Execute a user's model file and return the one Model it defines; those who call it put back what that changed.
 
-    Modules are found beside it, as a script finds them. What it does to the working directory, the environment, sys.path
-    and sys.argv is undone (`surroundings`).
+    Modules are found beside it, as a script finds them. What it does to the working directory, the environment,
+    sys.path and sys.argv is undone (`surroundings`).
 
     Raises:
         InputError: the file fails, or defines none or several.
