@@ -221,7 +221,7 @@ def _named_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
 
 
 def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """d expression / d variable (theory.md section 5), variable one of the eight matrices of a generic context.
+    """d expression / d variable (docs/theory.md (4.7), (5.1)), variable one of the eight matrices of a generic context.
 
     A symmetric variable is treated as a full matrix, so that d f = Tr[(d f / d A)^T dA] for symmetric dA.
 

@@ -1,4 +1,5 @@
-"""Bayes-optimal inference of the teacher: its two integrals in components, and the averages that follow from them.
+"""Bayes-optimal inference of the teacher: its two integrals in components, and the averages that follow from them
+(docs/theory.md section 13).
 
 A learner that knows the laws of rows and outputs samples W from its posterior; teacher and samples are then alike
 (Nishimori), and one overlap q_c = E[gamma_c <pi><pi>^T] a context says everything. Per d,

@@ -1,4 +1,4 @@
-"""The zero-temperature replica-symmetric free entropy Phi of a model, as a SymPy object (theory.md section 4)."""
+"""The zero-temperature replica-symmetric free entropy Phi of a model, as a SymPy object (docs/theory.md (4.2))."""
 
 from __future__ import annotations
 

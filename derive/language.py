@@ -165,5 +165,5 @@ def square(error: Any, weight: Any = None) -> sp.Expr:
 
 
 def half_square(error: Any, weight: Any = None) -> sp.Expr:
-    """1/2 Tr[E diag(weight) E^T], the square loss of the paper's eq. (3)."""
+    """1/2 Tr[E diag(weight) E^T], the square loss of docs/theory.md (1.10)."""
     return square(error, weight) / 2

@@ -1,7 +1,7 @@
 """A sequence multi-index model as its author writes it, and the same at a given structure.
 
 `Model` is the family (any L, s, t, K it admits); `Model.at(structure)` is a `ModelAt`, in which the loss is a SymPy
-expression of finitely many symbols. A model holds physics only (theory.md section 1).
+expression of finitely many symbols. A model holds physics only (docs/theory.md section 1).
 """
 
 from __future__ import annotations

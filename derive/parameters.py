@@ -124,7 +124,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Trained:
-    """An O(1) number phi that is trained with the weights, as a temperature or a bias (theory.md section 1).
+    """An O(1) number phi that is trained with the weights, as a temperature or a bias (docs/theory.md (1.3), (5.12)).
 
     Args:
         start: where an iteration starts.

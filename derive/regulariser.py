@@ -1,7 +1,7 @@
 """The prior side behind one protocol: what a regulariser must tell the derivation.
 
 `Ridge` has a closed form in second moments. `Penalty` is any convex r(w), or r(w, pi) that knows the teacher's row, as
-an expression; its averages run over the field b of a row of W (theory.md section 6).
+an expression; its averages run over the field b of a row of W (docs/theory.md section 6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .parameters import Parameter, Structure, as_parameter, leaves
 
 
 class Regulariser(ABC):
-    """r(w) of one row w of W (theory.md sections 1, 4, 6)."""
+    """r(w) of one row w of W (docs/theory.md (1.3), (4.5), (6.1))."""
 
     @abstractmethod
     def parameters(self, structure: Structure) -> dict[str, Parameter]:

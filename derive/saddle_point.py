@@ -1,4 +1,4 @@
-"""Saddle-point conditions by differentiating the free entropy (theory.md section 5); nothing is typed in."""
+"""Saddle-point conditions by differentiating the free entropy (docs/theory.md section 5); nothing is typed in."""
 
 from __future__ import annotations
 

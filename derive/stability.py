@@ -1,4 +1,5 @@
-"""Linear stability of a saddle point, as SymPy objects (theory.md section 8): nothing is typed in that can be derived.
+"""Linear stability of a saddle point, as SymPy objects (docs/theory.md section 8): nothing is typed in that can be
+derived.
 
 Three rules produce everything here:
 
@@ -125,7 +126,7 @@ class FieldResponse:
 
 
 def field_response(size: Any = None) -> FieldResponse:
-    """Implicit differentiation of the proximal condition (theory.md section 8b).
+    """Implicit differentiation of the proximal condition (docs/theory.md (8.1)).
 
     Args:
         size: D = L s; a symbol by default.
@@ -183,7 +184,7 @@ def covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -
 
 @dataclass(frozen=True)
 class Replicon:
-    """The map D -> D' of perturbations that keep all overlaps, for a generic context c (theory.md section 8b).
+    """The map D -> D' of perturbations that keep all overlaps, for a generic context c (docs/theory.md (8.11), (8.12)).
 
     Attributes:
         D, D_hat: s x s symmetric; in a sum over tokens l' D is that of (l', k_l').
@@ -287,7 +288,7 @@ def _pull(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
 
 @dataclass(frozen=True)
 class Longitudinal:
-    """First-order change of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta) (theory.md section 8a).
+    """First-order change of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta) (docs/theory.md (8.2) to (8.7)).
 
     Attributes:
         score: S(l'), the relative change of the density of (omega_l', Y_l') for changes of its mean and covariance;

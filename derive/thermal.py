@@ -1,5 +1,5 @@
 """Finite inverse temperature beta: the free entropy per beta in the variables of the zero-temperature limit, and its
-saddle point (theory.md sections 3 and 4).
+saddle point (docs/theory.md section 12).
 
 Every order parameter is rescaled as for beta -> infinity (V -> V / beta, V^ -> beta V^, q^ -> beta^2 q^, m^ -> beta m^,
 theta^ -> beta theta^) and Phi divided by beta, so that both theories share their variables. What was a minimum is now
@@ -44,7 +44,7 @@ class Corrections:
         trace: of one context. log_volume: of one coordinate, for ridge, without the determinant's part; zero for other
             penalties, whose integrals hold it.
         log_det: coefficient of log det(Lambda + G), for ridge.
-        penalty: of one coordinate, what the covariance of w adds to the average of the ridge (theory.md section 7).
+        penalty: of one coordinate, what the covariance of w adds to the average of the ridge (docs/theory.md (12.9)).
     """
 
     trace: sp.Expr

@@ -1,7 +1,7 @@
 """The law of the tokens: cluster labels, joint spectrum of the covariances, and second moments of (tau, pi).
 
 One coordinate i of the common eigenbasis carries gamma_c (eigenvalue of Sigma_c), tau_c = sqrt(d) (mu_c + p_l)_i and
-pi = row i of W* (theory.md section 2). With ridge only the second moments of z = (tau_1, ..., tau_C, pi_1, ..., pi_t)
+pi = row i of W* (docs/theory.md (1.6)). With ridge only the second moments of z = (tau_1, ..., tau_C, pi_1, ..., pi_t)
 given the spectral atom matter: one Gram matrix an atom. Contexts c = (l, k) are ordered with k fastest.
 """
 
@@ -344,7 +344,7 @@ def clustered_tokens(
 ) -> Tokens:
     """Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings; the labels' law correlates tokens.
 
-    Contexts are (token, cluster) with the cluster fastest (RC.2 of the paper).
+    Contexts are (token, cluster) with the cluster fastest (docs/theory.md (1.1)).
     """
     return Tokens(
         weights=[1],

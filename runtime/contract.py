@@ -1,4 +1,4 @@
-"""JSON of the command line's contract (design.md): fixed keys, null for what is not built or not finite, no times."""
+"""JSON of the command line (docs/design.md section 5): fixed keys, null for what is missing or not finite, no times."""
 
 from __future__ import annotations
 

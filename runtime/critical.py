@@ -333,7 +333,7 @@ def _traced(
 def _refined(equations: Equations) -> bool:
     """Take the next finer rules, for the free entropies alone in a crossing; False where there are none.
 
-    Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (theory.md section 9).
+    Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (docs/theory.md section 15).
     """
     found = False
     for branch in equations.branches:

@@ -29,7 +29,7 @@ class DataLaw:
 def law_of_data(
     x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
 ) -> DataLaw:
-    """Estimate the law of the tokens (theory.md section 2) from samples.
+    """Estimate the law of the tokens (docs/theory.md (1.6)) from samples.
 
     The common eigenbasis is that of the average covariance; its coordinates are sorted by their average eigenvalue and
     binned. The squared length of a mean is corrected for sampling noise, which is of order one where n is of order d.

@@ -343,8 +343,9 @@ class SingularEquations(BranchEquations):
     """A saddle point at which 1 is an eigenvalue of dG/du in a sector: unknowns (x, parameters).
 
     The last equation is the g of the bordered system [[dG/du - 1, b], [c^T, 0]] (v, g) = (0, 1): smooth, and zero
-    exactly where the block is singular (Govaerts, Numerical Methods for Bifurcations, SIAM 2000). With the sector of
-    the invariant states this is a fold; with that of the others, a loss of stability toward broken symmetry.
+    exactly where the block is singular (docs/theory.md (9.2); Govaerts, Numerical Methods for Bifurcations, SIAM
+    2000). With the sector of the invariant states this is a fold; with that of the others, a loss of stability toward
+    broken symmetry.
 
     Args:
         sector: orthonormal directions (r, n) in units of the block scales, a space that dG/du maps to itself.

@@ -309,7 +309,7 @@ def damped(
 ) -> FixedPoint:
     """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
 
-    It follows stable solutions only (theory.md section 8a); the mean mode asks for weights below about 0.3, which a
+    It follows stable solutions only (docs/theory.md (8.8)); the mean mode asks for weights below about 0.3, which a
     spectrum tells better (`best_weight`).
     """
     u, sizes = start.pack(), start.sizes

@@ -1,4 +1,4 @@
-"""The jump set of the proximal map, by lines in the fields (theory.md sections 8c and 9).
+"""The jump set of the proximal map, by lines in the fields (docs/theory.md (8.15) to (8.18)).
 
 The global minimiser X(omega) jumps on a surface F_1 = F_2, with gradient -(g_1 - g_2) across it (envelope theorem).
 Averages over the surface are taken along lines parallel to the coordinates of omega, where it is a set of points that

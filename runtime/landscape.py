@@ -62,7 +62,7 @@ def landscape(
     """Look at the minima of the Moreau objective at 2^log2 random points a label assignment.
 
     A proof is by branch and bound in interval arithmetic over the region that must hold the minimum of a loss that is
-    not negative (theory.md section 9; taken for granted unless one of many random points, at the model's default
+    not negative (docs/theory.md (15.1); taken for granted unless one of many random points, at the model's default
     parameters or here, shows otherwise); the minima are those that descents from omega and from many points of the ball
     on which the quadratic part is at most the loss at omega end in.
 

@@ -1,4 +1,4 @@
-"""The law of the tokens as numbers (theory.md section 2): labels, joint spectrum, Gram matrices, teacher overlaps."""
+"""The law of the tokens in numbers (docs/theory.md (1.6)): labels, joint spectrum, Gram matrices, teacher overlaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user wants to know of a solution (theory.md section 7): losses, test error, linear baseline."""
+"""What a user wants to know of a solution (docs/theory.md section 7): losses, test error, linear baseline."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_error(
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:
-    """Error of the best constant linear layer, B_0 = E[T(Y) rho] E[rho]^{-1} (R5.1); nan where the model has none.
+    """Error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan where the model has none.
 
     Derived from the model's baseline expression, quadratic in B: minimised through its averaged gradient and Hessian.
     """

@@ -1,7 +1,7 @@
 """Where overlaps that vanish on a branch by symmetry begin to grow: a continuous transition.
 
 On such a branch the map is odd in these overlaps and even in the others, so that its Jacobian has a block of their own
-(theory.md section 8a). Where an eigenvalue of the block passes 1 the branch loses its stability, and one on which these
+(docs/theory.md (9.3)). Where an eigenvalue of the block passes 1 the branch loses its stability, and one on which these
 overlaps do not vanish begins.
 """
 

@@ -1,4 +1,4 @@
-"""The self-overlap that a replica-symmetric solution loses to jumps of the proximal map (theory.md section 8c).
+"""The self-overlap that a solution loses to jumps of the proximal map (docs/theory.md (8.19) to (8.24)).
 
 Two copies of the estimate with the same overlaps and half squared distance D (one s x s block a context): their fields
 omega^1, omega^2 have covariance q and cross-covariance q - D, and

@@ -1,9 +1,9 @@
 """How a solution answers to the numbers of its problem: d(any observable)/d(any parameter).
 
-At a saddle point u = G(u; p), so that x = du/dp solves x = J x + dG/dp, J = dG/du (theory.md section 5). The right-hand
-side is the slope of G along the line (u + s x, p + s): one difference of the map over common nodes, whatever the number
-of overlaps. From x = 0 on, x moves by (I - J)^{-1} times what is left, with a rough J; the slope along the line is what
-counts. Phi is stationary, so that the training loss needs its explicit dependence on p alone.
+At a saddle point u = G(u; p), so that x = du/dp solves x = J x + dG/dp, J = dG/du (docs/theory.md (7.8)). The
+right-hand side is the slope of G along the line (u + s x, p + s): one difference of the map over common nodes, whatever
+the number of overlaps. From x = 0 on, x moves by (I - J)^{-1} times what is left, with a rough J; the slope along the
+line is what counts. Phi is stationary, so that the training loss needs its explicit dependence on p alone.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Solution:
         return self.table()
 
     def to_json(self) -> dict[str, Any]:
-        """The object of the command line's contract (design.md)."""
+        """The object of the command line's contract (docs/design.md section 5)."""
         from .contract import solution_json
 
         return solution_json(self)
@@ -1124,8 +1124,8 @@ def coarser_rules(rule: Rule) -> tuple[Rule, ...]:
 def refine_losses(solution: Solution, tolerance: float) -> Solution:
     """The same overlaps with the training loss integrated until its error is below `tolerance` (absolute, per d).
 
-    Phi is stationary, so that the error of the overlaps enters to second order only (theory.md section 9). Where that
-    alone is above the tolerance, nothing is done: the overlaps are to be solved to more digits first.
+    Phi is stationary, so that the error of the overlaps enters to second order only (docs/theory.md section 15). Where
+    that alone is above the tolerance, nothing is done: the overlaps are to be solved to more digits first.
     """
     if solution.losses is None or solution.training_loss_error <= tolerance or solution.second_order > tolerance:
         return solution

@@ -1,4 +1,5 @@
-"""Stability of a solution (theory.md section 8): longitudinal spectrum, replicon, and the measure of proximal jumps."""
+"""Stability of a solution (docs/theory.md section 8): longitudinal spectrum, replicon, and the measure of proximal
+jumps."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Stability:
         bistable_share: probability that the Moreau objective has a second minimum.
         jump_weight: -Tr V^_jump / |Tr V^_derivative|, the part of V^ that comes from jumps of the proximal map.
         jumps: the jump set; None where the bistable share is below NEGLIGIBLE_JUMPS.
-        self_overlap: of the finite map (theory.md 8c); None where there are neither jumps nor a replicon near 1.
+        self_overlap: of the finite map (docs/theory.md (8.20)); None without jumps and without a replicon near 1.
         slopes_by: how dG/du was found: differences, or printed derivatives.
     """
 
@@ -63,7 +64,7 @@ class Stability:
     def damping(self) -> float:
         """Weight on the new iterate below which plain damped iteration is stable here, at most 1; 0 where none is.
 
-        eta < 2 (1 - Re x) / |1 - x|^2 for every eigenvalue x (theory.md section 8a).
+        eta < 2 (1 - Re x) / |1 - x|^2 for every eigenvalue x (docs/theory.md (8.8)).
         """
         gaps = 1 - self.eigenvalues
         if np.any(gaps.real <= 0):
@@ -170,7 +171,7 @@ def _pattern(part: np.ndarray, contexts: int) -> str:
 
 
 def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray) -> np.ndarray:
-    """The linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (theory.md section 8b).
+    """The linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (docs/theory.md (8.11), (8.12)).
 
     Args:
         square: E[G_ll' (x) G_ll'] per label assignment, (labels, L, L, s, s, s, s) with axes l, l', a, e, b, f for
@@ -189,7 +190,10 @@ def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray)
 
 
 def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
-    """D^ -> D', (C, s, s, C, s, s): D'_c[a, e] = E_nu[gamma_c gamma_d J[a, b] J[e, f]] D^_d[b, f] (theory.md 8b)."""
+    """D^ -> D' (docs/theory.md (8.12)), (C, s, s, C, s, s).
+
+    D'_c[a, e] = E_nu[gamma_c gamma_d J[a, b] J[e, f]] D^_d[b, f].
+    """
     law = problem.law
     return np.einsum("i,ic,id,iabef->caedbf", law.weights, law.gamma, law.gamma, responses)
 

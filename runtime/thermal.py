@@ -1,7 +1,7 @@
 """What a solution at a finite temperature says of the Gibbs measure exp(-b risk) over the weights.
 
-Its order parameters are those of the zero-temperature limit (theory.md section 4): V is b times the variance of the
-weights, so that a weight's overlap with itself is q + V / b, and q that of two weights, or of the posterior mean.
+Its order parameters are those of the zero-temperature limit (docs/theory.md (4.1), (12.6)): V is b times the variance
+of the weights, so that a weight's overlap with itself is q + V / b; q is that of two weights, or of the posterior mean.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Threshold:
         return f"{self.value:.{digits}f}", f"{self.error:.2g}"
 
     def to_json(self) -> dict[str, Any]:
-        """The object of the command line's contract (design.md)."""
+        """The object of the command line's contract (docs/design.md section 5)."""
         value, error = self.decimals
         return {
             "model": self.problem.solver.name,
@@ -270,8 +270,8 @@ def almeida_thouless(
 ) -> Threshold:
     """Where the replicon passes 1 on a branch (de Almeida and Thouless), the proximal map being continuous.
 
-    Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (theory.md 8c): such
-    values count as unstable, and a change that comes with jumps rather than with the replicon is refused.
+    Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (docs/theory.md (9.4)):
+    such values count as unstable, and a change that comes with jumps rather than with the replicon is refused.
 
     Args:
         on: the branch; the others as for `where`.

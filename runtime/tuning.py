@@ -127,7 +127,7 @@ class Optimum:
         return self.table()
 
     def to_json(self) -> dict[str, Any]:
-        """As the object of a threshold (design.md), with the solution there."""
+        """As the object of a threshold (docs/design.md section 5), with the solution there."""
         name = self.parameter.rstrip("_")
         return {
             "model": self.problem.solver.name,

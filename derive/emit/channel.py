@@ -2,7 +2,7 @@
 
 For one assignment of cluster labels: features of the teacher (maximal subexpressions of Y and u), the Moreau objective
 with gradient and Hessian in X, the raw channel averages of the saddle point, and the loss's own derivatives for the
-prox-space rule (theory.md section 11), split into columns that depend on X alone and the rest.
+prox-space rule (docs/theory.md section 11), split into columns that depend on X alone and the rest.
 """
 
 from __future__ import annotations

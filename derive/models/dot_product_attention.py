@@ -23,7 +23,7 @@ def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
 
 
 def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """The same error of a linear layer that mixes the tokens with a constant matrix B (R5.1)."""
+    """The same error of a linear layer that mixes the tokens with a constant matrix B (docs/theory.md (7.7))."""
     return token_error(target(Y, omega, A) - B)
 
 

@@ -1,4 +1,4 @@
-"""Generalised approximate message passing at finite d: its equations, fixed points and state evolution (theory.md
+"""Generalised approximate message passing at finite d: its equations, fixed points and state evolution (docs/theory.md
 section 10), from the proximal objective and the row's objective that the free entropy holds."""
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ def assumption_section(at: ModelAt) -> Section:
 
 
 def gamp_section(at: ModelAt, works: Bibliography) -> Section:
-    """Generalised approximate message passing at finite d (theory.md section 10)."""
+    """Generalised approximate message passing at finite d (docs/theory.md section 10)."""
     step = message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q)
     p, after = _symbols(at), step.after
     A, x = message_passing.reaction(p), _x(p)

@@ -1,4 +1,4 @@
-"""Linear state evolution at q = 0: what samples teach a learner that knows nothing."""
+"""Linear state evolution at q = 0: what samples teach a learner that knows nothing (docs/theory.md (13.9), (13.10))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Test errors that no learner beats: the best prediction for a new sentence, given the posterior of its fields.
+"""Test errors that no learner beats: the best prediction for a new sentence, given the posterior of its fields
+(docs/theory.md (13.8)).
 
 Of a new sentence one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that.
 """

@@ -1,4 +1,5 @@
-"""State evolution q -> q^ -> q of a Bayes-optimal learner, and the points of its solutions along a common overlap.
+"""State evolution q -> q^ -> q of a Bayes-optimal learner (docs/theory.md (13.6)), and the points of its solutions
+along a common overlap.
 
 Unknowns are the overlaps of contexts whose eigenvalues differ; contexts that share them share q.
 """

@@ -1,4 +1,5 @@
-"""Where a Bayes-optimal learner begins to learn, where an algorithm does, and where the posterior jumps."""
+"""Where a Bayes-optimal learner begins to learn, where an algorithm does, and where the posterior jumps (docs/theory.md
+section 13)."""
 
 from __future__ import annotations
 

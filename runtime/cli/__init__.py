@@ -15,7 +15,7 @@ from ..interrupts import ignore
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and leave with its exit status (design.md): 0 done, 1 a bug, 2 wrong input, 3 not converged, 130.
+    """Run a command and leave with its exit status, 0, 1, 2, 3 or 130 (docs/design.md section 4).
 
     Args:
         arguments: default, those of the process.

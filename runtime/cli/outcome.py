@@ -1,4 +1,4 @@
-"""How a command ends: what it prints, on which stream, and the exit status of the contract (design.md)."""
+"""How a command ends: what it prints, on which stream, and with which exit status (docs/design.md section 4)."""
 
 from __future__ import annotations
 

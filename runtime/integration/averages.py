@@ -37,7 +37,7 @@ class Averages:
 class JacobianAverages:
     """E[G_ll] (labels, L, s, s) and E[G_ll' (x) G_ll'] (labels, L, L, s, s, s, s), a replicate in front.
 
-    G = dg/domega where the proximal map is smooth (theory.md section 8b); one entry a label assignment, unweighted.
+    G = dg/domega where the proximal map is smooth (docs/theory.md (8.1)); one entry a label assignment, unweighted.
     """
 
     slope: np.ndarray

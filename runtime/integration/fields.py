@@ -11,12 +11,12 @@ from ..problem import Problem
 
 
 class DomainError(ArithmeticError):
-    """Overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (theory.md section 4)."""
+    """Overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (docs/theory.md (4.9))."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """For one assignment of labels, per token l (theory.md end of section 3):
+    """For one assignment of labels, per token l (docs/theory.md (3.14)):
 
     Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega.
 

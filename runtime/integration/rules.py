@@ -320,7 +320,7 @@ class Sobol(Sampled):
 
 @dataclass(frozen=True)
 class ProxSpace:
-    """No proximal map: trapezoid rule in X and in the coordinates of Y (theory.md section 11).
+    """No proximal map: trapezoid rule in X and in the coordinates of Y (docs/theory.md section 11).
 
     Sums over all critical points with the sign of det(I + V H): exact to all digits where the minimum is unique.
     Where there are two, the rule descends from every saddle to both and takes the higher one away. Which one that is

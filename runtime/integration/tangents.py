@@ -1,8 +1,8 @@
 """How the channel averages answer to the overlaps, from printed derivatives instead of differences.
 
-The overlaps enter an average through the law of the fields and through V. On a grid in X (theory.md section 11) g stays
-as it is and the weight moves, also in V: that part is accumulated in the generated loop. At nodes in standard normal
-coordinates the fields move, and g with them: dg = G (d omega + dV g), G = dg/domega.
+The overlaps enter an average through the law of the fields and through V. On a grid in X (docs/theory.md section 11) g
+stays as it is and the weight moves, also in V: that part is accumulated in the generated loop. At nodes in standard
+normal coordinates the fields move, and g with them: dg = G (d omega + dV g), G = dg/domega.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Averages over the channel of one token in balls (theory.md section 11), as `reference.channel` takes them in mpmath.
+"""Averages over the channel of one token in balls (docs/theory.md section 11), as `reference.channel` takes
+them in mpmath.
 
 Every average is one-dimensional: over X, with omega(X) = X + V dloss/dX, the law of Y and Gaussian noise given omega
 being in closed form: as labels, or as what enters through X - f alone. X is cut at the kinks of the loss, which are
@@ -101,7 +102,7 @@ class Channel:
 
             def summands(weight: Dual, value: Dual, slope: Dual, _: Dual, given: tuple[Dual, ...], c=c, V=V) -> Any:
                 g, (share, dw, dy) = -slope, given
-                # Moments are affine in omega - m and in Y - m* (theory.md section 5).
+                # Moments are affine in omega - m and in Y - m* (docs/theory.md (5.2) to (5.5)).
                 base, along_w, along_y = (
                     self.module.moments(g, lift(a), lift(b), c) for a, b in ((0, 0), (1, 0), (0, 1))
                 )

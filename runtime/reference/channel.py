@@ -1,4 +1,4 @@
-"""Averages over the channel of one token at any precision, s = t = 1 (theory.md section 11).
+"""Averages over the channel of one token at any precision, s = t = 1 (docs/theory.md section 11).
 
 omega(X) = X + V dloss/dX, so that no proximal map is solved: at a fixed combination f of Y and noise
 

@@ -75,7 +75,7 @@ class State:
 
     @property
     def replicon(self) -> Any:
-        """Perron root of D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D (theory.md section 8b)."""
+        """Perron root of D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D (docs/theory.md (8.13))."""
         hats, law = self.conjugates, self.numbers.law
         resolvents = self.channel.module.resolvents(
             law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta

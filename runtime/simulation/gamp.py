@@ -1,4 +1,4 @@
-"""Generalised approximate message passing at finite d, and the state evolution that it follows (theory.md section 10).
+"""Generalised approximate message passing at finite d, and its state evolution (docs/theory.md section 10).
 
 Tokens are split into what fluctuates, z_l with E z_l z_l^T = Sigma_c, and the means and encodings that the student sees
 as m_c = W^T tau_c / d. Only the former asks for an Onsager term: with labels k_l and contexts c = (l, k_l),

@@ -1,4 +1,4 @@
-"""One draw at finite d: the teacher, the means and the data of a problem (theory.md sections 1 and 2)."""
+"""One draw at finite d: the teacher, the means and the data of a problem (docs/theory.md section 1)."""
 
 from __future__ import annotations
 

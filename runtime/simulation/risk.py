@@ -42,7 +42,7 @@ class Value:
 
 
 def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
-    """q, m, theta of weights (theory.md section 2); V (C, s, s) is nan where it is not given."""
+    """q, m, theta of weights (docs/theory.md (2.1) to (2.3)); V (C, s, s) is nan where it is not given."""
     known, W, d = instance.coordinates, weights.W, instance.d
     scaled = known.gamma.T[:, :, None] * W  # (C, d, s)
     q = W.T @ scaled / d

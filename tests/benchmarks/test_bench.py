@@ -150,7 +150,7 @@ def test_time_to_true_accuracy(benchmark, request, problem, accuracy):
 
 
 def test_newton_from_a_near_point(benchmark, problem, semantic):
-    """Newton alone with the prox-space rule, from 1 % away (theory.md section 11: 3 steps, 1.4 s)."""
+    """Newton alone with the prox-space rule, from 1 % away (docs/theory.md section 11)."""
     state_map = StateMap(problem, ProxSpace(48, 20))
     u = 1.01 * semantic.pack()
     start = FixedPoint(u, semantic.sizes, np.inf, Status.MAX_ITERATIONS, 0, None)

@@ -1,4 +1,4 @@
-"""The exit statuses of the contract (design.md), each with what it promises to print."""
+"""The exit statuses of the contract (docs/design.md section 4), each with what it promises to print."""
 
 import importlib
 import json

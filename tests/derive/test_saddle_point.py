@@ -38,7 +38,7 @@ def coordinate(matrix: sp.MatrixExpr) -> MatrixAverage:
 
 
 def expected_equations(p: Symbols) -> dict[str, sp.MatrixExpr]:
-    """Section 5 of the theory, typed from the paper (R4.2, RC.2) and independent of the derivation."""
+    """docs/theory.md (5.2) to (5.11), typed from arXiv 2402.03902 and independent of the derivation."""
     R = (p.Lambda + p.G).inv()
     schur = (p.rho_star - p.theta.T * p.q.inv() * p.theta).inv()
     # E[g (Y - E[Y|omega])^T] with E[Y|omega] = m* + theta^T q^{-1} (omega - m).

@@ -57,7 +57,7 @@ def test_a_colder_student_needs_smaller_weights():
 
 
 def test_balanced_means_that_overlap_nothing_change_nothing(tied):
-    """RC.2 of arXiv 2402.03902: equal covariances, m* = 0, means orthogonal to the encodings and balanced."""
+    """Result C.2 of arXiv 2402.03902: equal covariances, m* = 0, means orthogonal to the encodings and balanced."""
     mixture = solved("attention_on_mixture", alpha=1.5, separation=2.0)
     overlaps = mixture.overlaps
     for name in ("q", "V", "theta"):

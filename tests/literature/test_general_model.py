@@ -1,4 +1,4 @@
-"""What a model may hold beside a loss of the fields (theory.md section 1): q, trained numbers, tasks, any spectrum."""
+"""What a model may hold beside a loss of the fields (docs/theory.md (1.3)): q, trained numbers, tasks, any spectrum."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def square_with_q(X, Y, z, Q, *, c=0.2):
 
 @pytest.mark.slow
 def test_a_loss_with_half_c_q_is_a_stronger_ridge():
-    """c Q / 2 a sample adds alpha c to lambda (theory.md section 1)."""
+    """c Q / 2 a sample adds alpha c to lambda (docs/theory.md (5.5))."""
     alpha, c = 1.7, 0.2
     own = solved(square_with_q, alpha=alpha, c=c)
     ridge = solved("ridge_regression", alpha=alpha, **{"lambda": 0.1 + alpha * c})

@@ -1,4 +1,4 @@
-"""Penalties other than the ridge (theory.md section 6): closed forms, and the ridge itself through the general path."""
+"""Penalties other than the ridge (docs/theory.md section 6): closed forms, and the ridge through the general path."""
 
 from typing import Any
 

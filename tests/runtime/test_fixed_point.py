@@ -65,7 +65,7 @@ def test_damping_converges_on_a_contraction():
 
 @pytest.mark.parametrize("eigenvalue", [-2.5, -5.5, -6.0, -20.0])
 def test_damping_adapts_to_the_mean_mode(eigenvalue):
-    """An eigenvalue x below -1 asks for a weight below 2 / (1 - x), and is no instability (theory.md section 8a)."""
+    """An eigenvalue x below -1 asks for a weight below 2 / (1 - x), and is no instability (docs/theory.md (8.8))."""
     point = damped(linear(0.6, 0.3, 0.0, eigenvalue), start(0.01), 1e-9, max_iterations=2000)
     assert point.status is Status.CONVERGED
     assert point.u == pytest.approx(TRUTH, abs=1e-7)

@@ -97,7 +97,7 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
     assert passage.evidence["toward"] == "toward theta, tokens alike"
     assert end.evidence["branching"] > 0 and passage.evidence["branching"] > 0  # semantic states lie above
     assert abs(end.value - passage.value) <= end.error + passage.error
-    # theory.md section 9: it ends between 0.6 and 0.7 on a Sobol set of 2^15 points, theta 0.0139 at 0.7.
+    # docs/theory.md section 14. On a Sobol set of 2^15 points it ends between 0.6 and 0.7, theta 0.0139 at 0.7.
     assert abs(end.value - 0.7193) < 1e-3
 
 

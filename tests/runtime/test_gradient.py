@@ -1,7 +1,7 @@
 """The saddle point IS the gradient of Phi: against finite differences at random points that are not stationary.
 
-Phi = trace + entropic - alpha E[M] is a function of overlaps and conjugates alike. Its derivatives (theory.md sections
-4 and 5) are differences between the given and the computed ones:
+Phi = trace + entropic - alpha E[M] is a function of overlaps and conjugates alike. Its derivatives (docs/theory.md
+(5.13), (5.14)) are differences between the given and the computed ones:
 
     dPhi/dq = 1/2 (V^ - V^[overlaps])    dPhi/dq^ = -1/2 (V - V[hats])
     dPhi/dV = -1/2 (q^ - q^[overlaps])   dPhi/dV^ = 1/2 (q - q[hats])

@@ -100,7 +100,7 @@ def test_seeds_give_different_sets_and_the_same_seed_the_same():
 
 
 def test_fields_have_the_covariance_of_the_overlaps():
-    """Var omega = q, Cov(omega, Y) = theta, Var Y = rho* (theory.md, end of section 3)."""
+    """Var omega = q, Cov(omega, Y) = theta, Var Y = rho* (docs/theory.md (3.12))."""
     problem = sf.problem("dot_product_attention", student_rank=2, alpha=1.0)
     rng = np.random.default_rng(0)
     q = np.stack([np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([[0.2, -0.05], [-0.05, 0.4]])])
@@ -216,7 +216,7 @@ def test_the_signed_sum_is_the_average_where_the_minimum_is_unique(attention_pro
 
 
 def test_the_signed_sum_is_wrong_where_there_are_two_minima(attention_problem):
-    """By about ten times the bistable weight (theory.md section 11), and the corrected sum agrees with the prox."""
+    """By about ten times the bistable weight (docs/theory.md section 15); the corrected sum agrees with the prox."""
     corrected = ProxSpace(80, 32).averages(attention_problem, BISTABLE)
     signed = ProxSpace(80, 32, neglected=np.inf).averages(attention_problem, BISTABLE)
     reference = Sobol(13).averages(attention_problem, BISTABLE)

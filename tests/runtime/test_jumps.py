@@ -1,4 +1,4 @@
-"""The jump set by lines and the finite map by pairs of fields, against closed forms and one another (theory.md 8c)."""
+"""Jumps by lines, finite map by pairs of fields, against closed forms and one another (docs/theory.md section 8)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from saddleforge.overlaps import Overlaps
 
 
 def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begins():
-    """Between alpha = 0.6 and 0.7 (theory.md section 9), where theta of the semantic branch goes to zero."""
+    """At alpha = 0.7193 (docs/theory.md section 14), where theta of the semantic branch goes to zero."""
     eigenvalues = []
     for alpha in (0.55, 0.75):
         solution = sf.solve(

@@ -115,7 +115,7 @@ def test_second_minima_are_seen_as_often_as_by_brute_force(state, handwritten, a
     [(0.5, "uninformed", 0.16, 0.18), (0.5, "positional", 0.038, 0.044), (2.0, "positional", 0.002, 0.004)],
 )
 def test_bistable_shares_of_the_theory(state, alpha, start, low, high):
-    """theory.md section 9: 17 %, 4.1 % and 0.3 %."""
+    """docs/theory.md section 14: 17 %, 4.1 % and 0.3 %."""
     points = visited(*state(alpha, start), 15, 8)
     assert low <= np.mean(points["minima"] > 1) <= high
 

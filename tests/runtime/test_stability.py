@@ -1,4 +1,4 @@
-"""Stability (theory.md section 8): replicon and longitudinal spectrum against closed forms and known numbers."""
+"""Stability (docs/theory.md section 8): replicon and longitudinal spectrum against closed forms and known numbers."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_semantic_replicon(semantic):
 
 
 def test_semantic_mean_mode(semantic):
-    """The mean mode of theory.md section 8a: a matter of damping, not of physics."""
+    """The mean mode of docs/theory.md section 14: a matter of damping, not of physics."""
     assert semantic.stability.eigenvalues.real.min() == pytest.approx(-2.51, abs=0.01)
     assert semantic.stability.longitudinally_stable
 
@@ -150,7 +150,7 @@ def test_stein_form_exceeds_the_derivative_form_where_the_prox_jumps(positional)
 
 
 def test_replicon_matrix_of_one_field_is_the_scalar_formula():
-    """alpha E[(dg/domega)^2] E[gamma^2 J^2] (theory.md section 8b)."""
+    """alpha E[(dg/domega)^2] E[gamma^2 J^2] (docs/theory.md (8.13))."""
     problem = sf.problem("ridge_regression", alpha=1.7, sigma=0.8)
     square = np.full((1, 1, 1, 1, 1, 1, 1), 0.31)
     responses = np.full((1, 1, 1, 1, 1), 1.9**2)
@@ -245,7 +245,7 @@ def test_modes_are_named_after_the_blocks_they_move():
 
 
 def test_damping_follows_from_the_spectrum():
-    """eta < 2 (1 - x) / |1 - x|^2 for every eigenvalue (theory.md section 8a)."""
+    """eta < 2 (1 - x) / |1 - x|^2 for every eigenvalue (docs/theory.md (8.8))."""
     assert stability(eigenvalues=np.array([0.5, -2.0], complex)).damping == pytest.approx(2 / 3)
     assert stability(eigenvalues=np.array([0.5, 0.2], complex)).damping == 1.0
     assert stability(eigenvalues=np.array([0.3 + 2j, 0.3 - 2j])).damping == pytest.approx(1.4 / (0.49 + 4))

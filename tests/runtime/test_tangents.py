@@ -115,7 +115,7 @@ def test_the_slope_in_alpha_is_that_of_the_map() -> None:
 
 
 def test_the_printed_spectrum_is_the_known_one(attention: Solved) -> None:
-    """Ridge regression in closed form, to rounding; the mean mode of attention (theory.md section 8a)."""
+    """Ridge regression in closed form, to rounding; the mean mode of attention (docs/theory.md section 14)."""
     ridge = sf.solve(sf.problem("ridge_regression", alpha=2.0), accuracy=1e-8)
     V = ridge.overlaps.V.item()
     assert ridge.stability is not None and ridge.stability.slopes_by == "printed derivatives"
