@@ -14,6 +14,11 @@ import saddleforge as sf
 from saddleforge import Solution
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of generation come first: pytest-xdist gives them to one process, which generates the catalogue once."""
+    items.sort(key=lambda item: "generated" not in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
     """The command line ignores Ctrl-C from its last sentence on, being the end of its process; not of this one.

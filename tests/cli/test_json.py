@@ -105,6 +105,7 @@ def test_threshold_prints_the_keys_of_the_contract_whether_found_or_not(call):
     assert set(data["evidence"]) >= {"half_width_integration", "half_width_residual", "half_width_root", "bracket"}
 
 
+@pytest.mark.slow
 def test_ten_digits_of_a_threshold_reach_the_command_line(call):
     arguments = ["threshold", "ridge_regression", "--on", "semantic", "--over", "alpha=1:2", "--accuracy", "1e-10"]
     data = json.loads(call(*arguments, "--where", "test_error = 0.6", "--json").stdout)

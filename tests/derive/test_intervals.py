@@ -231,7 +231,7 @@ def enclosing(coefficients: np.ndarray, m: Any) -> Callable[..., None]:
     return enclose
 
 
-@pytest.mark.parametrize("fields", [1, 2])
+@pytest.mark.parametrize("fields", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_only_the_global_minimum_is_proved(fields):
     """Random quartics, brute force on a fine grid: the lowest point is proved, and any other lacks what it lacks."""
     module, space = arithmetic(fields)

@@ -19,8 +19,8 @@ from saddleforge.solver import read_model_file
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SLOW = {
-    "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "linear_attention",
-    "product_of_two", "trained_temperature", "two_tasks",
+    "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "fine_tuning",
+    "flipped_labels", "linear_attention", "product_of_two", "trained_temperature", "two_tasks",
 }  # fmt: skip
 
 

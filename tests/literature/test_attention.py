@@ -110,6 +110,7 @@ def test_semantic_attention_beats_the_linear_baseline_at_two_but_positional_does
     assert semantic.test_error < semantic.baseline_error < attention(2.0, "positional", 1e-3).test_error
 
 
+@pytest.mark.slow
 def test_rank_two_student_of_a_rank_one_teacher():
     """Mixed branch at alpha = 1.5, omega = 0.3: one column follows the teacher, the other the positions."""
     solution = sf.solve(sf.problem("dot_product_attention", student_rank=2, alpha=1.5), "mixed", accuracy=3e-3)

@@ -187,6 +187,7 @@ def test_a_committee_specialises_with_enough_samples():
 # Hard targets
 
 
+@pytest.mark.slow
 def test_hard_targets_are_those_of_a_cold_teacher():
     """Averages at given overlaps: softmax at zero temperature is the limit of colder and colder teachers."""
     q, m, theta = np.full((2, 1, 1), 0.2), np.array([[0.05], [-0.05]]), np.full((2, 1, 1), 0.1)

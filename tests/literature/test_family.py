@@ -56,6 +56,7 @@ def test_a_colder_student_needs_smaller_weights():
     assert cold.test_error == pytest.approx(base.test_error, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_balanced_means_that_overlap_nothing_change_nothing(tied):
     """Result C.2 of arXiv 2402.03902: equal covariances, m* = 0, means orthogonal to the encodings and balanced."""
     mixture = solved("attention_on_mixture", alpha=1.5, separation=2.0)
@@ -68,11 +69,13 @@ def test_balanced_means_that_overlap_nothing_change_nothing(tied):
     assert mixture.training_loss == pytest.approx(tied.training_loss, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_correlated_labels_change_nothing_without_means(tied):
     mixture = solved("attention_on_mixture", alpha=1.5, separation=0.0, labels=(0.4, 0.1, 0.1, 0.4))
     assert mixture.training_loss == pytest.approx(tied.training_loss, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_wider_tokens_of_one_cluster_shift_the_loss(tied):
     mixture = solved("attention_on_mixture", alpha=1.5, accuracy=1e-2, sigma=(0.5, 0.6, 0.5, 0.6))
     assert abs(mixture.training_loss - tied.training_loss) > 20 * mixture.training_loss_error

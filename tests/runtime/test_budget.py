@@ -145,6 +145,7 @@ def test_a_followed_branch_keeps_its_finished_points(ticking):
     assert len(found.solutions) > 1 and found.values.max() < 9.0
 
 
+@pytest.mark.slow
 def test_a_threshold_keeps_the_interval_that_holds_it(monkeypatch):
     ask = {"condition": "test_error = 0.44", "on": "semantic", "bracket": (1.2, 4.0), "accuracy": 1e-5}
     truth = sf.where(problem(), **ask)

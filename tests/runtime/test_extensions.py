@@ -80,6 +80,7 @@ def finished(without_solving, tmp_path_factory):
     return reproduce.reproduce(out, ["extensions"]), kept
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_stopped(finished):
     found, kept = finished
     assert {"alpha_c_0.3.json", "extensions_rank_two_curve_mixed.json"} <= set(kept)
@@ -87,6 +88,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(finished):
     assert all((found.out / "steps" / name).read_bytes() == content for name, content in kept.items())
 
 
+@pytest.mark.slow
 def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished, monkeypatch):
     out = finished[0].out
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
@@ -106,6 +108,7 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished, monkeyp
     assert {name: (out / name).read_bytes() for name in names} == before
 
 
+@pytest.mark.slow
 def test_every_transition_is_set_beside_the_base_case_and_what_was_not_reached_is_said(finished):
     found = finished[0]
     rows = json.loads((found.out / "tables" / "extensions.json").read_text())

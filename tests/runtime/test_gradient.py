@@ -99,6 +99,9 @@ CASES = (
 )
 
 
+MARKED = [pytest.param(c, marks=[pytest.mark.slow] if c in ("attention 3,1,1", "elastic net") else []) for c in CASES]
+
+
 @pytest.fixture(scope="session")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """cases(name): each built when first asked for; the two-cluster solver is generated into a cache of its own."""
@@ -218,7 +221,7 @@ def shifted(blocks: Any, name: str, index: tuple[int, ...], by: float) -> Any:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("which", CASES)
+@pytest.mark.parametrize("which", MARKED)
 def test_gradient_in_the_overlaps(cases, which, name):
     case = cases(which)
     overlaps, hats, computed = random_point(case, np.random.default_rng(60 + CASES.index(which)))
@@ -236,7 +239,7 @@ def test_gradient_in_the_overlaps(cases, which, name):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("which", CASES)
+@pytest.mark.parametrize("which", MARKED)
 def test_gradient_in_the_conjugates(cases, which, name):
     case = cases(which)
     rng = np.random.default_rng(40 + CASES.index(which))
@@ -270,7 +273,7 @@ def test_gradient_in_the_trained_numbers(cases):
         assert abs(slope) > 1e-3
 
 
-@pytest.mark.parametrize("which", CASES)
+@pytest.mark.parametrize("which", MARKED)
 def test_the_points_are_not_stationary(cases, which):
     """Otherwise the tests above would compare zeros: both sides are off by per cents and more."""
     case = cases(which)

@@ -122,7 +122,14 @@ def positional(attention) -> Solution:
     return attention(1.25, "positional", 1e-4)
 
 
-@pytest.mark.parametrize(("alpha", "name"), [(1.25, "semantic"), (1.25, "positional"), (1.0, "semantic")])
+@pytest.mark.parametrize(
+    ("alpha", "name"),
+    [
+        pytest.param(1.25, "semantic", marks=pytest.mark.slow),
+        (1.25, "positional"),
+        pytest.param(1.0, "semantic", marks=pytest.mark.slow),
+    ],
+)
 def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(attention, alpha, name):
     """V^_Stein = V^_derivative + V^_jump, each of the three by a rule of its own."""
     solution = attention(alpha, name, 1e-4)

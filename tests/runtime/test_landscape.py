@@ -72,7 +72,7 @@ def test_enclosures_hold_value_gradient_and_hessian(middle, half, place, row):
     assert np.all(found <= out[:, 1] + 1e-13 * (1 + np.abs(found)))
 
 
-@pytest.mark.parametrize("name", BISTABLE)
+@pytest.mark.parametrize("name", [pytest.param("tukey_regression", marks=pytest.mark.slow), "dot_product_attention"])
 def test_every_minimum_found_is_proved_global(name):
     problem, overlaps = bistable(name)
     found = landscape(searched(problem, overlaps), overlaps)

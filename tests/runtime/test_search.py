@@ -88,7 +88,13 @@ def settled(name: str, factor: float) -> tuple[Problem, Overlaps]:
     return searched(problem, overlaps), overlaps
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("hard_attention", "committee_machine") else [])
+        for name in HARD
+    ],
+)
 def test_no_descent_from_elsewhere_ends_lower(name):
     problem, overlaps = settled(name, 4.0)
     assert misses(problem, overlaps, 10, problem.search) == 0.0

@@ -121,7 +121,13 @@ def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
 
 
 @pytest.mark.parametrize(
-    "name", ["dot_product_attention", "untied_attention", "attention_on_mixture", "ridge_regression"]
+    "name",
+    [
+        "dot_product_attention",
+        pytest.param("untied_attention", marks=pytest.mark.slow),
+        pytest.param("attention_on_mixture", marks=pytest.mark.slow),
+        "ridge_regression",
+    ],
 )
 def test_the_map_commutes_with_every_exchange_of_the_problem(name):
     problem = sf.problem(name, alpha=1.5)
