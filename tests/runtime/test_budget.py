@@ -85,11 +85,11 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
     truth = sf.solve(bent, accuracy=1e-3)
     needed = evaluations(lambda: sf.solve(bent, accuracy=1e-3), monkeypatch)
     ticks(monkeypatch)
-    solution = sf.solve(bent, accuracy=1e-3, time_limit=0.8 * needed)
+    solution = sf.solve(bent, accuracy=1e-3, time_limit=0.9 * needed)
     assert solution.status is Status.TIME_LIMIT
     assert solution.losses is not None and np.isfinite(solution.errors).all()
     assert 1e-3 < solution.relative_error < 1e-1
-    assert solution.rule.points < truth.rule.points
+    assert solution.rule != truth.rule
     assert np.all(np.abs(solution.overlaps.pack() - truth.overlaps.pack()) <= solution.errors + truth.errors)
 
 
@@ -161,7 +161,7 @@ def test_a_threshold_keeps_the_interval_that_holds_it(monkeypatch):
 @pytest.mark.slow
 def test_tuning_keeps_the_best_value_tried(ticking):
     with sf.time_limit(300.0):
-        found = sf.tune(sf.problem("ridge_regression"), "lambda", bracket=(1e-2, 10.0))
+        found = sf.tune(problem(), "lambda", bracket=(1e-2, 10.0))
     assert (found.status, found.kind, found.success) == ("time_limit", "tried", False)
     assert 1e-2 <= found.value <= 10 and "best of the values tried" in found.advice and found.table()
 
