@@ -34,11 +34,11 @@ from .reproduce import (
     Plan,
     Run,
     absent_result,
-    digest_of,
     guess_from_curves,
     located,
     nearest_overlaps,
     number_or_nan,
+    solver_digest,
     threshold_result,
     unpacked,
 )
@@ -363,14 +363,12 @@ class ExtensionsRun(Run):
 
 
 def _identity(at: Problem) -> dict[str, Any]:
-    """What decides the digits of a problem beyond this package's numerical modules."""
-    folder = Path(__file__).parent
-    sources = [folder / name for name in ("extensions.py", "onset.py")] + sorted(at.solver.folder.glob("*.py"))
+    """What decides the digits of a problem beyond the sources of this package."""
     values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
     return {
         "model": at.solver.name,
         "structure": at.solver.key,
-        "sources": digest_of(b"\0".join(path.read_bytes() for path in sources)),
+        "solver": solver_digest(at),
         "parameters": values,
     }
 

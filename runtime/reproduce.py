@@ -74,36 +74,6 @@ BUDGET = {
     "line": 45,
     "report": 5,
 }
-_NUMERICS = (
-    "branches.py",
-    "conditions.py",
-    "continuation.py",
-    "critical.py",
-    "equations.py",
-    "fixed_point.py",
-    "following.py",
-    "gauge.py",
-    "jumps.py",
-    "law.py",
-    "observables.py",
-    "overlaps.py",
-    "problem.py",
-    "reproduce.py",
-    "search.py",
-    "self_overlap.py",
-    "solution.py",
-    "stability.py",
-    "symmetry.py",
-    "tables.py",
-    "thresholds.py",
-    "verification.py",
-    "integration/averages.py",
-    "integration/exchange.py",
-    "integration/fields.py",
-    "integration/nodes.py",
-    "integration/points.py",
-    "integration/rules.py",
-)
 
 
 @dataclass(frozen=True)
@@ -196,10 +166,15 @@ def digest_of(content: bytes) -> str:
 
 
 def _numerics_digest(base: Problem) -> str:
-    """Digest of the code that decides the digits: this package's numerical modules and the generated solver."""
-    package = Path(__file__).parent
-    sources = [package / name for name in _NUMERICS] + sorted(base.solver.folder.glob("*.py"))
-    return digest_of(b"\0".join(path.read_bytes() for path in sources))
+    """Digest of the code that decides the digits: all of this package that a run imports, and the generated solver."""
+    from .derive.digest import syntax_digest
+
+    return syntax_digest(Path(__file__).parent, Path(__file__).name) + solver_digest(base)
+
+
+def solver_digest(at: Problem) -> str:
+    """Digest of a generated solver."""
+    return digest_of(b"\0".join(path.read_bytes() for path in sorted(at.solver.folder.glob("*.py"))))
 
 
 def refuse_foreign(out: Path) -> None:

@@ -7,9 +7,9 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from .errors import InputError
+from .files import write_whole
 from .inputs import FromSource, Record, executing
 from .progress import say, step
 from .surroundings import put_back
@@ -207,9 +208,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     folder = Path(saddleforge.generated.__path__[0]) / name / key
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
-    from saddleforge.derive.digest import generator_digest
-
-    folder = _cached_folder(name, key, _catalogue_source(), generator_digest())
+    folder = _cached_folder(name, key, _catalogue_source())
     if not folder.exists():
         _announce(name, key)
         from saddleforge.derive.catalogue import catalogue_model
@@ -227,10 +226,8 @@ def _catalogue_source() -> bytes:
 
 
 def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
-    from saddleforge.derive.digest import generator_digest
-
     model_path(path)
-    record = Record.of(path, repr((sorted(sizes.items()), generator_digest())), cache_folder() / "model-files")
+    record = Record.of(path, repr((sorted(sizes.items()), _generator())), cache_folder() / "model-files")
     name, key, folder = record.recall() or ("", "", "")
     if folder and (cache_folder() / folder / "model.py").exists():
         return Solver(name, key, cache_folder() / folder)
@@ -342,22 +339,35 @@ def _structure(model: Any, sizes: dict[str, int]) -> Any:
 
 
 def _generated(model: Any, sizes: dict[str, int]) -> Solver:
-    from saddleforge.derive.digest import generator_digest
     from saddleforge.derive.model import Model
 
     if not isinstance(model, Model):
         raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
     structure = _structure(model, sizes)
-    folder = _cached_folder(model.name, structure.key, model.identity(structure).encode(), generator_digest())
+    folder = _cached_folder(model.name, structure.key, model.identity(structure).encode())
     if not folder.exists():
         _announce(model.name, structure.key)
         _write_solver(model, sizes, folder)
     return Solver(model.name, structure.key, folder)
 
 
-def _cached_folder(name: str, key: str, source: bytes, generator: str) -> Path:
-    digest = hashlib.sha256(source + generator.encode()).hexdigest()[:16]
+def _cached_folder(name: str, key: str, source: bytes) -> Path:
+    digest = hashlib.sha256(source + _generator().encode()).hexdigest()[:16]
     return cache_folder() / "solvers" / f"{name}-{digest}" / key
+
+
+@cache
+def _generator() -> str:
+    """The generator's digest, which takes a part of a second, kept beside the solvers for the sources as they are."""
+    from saddleforge.derive.digest import generator_digest, sources_digest
+
+    kept = cache_folder() / f"generator-{sources_digest()}"
+    with suppress(OSError):
+        return kept.read_text(encoding="ascii")
+    digest = generator_digest()
+    with suppress(InputError):  # what cannot be kept is computed again
+        write_whole(kept, digest)
+    return digest
 
 
 def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:

@@ -18,13 +18,13 @@ from ..digest import generator_digest
 from ..model import Model, ModelAt
 from ..parameters import Structure
 from .bayes_source import bayes_context
-from .chain import rows_of_two_as_sigmoids
-from .channel import build_channel, constants_of, gaussian_noise, joint_discrete_noise
-from .channel_source import bounds_context, channel_context, names_of, noise_branch
-from .kernel import Frozen, Kernel, freeze, recorded
+from .channel import build_channel, constants_of
+from .channel_source import bounds_context, channel_context
+from .kernel import Frozen, Kernel, recorded
 from .kinks import slope_jump
 from .metadata_source import metadata_file
-from .numba_printer import body, helpers
+from .metric_source import metric_context
+from .numba_printer import body
 from .prior_source import prior_context
 from .probes import check_bounded, check_convex, check_real
 from .reference_source import reference_context
@@ -32,6 +32,18 @@ from .tangent_source import tangent_context
 from .thermal_source import thermal_context
 
 _HERE = Path(__file__).parent
+# What each file is written by, beside this module: the digest in its header follows their imports.
+SOURCES = {
+    "model.py": ("emit/metadata_source.py",),
+    "channel.py": ("emit/channel_source.py", "emit/templates/channel.py.jinja"),
+    "bounds.py": ("emit/channel_source.py", "emit/templates/bounds.py.jinja"),
+    "tangent.py": ("emit/tangent_source.py", "emit/templates/tangent.py.jinja"),
+    "prior.py": ("emit/prior_source.py", "emit/templates/prior.py.jinja"),
+    "thermal.py": ("emit/thermal_source.py", "emit/templates/thermal.py.jinja"),
+    "metric.py": ("emit/metric_source.py", "emit/templates/metric.py.jinja"),
+    "reference.py": ("emit/reference_source.py", "emit/metric_source.py", "emit/templates/reference.py.jinja"),
+    "bayes.py": ("emit/bayes_source.py", "emit/templates/bayes.py.jinja"),
+}
 
 
 @dataclass(frozen=True)
@@ -64,48 +76,35 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     check_bounded(at)
     if at.penalty is not None:
         check_convex(at.penalty, at.structure)
-    jump = slope_jump(at)
-    environment = _environment()
-    metric = _metric_context(at)
-    common = {"model": at.name, "structure": at.structure.key, "header": _header(at)}
-    files = {
-        "model.py": metadata_file(model, at, _header(at), jump),
-        "prior.py": environment.get_template("prior.py.jinja").render(**common, **prior_context(at)),
-        "thermal.py": environment.get_template("thermal.py.jinja").render(
-            **common, **thermal_context(at, _unpacker(at))
-        ),
-        "metric.py": environment.get_template("metric.py.jinja").render(**common, **metric),
+    jump, unpack = slope_jump(at), _unpacker(at)
+    metric = metric_context(at, unpack)
+    files = {"model.py": metadata_file(model, at, _header(at, "model.py"), jump)}
+    contexts: dict[str, dict[str, Any]] = {
+        "prior.py": prior_context(at),
+        "thermal.py": thermal_context(at, unpack),
+        "metric.py": metric,
     }
-    if not jump:
-        files |= _at_zero_temperature(at, environment, common, metric["kernels"]["metric"])
+    if not jump:  # these need a proximal map
+        channel = build_channel(at)
+        contexts |= {
+            "channel.py": channel_context(channel, unpack),
+            "bounds.py": bounds_context(channel),
+            "tangent.py": tangent_context(at, channel),
+            "reference.py": reference_context(at, channel, metric["kernels"]["metric"], unpack),
+        }
     if at.output is not None:
-        files["bayes.py"] = environment.get_template("bayes.py.jinja").render(
-            **common, **bayes_context(at, at.output, _unpacker(at))
-        )
+        contexts["bayes.py"] = bayes_context(at, at.output, unpack)
+    environment, key = _environment(), at.structure.key
+    for name, context in contexts.items():
+        template = environment.get_template(f"{name}.jinja")
+        files[name] = template.render(model=at.name, structure=key, header=_header(at, name), **context)
     return {name: _tidy(text) for name, text in files.items()}
 
 
-def _at_zero_temperature(
-    at: ModelAt, environment: jinja2.Environment, common: dict[str, str], metric: Kernel | None
-) -> dict[str, str]:
-    """The files that need a proximal map."""
-    channel = build_channel(at)
-    return {
-        "channel.py": environment.get_template("channel.py.jinja").render(
-            **common, **channel_context(channel, _unpacker(at))
-        ),
-        "bounds.py": environment.get_template("bounds.py.jinja").render(**common, **bounds_context(channel)),
-        "tangent.py": environment.get_template("tangent.py.jinja").render(**common, **tangent_context(at, channel)),
-        "reference.py": environment.get_template("reference.py.jinja").render(
-            **common, **reference_context(at, channel, metric, _unpacker(at))
-        ),
-    }
-
-
-def _header(model: ModelAt) -> str:
+def _header(model: ModelAt, file: str) -> str:
     return (
         f"# Generated by saddleforge; do not edit. Model digest {model.digest()}, generator digest "
-        f"{generator_digest()}, SymPy {sp.__version__}."
+        f"{generator_digest(*SOURCES[file])}, SymPy {sp.__version__}."
     )
 
 
@@ -148,49 +147,3 @@ def _unpacker(model: ModelAt) -> Callable[[Kernel], str]:
         return "\n".join(f"    {name} = c[{i}]" for i, name in used)
 
     return unpack
-
-
-def _metric_context(model: ModelAt) -> dict[str, Any]:
-    structure = model.structure
-    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    probabilities, values = joint_discrete_noise(model)
-    kernels: dict[str, Kernel | None] = {"noise_probabilities": probabilities, "metric": None, "baseline": None}
-    if model.metric is not None:
-        kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
-    baseline_lines: list[str] = []
-    size = 0
-    if model.baseline is not None:
-        expression, B = model.baseline
-        expression = rows_of_two_as_sigmoids(expression)
-        entries = list(B)
-        size = len(entries)
-        zero = {b: 0 for b in entries}
-        outputs = {"baseline": expression.subs(zero)}
-        for i, b in enumerate(entries):
-            outputs[f"first_{i}"] = sp.diff(expression, b).subs(zero)
-            baseline_lines.append(f"gradient[{i}] += weight * first_{i}")
-            for j in range(i, size):
-                second = sp.diff(expression, b, entries[j])
-                if second != 0:
-                    outputs[f"second_{i}_{j}"] = second
-                    baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
-        kernels["baseline"] = freeze(outputs)
-    unpack = _unpacker(model)
-    return {
-        "L": L,
-        "s": s,
-        "t": t,
-        "constants": constants_of(model),
-        "kernels": kernels,
-        "unpack": unpack,
-        "has_metric": model.metric is not None,
-        "has_baseline": model.baseline is not None,
-        "baseline_size": size,
-        "baseline_lines": baseline_lines,
-        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
-        "x_names": names_of(model.X),
-        "y_names": names_of(model.Y),
-        "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
-        "branch": noise_branch(model, probabilities, values, unpack),
-    }

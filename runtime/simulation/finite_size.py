@@ -22,7 +22,7 @@ from ..files import write_whole
 from ..integration import rule_named
 from ..plots import OVERLAP_STYLES
 from ..problem import Problem
-from ..reproduce import BRANCHES, BUDGET, FINITE_SIZE, SHOWN_OMEGA, Plan, Run, digest_of
+from ..reproduce import BRANCHES, BUDGET, FINITE_SIZE, SHOWN_OMEGA, Plan, Run
 from ..solution import solve, start_overlaps
 from ..text import with_error
 from .comparison import LOSSES, Extrapolation, Measured, scaling
@@ -50,8 +50,6 @@ class FiniteSizeRun(Run):
 
     def __init__(self, out: Path) -> None:
         super().__init__(out, (FINITE_SIZE,))
-        sources = sorted(Path(__file__).parent.glob("*.py"))
-        self.settings = {"simulation": digest_of(b"\0".join(path.read_bytes() for path in sources))}
         self.results |= {"points": {}, "random": [], "plane": [], "judged": []}
 
     def _plan(self) -> Plan:
@@ -74,7 +72,7 @@ class FiniteSizeRun(Run):
         return plan
 
     def _step(self, name: str, work: Any, **settings: Any) -> dict[str, Any]:
-        return self.steps.run(name, {**self.settings, **settings}, work)
+        return self.steps.run(name, settings, work)
 
     def _theory_transition(self) -> None:
         self._threshold("alpha_c", SHOWN_OMEGA)

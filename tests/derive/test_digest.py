@@ -1,0 +1,119 @@
+"""What is generated or computed once is kept under the syntax of all sources that decide it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import saddleforge
+import saddleforge.derive
+from saddleforge.derive.digest import closure, generator_digest, sources_digest, syntax_digest
+from saddleforge.derive.emit.writer import SOURCES
+
+ROOT = Path(saddleforge.derive.__path__[0])
+RUNTIME = Path(saddleforge.__path__[0])
+
+
+@pytest.fixture
+def package(tmp_path):
+    """Two files that are imported, at the top and inside a function, and one that is not."""
+    sources = {
+        "top.py": '"""Words."""\nfrom .first import a\n\n\ndef b():\n    """Words."""\n    from .inner import second\n',
+        "first.py": "a = 1  # words\n",
+        "inner/second.py": "from ..first import a\nc = 2\n",
+        "other.py": "d = 3\n",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def changed(package: Path, name: str, old: str, new: str) -> bool:
+    """Whether another text of one file is another digest of what top.py needs."""
+    before = syntax_digest(package, "top.py")
+    file = package / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    saddleforge.derive.digest._read.cache_clear()
+    return syntax_digest(package, "top.py") != before
+
+
+def test_sources_are_followed_wherever_they_are_imported(package):
+    found = {path.relative_to(package).as_posix() for path in closure("top.py", root=package)}
+    assert found == {"top.py", "first.py", "inner/second.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "matters"),
+    [
+        ("top.py", "Words", "Other words", False),
+        ("first.py", "# words", "# other words", False),
+        ("inner/second.py", "c = 2", "c = 2  # said", False),
+        ("other.py", "3", "4", False),
+        ("first.py", "1", "2", True),
+        ("inner/second.py", "2", "'2'", True),
+        ("top.py", "def b", "def c", True),
+    ],
+)
+def test_syntax_counts_and_words_do_not(package, name, old, new, matters):
+    assert changed(package, name, old, new) == matters
+
+
+def test_a_name_of_a_file_counts(package):
+    before = syntax_digest(package, "top.py")
+    (package / "first.py").rename(package / "second.py")
+    (package / "top.py").write_text((package / "top.py").read_text().replace(".first", ".second"))
+    saddleforge.derive.digest._read.cache_clear()
+    assert syntax_digest(package, "top.py") != before
+
+
+def test_all_that_generating_loads_is_in_its_key():
+    """In a fresh process: a penalty, a Bayes-optimal channel and a loss with kinks among the models."""
+    code = """
+import sys
+from saddleforge.derive.catalogue import catalogue_model
+before = set(sys.modules)
+from saddleforge.derive.emit.writer import generate
+for name in ("lasso_regression", "phase_retrieval", "hinge"):
+    generate(catalogue_model(name))
+print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("saddleforge.derive.")), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {path for path in map(Path, done.stdout.split()) if path.name not in ("__init__.py", "catalogue.py")}
+    loaded = {path for path in loaded if path.parent.name != "models"}
+    assert len(loaded) > 20
+    assert loaded <= closure("emit/writer.py")
+    assert {path for path in ROOT.rglob("*.jinja")} <= closure("emit/writer.py")
+
+
+def test_a_file_of_a_solver_is_kept_under_what_writes_it_alone():
+    digests = {file: generator_digest(*sources) for file, sources in SOURCES.items()}
+    assert len(set(digests.values())) == len(digests)
+    for file, sources in SOURCES.items():
+        parts = closure(*sources)
+        assert parts < closure("emit/writer.py")
+        assert ROOT / "emit" / "kernel.py" in parts
+        if file in ("channel.py", "bounds.py", "metric.py"):
+            assert ROOT / "emit" / "prior_source.py" not in parts
+    assert not {ROOT / name for name in ("text.py", "latex.py", "notebook.py")} & closure("emit/writer.py")
+
+
+def test_a_run_is_kept_under_all_that_it_imports():
+    found = {path.relative_to(RUNTIME).as_posix() for path in closure("reproduce.py", root=RUNTIME)}
+    assert found >= {"tangents.py", "integration/rules.py", "solution.py", "extensions.py", "simulation/run.py"}
+
+
+def test_the_generators_digest_is_kept_for_the_sources_as_they_are(tmp_path, monkeypatch):
+    from saddleforge import solver
+
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
+    solver._generator.cache_clear()
+    assert solver._generator() == generator_digest()
+    (kept,) = tmp_path.iterdir()
+    assert kept.name == f"generator-{sources_digest()}"
+    kept.write_text("known")
+    solver._generator.cache_clear()
+    assert solver._generator() == "known"
+    solver._generator.cache_clear()
