@@ -57,7 +57,8 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
         problem_line(problem, shown),
         f"start {solution.start}, reached {solution.branch}"
         + (f", rank {solution.rank} by training loss" if solution.rank else "")
-        + f"; {solution.status.words}, residual {solution.residual:.1e}",
+        + f"; {solution.status.words}, residual "
+        + (f"{solution.residual:.1e}" if np.isfinite(solution.residual) else "not known"),
     ]
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
