@@ -133,6 +133,7 @@ class Solver:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
+        _wait_asleep()
         try:
             with _numba_cache():
                 spec.loader.exec_module(module)
@@ -144,6 +145,22 @@ class Solver:
 
 def _numba_folder() -> Path:
     return cache_folder() / "numba"
+
+
+@cache
+def _wait_asleep() -> None:
+    """Start Numba's threads such that they sleep while they wait, unless the environment says how they should.
+
+    GNU OpenMP has them spin, which takes half of their speed from processes that share cores and gives nothing to one.
+    """
+    import numba
+
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read when the threads are launched
+        try:
+            numba.set_num_threads(numba.get_num_threads())
+        finally:
+            del os.environ["OMP_WAIT_POLICY"]
 
 
 @contextmanager

@@ -295,6 +295,7 @@ def test_bars_of_models_as_users_write_them_hold_the_truth(integrator):
     """93 % within, of 32 or more cases a rule; means of Sobol sets are judged one or two observables a set."""
     found = user_cases(integrator)
     _, two, words = shares(found)
+    print(f"{integrator}: {words}")  # for the table of docs/numbers.md, with `pytest -rP`
     assert len(found) >= 16
     assert two >= 0.93, f"{integrator}: {words}"
 

@@ -1,5 +1,8 @@
 """Nodes, rules and their error bars, each held against a truth; the jumps of the proximal map included."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numba
@@ -361,3 +364,23 @@ def test_json_does_not_depend_on_the_number_of_threads(attention_problem, with_t
         return dumps(sf.solve(attention_problem, start, accuracy=2e-2).to_json()).encode()
 
     assert with_threads(1, run) == with_threads(2, run)
+
+
+def test_threads_sleep_while_they_wait_unless_they_are_told_otherwise():
+    """Spinning threads of GNU OpenMP halve the speed of processes that share cores; libgomp says how it was told."""
+    code = """
+import os
+import numba
+import saddleforge as sf
+sf.problem("ridge_regression", alpha=1.0).solver.channel
+numba.set_num_threads(1)
+print(numba.threading_layer(), os.environ.get("OMP_WAIT_POLICY"))
+"""
+    for given in (None, "ACTIVE"):
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        environment |= {"OMP_DISPLAY_ENV": "TRUE"} | ({"OMP_WAIT_POLICY": given} if given else {})
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        layer, left = done.stdout.split()
+        assert left == str(given)
+        if layer == "omp" and "OMP_WAIT_POLICY" in done.stderr:
+            assert f"OMP_WAIT_POLICY = '{given or 'PASSIVE'}'" in done.stderr
