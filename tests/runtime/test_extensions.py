@@ -162,7 +162,7 @@ def test_transitions_are_lines_with_gaps_where_nothing_was_found():
 @pytest.mark.slow
 def test_the_semantic_branch_of_a_value_matrix_is_reached():
     """theta = 0.093 at alpha = 2 in arXiv 2402.03902, Fig. 13: out of reach of Newton on few points."""
-    solution = sf.solve(sf.problem("value_attention", alpha=2.0), "semantic", accuracy=3e-2)
+    solution = sf.solve(sf.problem("value_attention", alpha=2.0), "semantic", accuracy=5e-2)
     assert solution.success
     assert solution.branch == "semantic"
     theta = solution.overlaps.theta[0, 0, 0]
