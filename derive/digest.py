@@ -1,10 +1,12 @@
-"""Digests of the sources that decide what is written: of their syntax, so that words change none. No SymPy needed."""
+"""Digests of the sources that decide what is written: of their code, so that words change none. No SymPy needed."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import re
+import tokenize
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -68,13 +70,24 @@ def _read(path: Path) -> tuple[bytes, tuple[Path, ...]]:
     if path.suffix == ".py":
         tree = ast.parse(text)
         used += _imported(tree, path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
-                node.body = node.body[1:]
-        text = ast.dump(tree)
+        text = _without_words(text, tree)
     else:
         text = _COMMENT.sub("", text)
     return hashlib.sha256(text.encode()).digest(), tuple(used)
+
+
+def _without_words(text: str, tree: ast.AST) -> str:
+    """Source without docstrings, comments and blank lines: dumps of the tree differ from Python to Python."""
+    lines = text.splitlines()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            begin, end = node.body[0].lineno - 1, node.body[0].end_lineno or node.body[0].lineno
+            lines[begin:end] = [""] * (end - begin)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def _imported(tree: ast.AST, path: Path) -> Iterable[Path]:
