@@ -15,6 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from . import shown
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
         sparse_teacher,
         unstructured_tokens,
     )
+    from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following import Followed, follow, instability, spinodal
     from .problem import Problem, problem
-    from .reference.solution import PreciseSolution, solve_precisely
+    from .reference.solution import PreciseSolution
     from .reference.thresholds import PreciseThreshold
     from .sensitivity import Sensitivities, Sensitivity, sensitivities
     from .simulation.comparison import compare, scaling
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from .simulation.transition import finite_transition
     from .solution import Solution, solutions, solve
     from .solver import derivation
-    from .thresholds import Threshold, almeida_thouless, crossing, where
+    from .thresholds import Threshold, almeida_thouless, crossing
     from .tuning import Optimum, TunedCurve, tune, tuned_curve
     from .verification import verified
 
@@ -84,11 +86,11 @@ _WHERE = {
     "critical_line": "critical",
     "CriticalLine": "critical",
     "almeida_thouless": "thresholds",
-    "solve_precisely": "reference.solution",
+    "solve_precisely": "digits",
     "PreciseSolution": "reference.solution",
     "PreciseThreshold": "reference.thresholds",
     "crossing": "thresholds",
-    "where": "thresholds",
+    "where": "digits",
     "Threshold": "thresholds",
     "law_of_data": "data",
     "compare": "simulation.comparison",
@@ -228,3 +230,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+shown.register()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import presenting
 from .errors import InputError, TimeLimitError
 from .fixed_point import Status
 from .overlaps import Overlaps
@@ -152,33 +153,23 @@ class Curve:
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
         """All overlaps, errors, losses and verdicts as a Dataset along the parameter."""
-        from .tables import curve_dataset
-
-        return curve_dataset(self, stability)
+        return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
         """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
-        from .tables import curve_frame
-
-        return curve_frame(self, stability, names)
+        return presenting.to_frame(self, stability, names)
 
     def to_latex(self, names: Mapping[str, str] | None = None) -> str:
         """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
-        from .tables import curve_tabular
-
-        return curve_tabular(self, names)
+        return presenting.to_tabular(self, names)
 
     def save(self, path: str | Path) -> None:
         """Write netCDF, whole or not at all, over what is there."""
-        from .tables import save_dataset
-
-        save_dataset(self.to_xarray(), Path(path))
+        presenting.save(self.to_xarray(), path)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Figure of overlaps and errors along the parameter; saved where a path is given."""
-        from .plots import plot_dataset
-
-        return plot_dataset(self.to_xarray(), path)
+        return presenting.plot(self.to_xarray(), path)
 
 
 def curve(

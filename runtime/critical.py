@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import observables
+from . import observables, presenting
 from .continuation import OUTSIDE, Place, Stride, begin, onward
 from .equations import (
     BranchMap,
@@ -79,15 +79,11 @@ class CriticalLine:
 
     def to_xarray(self) -> xarray.Dataset:
         """value and error along `over`; special points (JSON) and the ending among the attributes."""
-        from .tables import line_dataset
-
-        return line_dataset(self)
+        return presenting.to_dataset(self)
 
     def save(self, path: str | Path) -> None:
         """Write netCDF, whole or not at all, over what is there."""
-        from .tables import save_dataset
-
-        save_dataset(self.to_xarray(), Path(path))
+        presenting.save(self.to_xarray(), path)
 
     def at(self, value: float) -> tuple[float, float]:
         """The event and its half width where `over` has a value, by cubic interpolation between the points.

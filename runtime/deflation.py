@@ -18,7 +18,7 @@ from .problem import Problem
 from .progress import bar
 from .search import searched
 from .solution import Solution, finish_point, reach, slope_settings, start_overlaps
-from .symmetry import NO_SYMMETRY, Symmetry, of_state
+from .symmetry import NO_SYMMETRY, Symmetry, exchanges, of_state
 
 _ITERATIONS = 25
 _FOUND = 1e-6  # residual of a deflated zero; Newton's method with its own symmetry goes on from there
@@ -58,7 +58,7 @@ def images(solution: Solution) -> list[np.ndarray]:
     """The packed overlaps and their images under the symmetries of the problem."""
     own = solution.overlaps
     clusters = solution.problem.clusters
-    return [own.pack(), *(e.of_overlaps(own, clusters).pack() for e in solution.problem.exchanges)]
+    return [own.pack(), *(e.of_overlaps(own, clusters).pack() for e in exchanges(solution.problem))]
 
 
 def same_orbit(one: Solution, other: Solution) -> bool:

@@ -20,7 +20,7 @@ from .integration.averages import Averages, Rule
 from .overlaps import Overlaps
 from .problem import Problem
 from .solution import Solution, covers, free_entropy_at, is_replicated, slope_settings
-from .symmetry import Exchange, Symmetry
+from .symmetry import Exchange, Symmetry, exchanges
 from .tangents import MapSlopes, NoFormula, map_slopes
 
 # Of slopes on a line of X, the first that covers the law of the fields (in a plane: see `slope_settings`).
@@ -260,7 +260,7 @@ def kept_by(direction: np.ndarray, branch: BranchMap) -> Symmetry:
         image = exchange.of_overlaps(Overlaps.unpack(direction, branch.sizes), clusters).pack()
         return bool(np.max(np.abs(image - direction)) < 0.05 * size)
 
-    return Symmetry(None, tuple(e for e in branch.problem.exchanges if keeps(e)), clusters)
+    return Symmetry(None, tuple(e for e in exchanges(branch.problem) if keeps(e)), clusters)
 
 
 def sector_of(direction: np.ndarray, branch: BranchMap) -> np.ndarray:

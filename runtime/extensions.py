@@ -20,7 +20,6 @@ import xarray
 
 from . import plots, report
 from .branches import Branch, curve
-from .contract import dumps
 from .errors import NotConvergedError
 from .files import write_whole
 from .onset import onset
@@ -42,6 +41,7 @@ from .reproduce import (
     threshold_result,
     unpacked,
 )
+from .shown.contract import dumps
 
 FOLDER = "extensions"
 ONSET, CROSSING = "onset", "crossing"

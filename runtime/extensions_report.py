@@ -7,8 +7,8 @@ from typing import Any
 
 from . import report
 from .extensions import CROSSING, FOLDER, ONSET, SETTINGS
+from .numbers import with_error
 from .reproduce import EXTENSIONS, SHOWN_OMEGA, number_or_nan
-from .text import with_error
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:

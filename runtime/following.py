@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import presenting
 from .continuation import Place, Stride, begin, correct, onward, step_from
 from .equations import (
     BranchEquations,
@@ -45,7 +46,7 @@ from .solution import (
     tolerance_of,
 )
 from .stability import NEGLIGIBLE_JUMPS, modes_of
-from .symmetry import Symmetry, of_state
+from .symmetry import Symmetry, exchanges, of_state
 from .thresholds import AUTOMATIC_BELOW, Threshold, search_interval
 from .verification import agreement, confirmed, opinions
 
@@ -97,21 +98,15 @@ class Followed:
 
         The coordinate along the parameter goes back and forth where the branch does.
         """
-        from .tables import followed_dataset
-
-        return followed_dataset(self, stability)
+        return presenting.to_dataset(self, stability)
 
     def save(self, path: str | Path, stability: bool = True) -> None:
         """Write netCDF, whole or not at all, over what is there."""
-        from .tables import save_dataset
-
-        save_dataset(self.to_xarray(stability), Path(path))
+        presenting.save(self.to_xarray(stability), path)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Figure of overlaps and errors: stable stretches solid, others dashed, events marked."""
-        from .plots import plot_dataset
-
-        return plot_dataset(self.to_xarray(), path)
+        return presenting.plot(self.to_xarray(), path)
 
     def __repr__(self) -> str:
         return "\n".join([self.end_text(), *(f"  {event!r}" for event in self.events)])
@@ -372,7 +367,7 @@ class Walk:
             (self._broken(Overlaps.unpack(self.branch.state(s.place.z[:-1]), self.branch.sizes)) for s in self.passed),
             default=1.0,
         )
-        for exchange in self.branch.problem.exchanges:
+        for exchange in exchanges(self.branch.problem):
             if exchange in kept:
                 continue
             even = (u + exchange.of_overlaps(overlaps, clusters).pack()) / 2
@@ -384,7 +379,7 @@ class Walk:
     def _broken(self, overlaps: Overlaps) -> float:
         """Largest part of a state that breaks an exchange which the branch does not keep."""
         u, scales, clusters = overlaps.pack(), overlaps.block_scales, self.branch.problem.clusters
-        others = [e for e in self.branch.problem.exchanges if e not in self.branch.symmetry.exchanges]
+        others = [e for e in exchanges(self.branch.problem) if e not in self.branch.symmetry.exchanges]
         parts = [np.max(np.abs(u - e.of_overlaps(overlaps, clusters).pack()) / scales) / 2 for e in others]
         return float(max(parts, default=0.0))
 

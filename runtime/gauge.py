@@ -12,7 +12,7 @@ import numpy as np
 
 from .overlaps import Overlaps
 from .problem import Problem
-from .symmetry import Exchange
+from .symmetry import Exchange, loss_exchanges
 
 _PROBES = 12
 
@@ -126,7 +126,7 @@ def sign_is_free(problem: Problem, column: int | None = None) -> bool:
     """Whether the sign of W, or of one of its columns, does not change the loss (probed at random points)."""
     signs = tuple(-1 if column in (None, a) else 1 for a in range(problem.student_rank))
     turned_over = Exchange(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
-    return all(turned_over in found for found in problem.loss_exchanges.values())
+    return all(turned_over in found for found in loss_exchanges(problem).values())
 
 
 def turned(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:

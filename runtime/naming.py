@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from saddleforge.derive.names import GREEK, RENAMED, both_forms
 
 from .errors import InputError
 
 if TYPE_CHECKING:
+    from .overlaps import Overlaps
     from .problem import Problem
 
 OVERLAPS = ("q", "V", "m", "theta")
@@ -75,3 +78,30 @@ def with_index(symbol: str, index: Sequence[str]) -> str:
     """A LaTeX symbol with an index behind it, its own kept apart."""
     base = f"{{{symbol}}}" if "_" in symbol else symbol
     return f"{base}_{{{','.join(index)}}}" if index else base
+
+
+def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
+    """(L, K) and the axes behind, of an overlap."""
+    s, t = problem.student_rank, problem.teacher_rank
+    behind = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}[name]
+    return (problem.tokens, problem.clusters, *behind)
+
+
+def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
+    """The entries of q, V, m, theta under the names of the columns of a curve's frame."""
+    columns = {}
+    for name in OVERLAPS:
+        shape = block_shape(problem, name)
+        for index, value in np.ndenumerate(getattr(blocks, name).reshape(shape)):
+            columns[name + index_text(index, shape) + suffix] = float(value)
+    return columns
+
+
+def index_text(index: Sequence[int], shape: Sequence[int]) -> str:
+    """_1 for a token, then the cluster and the entry where there are several."""
+    text = f"_{index[0] + 1}"
+    if shape[1] > 1:
+        text += f"_k{index[1] + 1}"
+    if any(size > 1 for size in shape[2:]):
+        text += "_" + "".join(str(i + 1) for i in index[2:])
+    return text

@@ -32,9 +32,9 @@ from matplotlib.patches import Patch, Rectangle
 
 from .errors import InputError
 from .files import check_writable, write_whole
-from .naming import column_of
+from .naming import OVERLAPS, column_of
+from .presenting import plot
 from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
-from .tables import BLOCKS
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
@@ -111,6 +111,7 @@ _DESCRIPTIONS = {"png": "Description", "pdf": "Subject", "svg": "Description"}
 _CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 
 
+@plot.register(xarray.Dataset)
 def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Overlaps m, theta and q above, training loss and test error below each with an axis of its own, with error bars,
     along the parameter; of a tuned curve, the best value of what was tuned as well.
@@ -122,7 +123,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
     Raises:
         InputError: the table is not that of a branch.
     """
-    if any(name not in dataset for name in BLOCKS):
+    if any(name not in dataset for name in OVERLAPS):
         raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
     below = _observables(dataset)
     with rc_context(STYLE):

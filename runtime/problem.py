@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from .errors import InputError
 from .law import TokenLaw
 from .overlaps import Overlaps, Sizes
 from .solver import STRUCTURAL, Solver, load_solver
-from .symmetry import Exchange, loss_exchanges, of_problem
 
+Answer = TypeVar("Answer")
 PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
 
 
@@ -94,15 +94,12 @@ class Problem:
             law.check()
         return law
 
-    @cached_property
-    def loss_exchanges(self) -> dict[tuple[int, ...], list[Exchange]]:
-        """Labels -> permutations of tokens and signs of columns that leave the loss as it is."""
-        return loss_exchanges(self)
-
-    @cached_property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """Those that leave the regulariser and the law of the tokens as they are, too."""
-        return of_problem(self)
+    def once(self, function: Callable[[Problem], Answer]) -> Answer:
+        """What a function says of this problem, computed when first asked for."""
+        answers = self.__dict__.setdefault("_answers", {})
+        if function not in answers:
+            answers[function] = function(self)
+        return answers[function]
 
     @property
     def trained(self) -> tuple[Mapping[str, Any], ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .text import with_error
+from .numbers import with_error
 
 SOURCE = "arXiv 2402.03902"
 PUBLISHED: dict[str, dict[str, float]] = {

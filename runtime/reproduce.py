@@ -25,7 +25,6 @@ import xarray
 from . import observables, plots, report, tables
 from ._version import __version__
 from .branches import Branch, Curve, curve
-from .contract import clean, dumps
 from .critical import line_from
 from .errors import InputError, NotConvergedError
 from .files import check_folder, occupied, write_whole
@@ -36,6 +35,7 @@ from .integration.fields import DomainError, Fields
 from .overlaps import Overlaps
 from .problem import Problem, problem
 from .progress import bar, say
+from .shown.contract import clean, dumps
 from .solution import Solution, branch_of, start_overlaps
 from .thresholds import Threshold, crossing, loss_difference, where
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import observables
-from .contract import blocks_json, trained_json
+from . import observables, presenting
 from .errors import InputError, NotConvergedError
 from .fixed_point import StateMap
 from .integration import ProxSpace, Rule, Sobol
 from .integration.estimates import DIFFERENCE_SAFETY, difference_factors, two_standard_errors
 from .integration.fields import DomainError
+from .naming import OVERLAPS
 from .overlaps import Conjugates, Overlaps, Sizes
 from .problem import Problem
 from .progress import bar, step
@@ -35,13 +35,12 @@ from .solution import (
     wide_steps,
 )
 from .stability import NEGLIGIBLE_JUMPS
-from .symmetry import Symmetry
+from .symmetry import Symmetry, exchanges
 
 if TYPE_CHECKING:
     import pandas
 
 SCALARS = ("free_entropy", "training_loss", "test_error", "baseline_error")
-BLOCKS = ("q", "V", "m", "theta")
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.
 _NARROW, _WIDE = 1e-3, 1e-2
@@ -97,27 +96,15 @@ class Sensitivity:
             return self.test_error, self.test_error_error
         if observable == "baseline_error":
             return self.baseline_error, 0.0
-        if observable not in BLOCKS:
-            raise InputError(f"no derivative of {observable!r}; known are {', '.join((*SCALARS, *BLOCKS))}")
+        if observable not in OVERLAPS:
+            raise InputError(f"no derivative of {observable!r}; known are {', '.join((*SCALARS, *OVERLAPS))}")
         sign = -1.0 if getattr(self.reached, observable).flat[0] < 0 else 1.0
         entry, width = (float(getattr(blocks, observable).flat[0]) for blocks in (self.overlaps, self.half_widths))
         return sign * entry, width
 
     def to_json(self) -> dict[str, Any]:
         """As the object of a solution: derivatives in place of values."""
-        return {
-            "at": self.at,
-            "overlaps": blocks_json(self.problem, self.overlaps),
-            "trained": trained_json(self.problem, self.overlaps),
-            **{name: self.of(name)[0] for name in SCALARS},
-            "errors": {
-                "overlaps": blocks_json(self.problem, self.half_widths),
-                "trained": trained_json(self.problem, self.half_widths),
-                "training_loss": self.training_loss_error,
-                "test_error": self.test_error_error,
-            },
-            "remaining": self.remaining,
-        }
+        return presenting.to_json(self)
 
 
 @dataclass(frozen=True)
@@ -141,33 +128,18 @@ class Sensitivities:
 
     def table(self) -> str:
         """The derivatives for a terminal: a row an observable, a column a parameter."""
-        from .text import sensitivities_table
-
-        return sensitivities_table(self)
+        return presenting.table(self)
 
     def __repr__(self) -> str:
         return self.table()
 
     def to_json(self) -> dict[str, Any]:
-        return {entry.parameter: entry.to_json() for entry in self.entries}
+        """Parameter -> derivatives."""
+        return presenting.to_json(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row a parameter; columns as those of a curve, derivatives in place of values."""
-        import pandas
-
-        from .tables import block_columns
-
-        rows = []
-        for entry in self.entries:
-            row: dict[str, Any] = {"at": entry.at}
-            for suffix, blocks in (("", entry.overlaps), ("_error", entry.half_widths)):
-                row |= block_columns(entry.problem, blocks, suffix)
-                for number, value in zip(entry.problem.trained, blocks.phi, strict=True):
-                    row[f"trained_{number['name']}{suffix}"] = float(value)
-            for name in SCALARS:
-                row[name], row[f"{name}_error"] = entry.of(name)
-            rows.append(row)
-        return pandas.DataFrame(rows, index=pandas.Index([e.parameter for e in self.entries], name="parameter"))
+        return presenting.to_frame(self)
 
 
 @dataclass
@@ -553,7 +525,7 @@ def _kept_symmetry(solution: Solution, moved: Problem) -> tuple[Symmetry, bool]:
     An entry of a matrix may tell tokens apart; zeros by symmetry then begin to grow.
     """
     own = solution.symmetry or Symmetry()
-    kept = tuple(exchange for exchange in own.exchanges if exchange in moved.exchanges)
+    kept = tuple(exchange for exchange in own.exchanges if exchange in exchanges(moved))
     if len(kept) == len(own.exchanges):
         if own.frozen is None or not own.frozen.any():
             return own, True

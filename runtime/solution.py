@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import budget, gauge, observables, pace
+from . import budget, gauge, observables, pace, presenting
 from .collapse import at_rest
 from .errors import InputError, TimeLimitError
 from .fixed_point import CAUTIOUS, FixedPoint, StateMap, Status, best_weight, damped, jacobian, newton, residual_of
@@ -198,18 +198,14 @@ class Solution:
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
         """The solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
-        from .text import solution_table
-
-        return solution_table(self, names)
+        return presenting.table(self, names)
 
     def __repr__(self) -> str:
         return self.table()
 
     def to_json(self) -> dict[str, Any]:
         """The object of the command line's contract (docs/design.md section 5)."""
-        from .contract import solution_json
-
-        return solution_json(self)
+        return presenting.to_json(self)
 
 
 def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:

@@ -13,11 +13,11 @@ from .fixed_point import StateMap
 from .integration.averages import Averages, Rule
 from .integration.estimates import two_standard_errors
 from .jumps import Jumps, find_jumps
+from .numbers import with_error
 from .overlaps import Conjugates, Overlaps
 from .problem import Problem
 from .progress import step
 from .self_overlap import FiniteMap, SelfOverlap, self_overlap
-from .text import with_error
 
 NEGLIGIBLE_JUMPS = 1e-6  # of the measure: below, nothing is asked about jumps
 NEGLIGIBLE_LOSS = 1e-4  # of q: a self-overlap loss below is called negligible

@@ -17,13 +17,13 @@ import pandas
 
 from . import plots, report
 from .branches import curve
-from .contract import dumps
 from .files import write_whole
+from .numbers import with_error
 from .reproduce import BRANCHES, BUDGET, SHOWN_OMEGA, STABILITY, Plan, Run, unpacked
 from .self_overlap import ABSOLUTE, RELATIVE
+from .shown.contract import dumps
 from .solution import Solution
 from .stability import NEGLIGIBLE_LOSS
-from .text import with_error
 
 ALPHAS = tuple(round(0.1 + 0.12 * n, 10) for n in range(21))  # 0.1 to 2.5
 OMEGAS = tuple(round(0.05 * n, 10) for n in range(11))  # 0 to 0.5

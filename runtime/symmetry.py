@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .overlaps import Overlaps, Sizes
-
-if TYPE_CHECKING:
-    from .problem import Problem
+from .problem import Problem
 
 _PROBES = 4
 _MOST = 512  # candidates; beyond, permutations of tokens are left out
@@ -142,6 +139,16 @@ def candidates(problem: Problem) -> list[Exchange]:
 
 
 def loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
+    """Labels -> permutations of tokens and signs of columns that leave the loss as it is."""
+    return problem.once(_loss_exchanges)
+
+
+def exchanges(problem: Problem) -> tuple[Exchange, ...]:
+    """Those that leave the regulariser and the law of the tokens as they are, too."""
+    return problem.once(_exchanges)
+
+
+def _loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
     """Labels -> exchanges that take the loss there to itself at the exchanged labels, probed at random points."""
     every = candidates(problem)
     return {labels: [e for e in every if _keeps_loss(problem, e, labels)] for labels, _ in problem.label_choices}
@@ -186,12 +193,12 @@ def of_state(problem: Problem, overlaps: Overlaps) -> tuple[Exchange, ...]:
         image = exchange.of_overlaps(overlaps, problem.clusters).pack()
         return bool(np.all(np.abs(image - u) <= INVARIANT * scales))
 
-    return tuple(exchange for exchange in problem.exchanges if same(exchange))
+    return tuple(exchange for exchange in exchanges(problem) if same(exchange))
 
 
-def of_problem(problem: Problem) -> tuple[Exchange, ...]:
+def _exchanges(problem: Problem) -> tuple[Exchange, ...]:
     """Exchanges that leave loss, regulariser and the law of the tokens as they are."""
-    by_labels = problem.loss_exchanges
+    by_labels = loss_exchanges(problem)
     common = [e for e in by_labels[problem.label_choices[0][0]] if all(e in found for found in by_labels.values())]
     return tuple(e for e in common if _keeps_law(problem, e) and _keeps_regulariser(problem, e))
 
@@ -224,4 +231,4 @@ def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
     return True
 
 
-__all__ = ["Exchange", "Symmetry", "loss_exchanges", "of_problem", "of_state"]
+__all__ = ["Exchange", "Symmetry", "exchanges", "loss_exchanges", "of_state"]

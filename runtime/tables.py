@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -16,21 +16,22 @@ import xarray
 
 from . import gauge
 from ._version import __version__
-from .contract import clean, parameters_json
+from .branches import Curve
+from .critical import CriticalLine
 from .errors import InputError
 from .files import check_writable, write_whole
-from .naming import column_of, symbols_of, with_index
+from .following import Followed
+from .naming import block_columns, block_shape, column_of, index_text, symbols_of, with_index
+from .numbers import with_error
+from .presenting import save, to_dataset, to_frame, to_tabular
 from .problem import Problem
-from .text import with_error
+from .shown.contract import clean, parameters_json
+from .tuning import TunedCurve
 
 if TYPE_CHECKING:
-    from .branches import Curve
-    from .critical import CriticalLine
-    from .following import Followed
     from .overlaps import Overlaps
     from .solution import Solution
     from .stability import Stability
-    from .tuning import TunedCurve
 
 BLOCKS: dict[str, tuple[str, ...]] = {
     "q": ("token", "cluster", "column", "column2"),
@@ -67,6 +68,7 @@ _STABILITY: dict[str, Callable[[Stability], float]] = {
 }
 
 
+@to_dataset.register(Curve)
 def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     """A branch as a Dataset along the parameter.
 
@@ -87,6 +89,7 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     return dataset
 
 
+@to_dataset.register(Followed)
 def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
     """As `curve_dataset`, in the order in which the branch was followed, so that the parameter may go back and forth.
 
@@ -113,6 +116,7 @@ def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Datas
     return dataset
 
 
+@to_dataset.register(CriticalLine)
 def line_dataset(line: CriticalLine) -> xarray.Dataset:
     """A critical line: variables value, error and over along `point`; attributes name the event and both parameters.
 
@@ -143,7 +147,7 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
 
     def blocks(pick: Callable[[Solution], Overlaps], suffix: str) -> None:
         for name, axes in BLOCKS.items():
-            shape = _block_shape(problem, name)
+            shape = block_shape(problem, name) if problem is not None else (0,) * len(axes)
             rows = [np.asarray(getattr(pick(s), name), float).reshape(shape) for s in curve.solutions]
             variables[name + suffix] = ((axis, *axes), np.array(rows, float).reshape((len(rows), *shape)))
 
@@ -186,6 +190,7 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
     return dataset
 
 
+@to_dataset.register(TunedCurve)
 def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
     """`curve_dataset` of a tuned curve, with the best value of the tuned parameter, its half width, kind and status."""
     dataset = curve_dataset(tuned.curve, stability)
@@ -206,14 +211,6 @@ def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
         "notes": json.dumps(list(tuned.notes), ensure_ascii=False),
     }
     return dataset
-
-
-def _block_shape(problem: Problem | None, name: str) -> tuple[int, ...]:
-    if problem is None:
-        return (0,) * len(BLOCKS[name])
-    s, t = problem.student_rank, problem.teacher_rank
-    behind = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}[name]
-    return (problem.tokens, problem.clusters, *behind)
 
 
 def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
@@ -261,6 +258,7 @@ def _attributes(problem: Problem | None, parameter: str) -> dict[str, Any]:
     }
 
 
+@to_frame.register(xarray.Dataset)
 def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
     """One row a solution; the entries of an overlap in columns of their own.
 
@@ -281,26 +279,7 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
-    """The entries of q, V, m, theta under the names of `dataset_frame`'s columns."""
-    columns = {}
-    for name in BLOCKS:
-        shape = _block_shape(problem, name)
-        for index, value in np.ndenumerate(getattr(blocks, name).reshape(shape)):
-            columns[name + index_text(index, shape) + suffix] = float(value)
-    return columns
-
-
-def index_text(index: Sequence[int], shape: Sequence[int]) -> str:
-    """_1 for a token, then the cluster and the entry where there are several."""
-    text = f"_{index[0] + 1}"
-    if shape[1] > 1:
-        text += f"_k{index[1] + 1}"
-    if any(size > 1 for size in shape[2:]):
-        text += "_" + "".join(str(i + 1) for i in index[2:])
-    return text
-
-
+@to_frame.register(Curve)
 def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
     """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `naming.symbols_of`.
 
@@ -325,6 +304,7 @@ def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] |
     return frame.rename(columns=columns)
 
 
+@to_tabular.register(Curve)
 def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
     """A branch as a LaTeX tabular, values with their half widths in the last digits.
 
@@ -355,6 +335,7 @@ def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
     return "\n".join([*frame, r"\end{tabular}"]) + "\n"
 
 
+@save.register(xarray.Dataset)
 def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
     """Write netCDF 4, whole or not at all.
 
@@ -387,14 +368,12 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
 
 
 __all__ = [
-    "block_columns",
     "curve_dataset",
     "curve_frame",
     "curve_tabular",
     "dataset_frame",
     "describe_fields",
     "followed_dataset",
-    "index_text",
     "line_dataset",
     "load_dataset",
     "save_dataset",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,9 +18,26 @@ from .integration import Rule, Sobol
 from .integration.estimates import two_standard_errors
 from .integration.fields import DomainError
 from .overlaps import Overlaps
+from .problem import Problem
 
-if TYPE_CHECKING:
-    from .solution import Solution
+
+class Solved(Protocol):
+    """What is asked of a solution: its overlaps, losses, and how far other rules would move the packed overlaps."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def overlaps(self) -> Overlaps: ...
+    @property
+    def half_widths(self) -> Overlaps: ...
+    @property
+    def rule(self) -> Rule: ...
+    @property
+    def losses(self) -> observables.Losses | None: ...
+    @property
+    def training_loss_error(self) -> float: ...
+    @property
+    def shifts(self) -> np.ndarray | None: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,7 @@ class Gibbs:
         }
 
 
-def gibbs(solution: Solution) -> Gibbs | None:
+def gibbs(solution: Solved) -> Gibbs | None:
     """Of a solution at a finite temperature; None where it is none, or where there is no solution."""
     problem, losses = solution.problem, solution.losses
     if problem.inverse_temperature is None or losses is None or solution.shifts is None:
@@ -106,7 +123,7 @@ def of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps
     return replace(overlaps, q=overlaps.q + overlaps.V / inverse_temperature)
 
 
-def _energy(solution: Solution, rule: Rule, u: np.ndarray) -> float:
+def _energy(solution: Solved, rule: Rule, u: np.ndarray) -> float:
     """At packed overlaps u that need not solve the saddle point; nan outside their domain."""
     problem, overlaps = solution.problem, Overlaps.unpack(u, solution.overlaps.sizes)
     try:
@@ -118,7 +135,7 @@ def _energy(solution: Solution, rule: Rule, u: np.ndarray) -> float:
     return losses.data + losses.penalty
 
 
-def _energy_error(solution: Solution) -> float:
+def _energy_error(solution: Solved) -> float:
     """Half width of the energy, to first order in the errors of the overlaps: it is not stationary in them."""
     rule, u = solution.rule, solution.overlaps.pack()
     shifts = np.zeros((0, len(u))) if solution.shifts is None else solution.shifts
@@ -130,7 +147,7 @@ def _energy_error(solution: Solution) -> float:
     return moved + abs(_energy(solution, rule.finer(), u) - here)
 
 
-def _test_error(solution: Solution, u: np.ndarray, nodes: int) -> float:
+def _test_error(solution: Solved, u: np.ndarray, nodes: int) -> float:
     problem = solution.problem
     assert problem.inverse_temperature is not None
     drawn = of_drawn_weights(Overlaps.unpack(u, solution.overlaps.sizes), problem.inverse_temperature)
@@ -140,7 +157,7 @@ def _test_error(solution: Solution, u: np.ndarray, nodes: int) -> float:
         return np.nan
 
 
-def _spread(solution: Solution, function: Callable[[np.ndarray], float]) -> float:
+def _spread(solution: Solved, function: Callable[[np.ndarray], float]) -> float:
     """Half width of a function of the packed overlaps by how far other rules, or replicates, would move them."""
     u, shifts = solution.overlaps.pack(), solution.shifts
     if shifts is None or not len(shifts):

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from . import presenting
 from .branches import Branch
 from .conditions import ROUNDING, Condition, observable_names, parse_condition
-from .contract import parameters_json
 from .errors import InputError, NotConvergedError, TimeLimitError
 from .integration import Rule
 from .integration.estimates import two_standard_errors
+from .numbers import with_error
 from .problem import Problem
 from .progress import bar
 from .solution import Solution, by_rule, is_replicated, refine_losses, with_losses
@@ -30,8 +31,6 @@ from .verification import AUTOMATIC_BELOW, agreement, confirmed, opinions
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
 _EVALUATIONS = 20
 _PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
-
-DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision: the reference solver takes over
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,6 @@ class Threshold:
     @property
     def shown(self) -> str:
         """Value with its half width, for people."""
-        from .text import with_error
-
         return with_error(self.value, self.error)
 
     @property
@@ -111,23 +108,13 @@ class Threshold:
         digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
         return f"{self.value:.{digits}f}", f"{self.error:.2g}"
 
+    def table(self) -> str:
+        """The threshold for a terminal: what its half width is made of, and the stability there."""
+        return presenting.table(self)
+
     def to_json(self) -> dict[str, Any]:
         """The object of the command line's contract (docs/design.md section 5)."""
-        value, error = self.decimals
-        return {
-            "model": self.problem.solver.name,
-            "digest": self.problem.solver.digest,
-            "kind": self.kind,
-            "parameter": self.parameter,
-            "parameters": {k: v for k, v in parameters_json(self.problem).items() if k != self.parameter},
-            "value": value,
-            "error": error,
-            "error_kind": self.error_kind,
-            "status": self.status,
-            "branches": list(self.branches),
-            "rs_verdict": self.rs_verdict,
-            "evidence": self.evidence,
-        }
+        return presenting.to_json(self)
 
 
 def crossing(
@@ -219,7 +206,6 @@ def where(
     seed: int = 0,
     branch: Branch | None = None,
     verify: bool | None = None,
-    proof: bool = False,
 ) -> Threshold:
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
@@ -227,21 +213,11 @@ def where(
         condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
         on: the branch.
         verify: as for `crossing`.
-        proof: prove it in ball arithmetic, for models within reach of high precision (needs python-flint). Where that
-            fails the status is `not_proved`, what is returned is verified by two rules, and the evidence says why.
 
     Raises:
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
-    if 0 < accuracy < DOUBLES or proof:
-        from .reference import thresholds as precise
-
-        precise.check(problem, condition, accuracy, proof)
-        rough = where(
-            problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
-        )
-        return precise.refine(rough, condition, accuracy, proof=proof)
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     return _locate(

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import presenting
 from .branches import Branch, Curve, grid_of
-from .contract import parameters_json
 from .errors import InputError, NotConvergedError, TimeLimitError
 from .interrupts import recognised
+from .naming import OVERLAPS
 from .overlaps import Overlaps
 from .problem import Problem
 from .progress import bar
-from .sensitivity import BLOCKS, SCALARS, Direction, sensitivity
+from .sensitivity import SCALARS, Direction, sensitivity
 from .solution import Solution, is_replicated
 
 if TYPE_CHECKING:
@@ -119,34 +120,14 @@ class Optimum:
 
     def table(self) -> str:
         """The optimum for a terminal."""
-        from .text import optimum_table
-
-        return optimum_table(self)
+        return presenting.table(self)
 
     def __repr__(self) -> str:
         return self.table()
 
     def to_json(self) -> dict[str, Any]:
         """As the object of a threshold (docs/design.md section 5), with the solution there."""
-        name = self.parameter.rstrip("_")
-        return {
-            "model": self.problem.solver.name,
-            "digest": self.problem.solver.digest,
-            "kind": self.kind,
-            "parameter": name,
-            "parameters": {k: v for k, v in parameters_json(self.solution.problem).items() if k != name},
-            "minimise": self.minimise,
-            "value": self.value,
-            "error": self.error,
-            "error_kind": self.error_kind,
-            "status": self.status,
-            "branch": self.branch,
-            "observed": self.observed,
-            "observed_error": self.observed_error,
-            "others": [vars(other) for other in self.others],
-            "evidence": self.evidence,
-            "solution": self.solution.to_json(),
-        }
+        return presenting.to_json(self)
 
 
 def observed(solution: Solution, name: str) -> tuple[float, float]:
@@ -211,8 +192,8 @@ class Search:
         problem.check_varied(name)
         present = problem.value_of(name)
         observable = minimise.removeprefix("-")
-        if observable not in (*SCALARS, *BLOCKS):
-            raise InputError(f"cannot minimise {minimise!r}; known are {', '.join((*SCALARS, *BLOCKS))}, or -NAME")
+        if observable not in (*SCALARS, *OVERLAPS):
+            raise InputError(f"cannot minimise {minimise!r}; known are {', '.join((*SCALARS, *OVERLAPS))}, or -NAME")
         missing = {"test_error": "HAS_METRIC", "baseline_error": "HAS_BASELINE"}.get(observable)
         if missing and not getattr(problem.solver.metric, missing):
             raise InputError(f"{problem.solver.name} has no {observable.replace('_', ' ')}")
@@ -583,23 +564,21 @@ class TunedCurve:
     def success(self) -> bool:
         return not self.missing and all(optimum.success for optimum in self.optima)
 
+    def table(self) -> str:
+        """One line a value, then what the full scans had to say."""
+        return presenting.table(self)
+
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
         """As a curve's, with best_NAME, best_NAME_error, optimum (its kind) and optimum_status beside the rest."""
-        from .tables import tuned_dataset
-
-        return tuned_dataset(self, stability)
+        return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
         """One row a value."""
-        from .tables import dataset_frame
-
-        return dataset_frame(self.to_xarray(stability))
+        return presenting.to_frame(self.to_xarray(stability))
 
     def save(self, path: str | Path) -> None:
         """Write netCDF, whole or not at all, over what is there."""
-        from .tables import save_dataset
-
-        save_dataset(self.to_xarray(), Path(path))
+        presenting.save(self.to_xarray(), path)
 
 
 def tuned_curve(

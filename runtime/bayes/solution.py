@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import budget
-from .._version import __version__
+from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
-from ..fixed_point import Status
 from ..problem import Problem
 from ..progress import left, step
-from ..text import problem_line, with_error
 from .linear import growth
 from .prediction import test_error
 from .state import State
@@ -88,53 +85,11 @@ class BayesSolution:
 
     def table(self, erm: Solution | None = None) -> str:
         """What `saddleforge bayes` prints; beside an empirical risk minimiser if one is given."""
-        problem = self.problem
-        lines = [
-            problem_line(problem),
-            f"Bayes-optimal, start {self.start}: {self.status.replace('_', ' ')}, residual {self.residual:.1e}",
-        ]
-        t = problem.teacher_rank
-        for context in range(problem.contexts):
-            token, cluster = divmod(context, problem.clusters)
-            label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
-            parts = []
-            for a in range(t):
-                for b in range(a, t):
-                    index = "" if t == 1 else f"_{a + 1}{b + 1}"
-                    value = with_error(self.q[context, a, b], self.half_widths[context, a, b])
-                    parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
-            lines.append(f"  {label:<10} " + "   ".join(parts))
-        lines.append(f"  free entropy {with_error(self.free_entropy, self.free_entropy_error)} per d")
-        lines += _beside(self, erm)
-        return "\n".join(lines)
+        return presenting.table(self, erm)
 
     def to_json(self) -> dict[str, Any]:
         """The object that --json prints."""
-        from ..contract import parameters_json
-
-        problem = self.problem
-        shape = (problem.tokens, problem.clusters, *self.q.shape[1:])
-        return {
-            "model": problem.solver.name,
-            "version": __version__,
-            "digest": problem.solver.digest,
-            "parameters": parameters_json(problem),
-            "start": self.start,
-            "status": self.status,
-            "residual": self.residual,
-            "iterations": self.steps,
-            "overlaps": {"q": self.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
-            "conjugates": {"q": self.q_hat.reshape(shape)},
-            "cosine": [self.cosine(c) for c in range(problem.contexts)],
-            "free_entropy": self.free_entropy,
-            "test_error": self.test_error,
-            "errors": {
-                "overlaps": {"q": self.half_widths.reshape(shape)},
-                "free_entropy": self.free_entropy_error,
-                "test_error": self.test_error_error,
-            },
-            "error_kind": "estimated",
-        }
+        return presenting.to_json(self)
 
 
 def erm_cosine(erm: Solution, context: int = 0) -> float:
@@ -143,25 +98,6 @@ def erm_cosine(erm: Solution, context: int = 0) -> float:
     if not o.q[context, 0, 0] > 0:
         return float("nan")  # W = 0
     return float(o.theta[context, 0, 0] / np.sqrt(o.q[context, 0, 0] * erm.problem.law.rho_star[context, 0, 0]))
-
-
-def _beside(found: BayesSolution, erm: Solution | None) -> list[str]:
-    """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
-    best = with_error(found.test_error, found.test_error_error) if np.isfinite(found.test_error) else "-"
-    if erm is None:
-        return [f"  cosine with the teacher {found.cosine():.9g}", f"  least test error {best}"]
-    reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
-    rows = [
-        ["", "Bayes-optimal", "risk minimisation"],
-        ["cosine with the teacher", f"{found.cosine():.9g}", f"{abs(erm_cosine(erm)):.9g}"],
-        ["test error", best, reached],
-    ]
-    if np.isfinite(erm.baseline_error):
-        rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
-    elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
-    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 @step("state evolution of Bayes-optimal inference")

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from .._version import __version__
+from .. import presenting
 from ..errors import InputError, NotConvergedError
 from ..problem import Problem
 from ..progress import step
-from ..text import with_error
 from .linear import growth
 from .state import Point, State
 
@@ -40,28 +39,11 @@ class BayesThreshold:
 
     def table(self) -> str:
         """One line and what it rests on."""
-        lines = [f"{self.problem.solver.name}, Bayes-optimal: {self.kind.replace('_', ' ')} threshold"]
-        lines.append(f"  alpha = {with_error(self.value, self.error)}")
-        lines += [f"  {name.replace('_', ' ')}: {value}" for name, value in self.evidence.items()]
-        return "\n".join(lines)
+        return presenting.table(self)
 
     def to_json(self) -> dict[str, Any]:
         """The object that --json prints."""
-        from ..contract import parameters_json
-
-        return {
-            "model": self.problem.solver.name,
-            "version": __version__,
-            "digest": self.problem.solver.digest,
-            "kind": self.kind,
-            "parameters": {n: v for n, v in parameters_json(self.problem).items() if n != "alpha"},
-            "parameter": "alpha",
-            "value": self.value,
-            "error": self.error,
-            "error_kind": "estimated",
-            "status": "converged",
-            "evidence": self.evidence,
-        }
+        return presenting.to_json(self)
 
 
 @step("a threshold of Bayes-optimal inference")

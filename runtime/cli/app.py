@@ -364,8 +364,8 @@ def solve(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Solve the saddle point from one start, or find and rank all branches."""
-    from ..contract import dumps
     from ..files import absolute, new_file, write_whole
+    from ..shown.contract import dumps
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -381,8 +381,8 @@ def solve(
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
+        from ..digits import DOUBLES
         from ..sensitivity import directions
-        from ..thresholds import DOUBLES
 
         if accuracy < DOUBLES or proof:
             raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
@@ -459,8 +459,8 @@ def _solve_one(
     """
     from dataclasses import replace
 
+    from ..digits import DOUBLES
     from ..fixed_point import Status
-    from ..thresholds import DOUBLES
 
     if not (0 < chosen["accuracy"] < DOUBLES or proof):
         from ..solution import solve
@@ -476,7 +476,7 @@ def _solve_one(
         return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
         raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
-    from ..reference.solution import solve_precisely
+    from ..digits import solve_precisely
 
     try:
         return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
@@ -492,9 +492,9 @@ def _advice(solution: Solution | PreciseSolution) -> str:
 
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
-    from ..contract import parameters_json
+    from ..numbers import with_error
+    from ..shown.contract import parameters_json
     from ..solution import solutions
-    from ..text import with_error
 
     failed: list[Solution] = []
     found = solutions(problem, on_failure=failed.append, **chosen)
@@ -612,8 +612,8 @@ def stability(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Solve, then print spectrum, replicon, proximal jumps and the self-overlap they cost, with their meaning."""
-    from ..contract import parameters_json
     from ..files import absolute
+    from ..shown.contract import parameters_json
     from ..solution import solve as solve_from
 
     if start is not None and from_ is not None:
@@ -642,7 +642,7 @@ def stability(
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, late)
     if found is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {_advice(solution)}")
-    from .tables import stability_table
+    from ..shown.solution import stability_table
 
     if not solution.success:
         return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, _advice(solution))
@@ -710,7 +710,7 @@ def curve(
         interrupted = True
         ordered = sorted(kept, key=lambda s: s.problem.value_of(name))
         found = Curve(name, begin, tuple(ordered), (None, None))
-    from .tables import curve_json, curve_table
+    from ..shown.branches import curve_json, curve_table
 
     status, message = Exit.DONE, ""
     weak = [s for s in found.solutions if not s.success]
@@ -787,7 +787,7 @@ def follow(
     begin = options.start_of(problem, start)
 
     from ..following import follow as walk
-    from .tables import followed_json, followed_table
+    from ..shown.branches import followed_json, followed_table
 
     found = walk(
         problem,
@@ -1102,8 +1102,8 @@ def threshold(
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
-    from .. import thresholds
-    from ..contract import parameters_json
+    from .. import digits, thresholds
+    from ..shown.contract import parameters_json
 
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
@@ -1112,7 +1112,7 @@ def threshold(
         if kind == "crossing":
             found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
-            found = thresholds.where(problem, where or "", name, on=names[0], proof=proof, **how)
+            found = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
         elif kind == "at":
             found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
         else:
@@ -1137,7 +1137,6 @@ def threshold(
             "evidence": {"reason": str(error)},
         }
         return Outcome("", data, Exit.NOT_CONVERGED, str(error))
-    from .tables import threshold_table
 
     message = ""
     if found.status == "not_proved":
@@ -1149,7 +1148,7 @@ def threshold(
     elif not found.success:
         message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
     return Outcome(
-        "" if json else threshold_table(found),
+        "" if json else found.table(),
         found.to_json,
         Exit.DONE if found.success else Exit.NOT_CONVERGED,
         message,
@@ -1169,7 +1168,7 @@ def _critical_line(
 ) -> Outcome:
     """A threshold along a second parameter; -o writes it."""
     from ..critical import critical_line
-    from .tables import line_json, line_table
+    from ..shown.branches import line_json, line_table
 
     over, (first, last) = second
     if kind == "at":
@@ -1288,7 +1287,7 @@ def tune(
         found = tune_one(problem, name, **chosen)
         status = Exit.DONE if found.success else Exit.NOT_CONVERGED
         return Outcome(found.table(), found.to_json, status, found.advice)
-    from .tables import tuned_json, tuned_table
+    from ..shown.responses import tuned_json
 
     second, ends, count = options.interval(along, counted=True, option="--along")
     assert ends is not None and count is not None
@@ -1303,7 +1302,7 @@ def tune(
         **chosen,
     )
     failed = _put_away(curve.save, target)
-    text = tuned_table(curve) + (f"\nwrote {output}" if target is not None and not failed else "")
+    text = curve.table() + (f"\nwrote {output}" if target is not None and not failed else "")
     if failed:
         return Outcome(text, lambda: tuned_json(curve, None), Exit.WRONG_INPUT, failed)
     if curve.interrupted:

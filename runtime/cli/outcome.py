@@ -140,7 +140,7 @@ def _logged(error: BaseException) -> str:
 def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
     try:
         if as_json:
-            from ..contract import dumps
+            from ..shown.contract import dumps
 
             assert isinstance(outcome.data, dict)
             print(dumps(outcome.data), file=stdout)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ..problem import Problem
-from ..symmetry import EXACT, Exchange
+from ..symmetry import EXACT, Exchange, loss_exchanges
 from .fields import Fields
 from .tangents import Units
 
@@ -37,7 +37,7 @@ class Reduction:
         """
         if axes is None:
             return cls(())
-        found = [e for e in problem.loss_exchanges[labels] if tuple(labels[l] for l in e.tokens) == labels]
+        found = [e for e in loss_exchanges(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
         return cls(tuple(e for e in found if _keeps_fields(e, fields) and _keeps_nodes(e, problem, axes)))
 
     def orbits(self, nodes: np.ndarray, problem: Problem) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..overlaps import Overlaps
 from ..problem import Problem
+from ..symmetry import loss_exchanges
 from . import boltzmann
 from .averages import Averages, JacobianAverages
 from .exchange import Reduction
@@ -482,6 +483,6 @@ def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[
     points = points[np.isfinite(points).all(axis=(1, 2))]
     edges = 1.06 * np.abs(points).max(axis=0) + 1e-9
     # The same for tokens that the loss does not tell apart, whatever their fields: the grid is to move smoothly.
-    for exchange in problem.loss_exchanges[labels]:
+    for exchange in loss_exchanges(problem)[labels]:
         edges = np.maximum(edges, edges[exchange.order])
     return [float(edge) for edge in edges.ravel()]

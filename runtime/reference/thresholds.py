@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from mpmath import mp, mpf
 
 from ..conditions import parse_condition
-from ..errors import InputError, NotConvergedError, NotProvedError
+from ..errors import InputError
 from ..problem import Problem
 from ..thresholds import Threshold
 from .channel import check_supported
@@ -57,35 +56,17 @@ def check(problem: Problem, condition: str, accuracy: float, proof: bool = False
         raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
 
 
-def refine(
-    rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None, *, proof: bool = False
-) -> Threshold:
-    """A threshold in double precision to any accuracy.
+def verified_threshold(rough: Threshold, condition: str, accuracy: float, problem: Problem) -> PreciseThreshold:
+    """The threshold near one in double precision, by two rules at rising precision.
 
     Args:
         condition: the one that it is of.
-        accuracy: half width asked for.
-        problem: in place of that of the rough threshold, one nearby, as with a hinge more sharply rounded.
-        proof: as for `where`; a threshold that nothing confirms stays as it is, with the status `not_proved`.
+        problem: that of the rough threshold, or one nearby.
 
     Raises:
-        InputError: the model is out of reach, or minima of the Moreau objective compete.
+        InputError: minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
-    problem = problem or rough.problem
-    if problem.sample_complexity is None:
-        problem = problem.with_(alpha=rough.value)
-    check(problem, condition, accuracy, proof)
-    if proof:
-        from ..proof.results import proved_threshold
-
-        try:
-            return proved_threshold(rough, condition, accuracy, problem)
-        except NotProvedError as failed:
-            best = rough
-            with suppress(InputError, NotConvergedError):
-                best = refine(rough, condition, accuracy, problem)
-            return replace(best, status="not_proved", evidence={**best.evidence, "not_proved": str(failed)})
     z, scales = unknowns(rough)
     system = System(problem, scales, rough.parameter, difference(condition))
     found = improve(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import presenting
 from ..branches import Curve
 from ..errors import InputError, TimeLimitError
+from ..naming import block_columns
 from ..overlaps import Overlaps
 from ..problem import Problem
 from ..solution import Solution
-from ..tables import block_columns
-from ..text import aligned, with_error
 from .simulation import Estimate, Simulation, simulate
 
 if TYPE_CHECKING:
@@ -108,55 +108,18 @@ class Comparison:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a point and observable: value of the parameter, d, runs, theory, simulation, deviation, verdict."""
-        import pandas
-
-        rows = []
-        for value, solution, simulation, reached, found in zip(
-            self.values, self.solutions, self.simulations, self.reached, self.measurements(), strict=True
-        ):
-            for name, item in found.items():
-                rows.append(
-                    {
-                        self.curve.parameter: value,
-                        "observable": name,
-                        "d": simulation.plan.d,
-                        "runs": reached[0],
-                        "of": reached[1],
-                        "theory": item.theory,
-                        "half_width": item.half_width,
-                        "simulation": item.mean,
-                        "standard_error": item.standard_error,
-                        "deviation": item.deviation,
-                        "self_overlap_loss": solution.stability.self_overlap_loss if solution.stability else np.nan,
-                    }
-                )
-        return pandas.DataFrame(rows)
+        return presenting.to_frame(self)
 
     def table(self) -> str:
         """For a terminal: losses and first overlaps of both."""
-        rows = [[self.curve.parameter, "runs", "observable", "theory", "simulation", "deviation"]]
-        for value, reached, found in zip(self.values, self.reached, self.measurements(), strict=True):
-            for number, (name, item) in enumerate(found.items()):
-                rows.append(
-                    [
-                        f"{value:g}" if number == 0 else "",
-                        f"{reached[0]} of {reached[1]}" if number == 0 else "",
-                        name.replace("_", " ") if name in LOSSES else name,
-                        with_error(item.theory, item.half_width),
-                        with_error(item.mean, item.standard_error),
-                        f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-",
-                    ]
-                )
-        return "\n".join(aligned(rows))
+        return presenting.table(self)
 
     def __repr__(self) -> str:
         return self.table()
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Theory as lines, simulations as points with error bars; saved where a path is given."""
-        from .figures import plot_comparisons
-
-        return plot_comparisons([self], path)
+        return presenting.plot(self, path)
 
 
 def compare(
@@ -292,29 +255,14 @@ class Scaling:
 
     def table(self) -> str:
         """For a terminal."""
-        rows = [["observable", "theory", *[f"d = {d}" for d in self.dims], "d -> infinity", "deviation", "law"]]
-        every = self.measurements()
-        for name, (limit, fit) in self.limits().items():
-            rows.append(
-                [
-                    name.replace("_", " ") if name in LOSSES else name,
-                    with_error(limit.theory, limit.half_width),
-                    *[with_error(one[name].mean, one[name].standard_error) for one in every],
-                    with_error(limit.mean, limit.standard_error),
-                    f"{limit.deviation:+.1f}",
-                    "1/d" if fit.power == 1 else "1/sqrt(d)",
-                ]
-            )
-        return "\n".join(aligned(rows))
+        return presenting.table(self)
 
     def __repr__(self) -> str:
         return self.table()
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Observables against 1/d with the fits; saved where a path is given."""
-        from .figures import plot_scaling
-
-        return plot_scaling(self, path)
+        return presenting.plot(self, path)
 
 
 def _has_errors(found: dict[str, Measured]) -> bool:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ..naming import index_text
 from ..plots import (
     BLUE,
     BRANCH_COLOURS,
@@ -38,12 +39,11 @@ from ..plots import (
     shade_of,
     symbol_of,
 )
-from ..tables import index_text
+from ..presenting import plot
+from .comparison import Comparison, Measured, Scaling
 
 if TYPE_CHECKING:
     import xarray
-
-    from .comparison import Comparison, Measured, Scaling
 
 
 def points(
@@ -63,6 +63,12 @@ def points(
         label=label,
         zorder=4,
     )
+
+
+@plot.register(Comparison)
+def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
+    """A column of `plot_comparisons`."""
+    return plot_comparisons([comparison], path)
 
 
 def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Figure:
@@ -189,6 +195,7 @@ _ENTRY_FILLS: tuple[dict[str, Any], ...] = (
 )
 
 
+@plot.register(Scaling)
 def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
     """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
     limits, every = scaling.limits(), scaling.measurements()

@@ -16,15 +16,15 @@ import pandas
 
 from .. import report
 from ..branches import curve
-from ..contract import dumps
 from ..errors import TimeLimitError
 from ..files import write_whole
 from ..integration import rule_named
+from ..numbers import with_error
 from ..plots import OVERLAP_STYLES
 from ..problem import Problem
 from ..reproduce import BRANCHES, BUDGET, FINITE_SIZE, SHOWN_OMEGA, Plan, Run
+from ..shown.contract import dumps
 from ..solution import solve, start_overlaps
-from ..text import with_error
 from .comparison import LOSSES, Extrapolation, Measured, scaling
 from .figures import plot_finite_size
 from .gamp import state_evolution

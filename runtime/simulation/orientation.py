@@ -10,7 +10,7 @@ import numpy as np
 from .. import gauge
 from ..overlaps import Overlaps
 from ..problem import Problem
-from ..symmetry import Exchange
+from ..symmetry import Exchange, exchanges
 
 _PROBES = 4
 _MOST_COLUMNS = 5
@@ -21,8 +21,8 @@ _ELSEWHERE = 0.5  # of theta with another column of the teacher
 def images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
     """The state itself, its mirror images on the same data, then those that would be as likely on other data."""
     identity = Exchange(tuple(range(problem.tokens)), (1,) * problem.student_rank, (1,) * problem.teacher_rank)
-    same = [e for e in problem.exchanges if (e.tokens, e.teacher) == (identity.tokens, identity.teacher)]
-    others = [e for e in problem.exchanges if e not in same]
+    same = [e for e in exchanges(problem) if (e.tokens, e.teacher) == (identity.tokens, identity.teacher)]
+    others = [e for e in exchanges(problem) if e not in same]
     for exchange in (identity, *same, *others):
         for order in column_orders(problem):
             yield exchange.of_overlaps(permute(overlaps, order), problem.clusters)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._version import __version__
-from ..contract import blocks_json, parameters_json, trained_json
+from .. import presenting
 from ..errors import InputError, TimeLimitError
 from ..interrupts import held_back
 from ..overlaps import Overlaps
@@ -127,64 +126,22 @@ class Simulation:
 
     def table(self) -> str:
         """For a terminal."""
-        from .report import simulation_table
-
-        return simulation_table(self)
+        return presenting.table(self)
 
     def __repr__(self) -> str:
         return self.table()
 
     def to_json(self) -> dict[str, Any]:
         """The object of `saddleforge simulate --json`."""
-        problem, plan = self.problem, self.plan
-        means, errors = self.overlaps if self.converged else (None, None)
-        return {
-            "model": problem.solver.name,
-            "version": __version__,
-            "digest": problem.solver.digest,
-            "parameters": parameters_json(problem),
-            "d": plan.d,
-            "n": max(1, round(problem.alpha * plan.d)),
-            "start": plan.start,
-            "method": plan.method,
-            "exact_teacher": plan.exact,
-            "status": "interrupted" if self.interrupted else "time_limit" if self.out_of_time else self.status,
-            "seeds": [run.seed for run in self.runs],
-            "converged": len(self.converged),
-            "branches": self.branches,
-            "overlaps": blocks_json(problem, means) if means else None,
-            "trained": trained_json(problem, means) if means else None,
-            **{name: self.estimate(name).mean for name in SCALARS},
-            "standard_errors": {
-                "overlaps": blocks_json(problem, errors) if errors else None,
-                "trained": trained_json(problem, errors) if errors else None,
-                **{name: self.estimate(name).standard_error for name in SCALARS},
-            },
-            "runs": [self._run_json(run) for run in self.runs],
-            "failures": [{"seed": failure.seed, "error": failure.text} for failure in self.failures],
-        }
-
-    def _run_json(self, run: Run) -> dict[str, Any]:
-        return {
-            "seed": run.seed,
-            "status": run.status,
-            "branch": self.branch(run),
-            "overlaps": blocks_json(self.problem, run.overlaps),
-            "trained": trained_json(self.problem, run.overlaps),
-            **{name: getattr(run, name) for name in SCALARS},
-        }
+        return presenting.to_json(self)
 
     def to_xarray(self) -> xarray.Dataset:
-        """Runs along `seed`; overlaps with the axes of `tables.curve_dataset`."""
-        from .storage import simulation_dataset
-
-        return simulation_dataset(self)
+        """Runs along `seed`; overlaps with the axes of a curve's."""
+        return presenting.to_dataset(self)
 
     def save(self, path: str | Path) -> None:
         """Write netCDF, whole or not at all, over what is there."""
-        from ..tables import save_dataset
-
-        save_dataset(self.to_xarray(), path)
+        presenting.save(self.to_xarray(), path)
 
 
 def simulate(

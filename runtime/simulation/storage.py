@@ -9,9 +9,11 @@ import numpy as np
 import xarray
 
 from .._version import __version__
-from ..contract import clean, parameters_json
 from ..errors import InputError
+from ..naming import block_shape
 from ..overlaps import Overlaps
+from ..presenting import to_dataset
+from ..shown.contract import clean, parameters_json
 from ..tables import BLOCKS, describe_fields, load_dataset
 from .run import Plan, Run
 from .simulation import SCALARS, Simulation
@@ -19,14 +21,13 @@ from .simulation import SCALARS, Simulation
 _OF_PLAN = ("d", "start", "method", "tolerance", "most", "rate", "inertia", "damping", "exact")
 
 
+@to_dataset.register(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended."""
     problem, runs = simulation.problem, simulation.runs
-    s, t = problem.student_rank, problem.teacher_rank
-    behind = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
     variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
     for name, axes in BLOCKS.items():
-        shape = (len(runs), problem.tokens, problem.clusters, *behind[name])
+        shape = (len(runs), *block_shape(problem, name))
         values = np.array([getattr(run.overlaps, name) for run in runs], float).reshape(shape)
         variables[name] = (("seed", *axes), values)
     for number, trained in enumerate(problem.trained):

@@ -67,7 +67,7 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
         raise NotProvedError("no box was small enough")
 
     monkeypatch.setattr("saddleforge.proof.results.prove", fails)
-    monkeypatch.setattr("saddleforge.reference.solution._verified", fails)
+    monkeypatch.setattr("saddleforge.digits._verified", fails)
     done = call("solve", *ask, "--set", "alpha=1", "--json")
     found = json.loads(done.stdout)
     assert (done.status, found["status"], found["error_kind"]) == (3, "not_proved", "estimated")

@@ -15,7 +15,7 @@ from saddleforge.branches import Branch
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.integration import Sobol
 from saddleforge.overlaps import Overlaps
-from saddleforge.text import not_in_the_limit
+from saddleforge.shown.solution import not_in_the_limit
 
 
 def solved(model: Any, accuracy: float = 1e-6, start: str = "semantic", **parameters: Any) -> Solution:

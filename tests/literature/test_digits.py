@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
+from saddleforge.digits import refine
 from saddleforge.reference.improve import Improved, improve
 from saddleforge.reference.system import System
-from saddleforge.reference.thresholds import refine
 
 ROUNDING = 1e-40  # of the hinge's corner, which moves the solution by about as much
 

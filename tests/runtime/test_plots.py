@@ -148,7 +148,7 @@ def columns_dataset(q, theta):
     axis = {"token": q.shape[1], "cluster": 1, "column": q.shape[2], "column2": q.shape[2], "teacher": theta.shape[3]}
     variables = {}
     for name, values in (("q", q), ("V", q), ("m", 0 * q[..., 0]), ("theta", theta)):
-        dims = ("alpha", *plots.BLOCKS[name])
+        dims = ("alpha", *tables.BLOCKS[name])
         full = values[:, :, None]
         assert full.shape[1:] == tuple(axis[dim] for dim in dims[1:])
         variables[name] = (dims, full)

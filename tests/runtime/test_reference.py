@@ -10,7 +10,6 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError
-from saddleforge.contract import dumps
 from saddleforge.derive.emit.reference_source import reduced
 from saddleforge.overlaps import Overlaps
 from saddleforge.reference.channel import Channel, Rule
@@ -18,6 +17,7 @@ from saddleforge.reference.improve import decimals
 from saddleforge.reference.numbers import Numbers, exact_array
 from saddleforge.reference.system import State
 from saddleforge.reference.thresholds import check
+from saddleforge.shown.contract import dumps
 
 # alpha = 2, lambda = 0.1; tests/literature/test_digits.py checks them against another rule.
 LOGISTIC = {

@@ -10,8 +10,8 @@ import pytest
 import saddleforge as sf
 from saddleforge import plots, report, reproduce
 from saddleforge.errors import InputError
+from saddleforge.numbers import with_error
 from saddleforge.overlaps import Overlaps
-from saddleforge.text import with_error
 
 
 def made_threshold(value, error=2e-4, status="converged"):

@@ -8,16 +8,16 @@ import pytest
 import xarray
 
 from saddleforge.branches import Curve
-from saddleforge.cli.tables import curve_table
 from saddleforge.errors import InputError
 from saddleforge.fixed_point import Status
 from saddleforge.integration import Sobol
 from saddleforge.naming import column_of, symbols_of
 from saddleforge.overlaps import Overlaps
 from saddleforge.problem import problem
+from saddleforge.shown.branches import curve_table
+from saddleforge.shown.solution import overlap_lines, problem_line
 from saddleforge.solution import Solution
 from saddleforge.tables import curve_dataset, curve_frame, curve_tabular, load_dataset, save_dataset
-from saddleforge.text import overlap_lines, problem_line
 
 
 def made_solution(at, scale):

@@ -1,0 +1,56 @@
+"""How results are shown: functions of a result, each with one implementation a class.
+
+Results are plain values and know no renderer. Their methods (`.table()`, `.plot()`, ...) call these functions; the
+renderers above them, which know both, register here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatch
+from importlib import import_module
+from typing import Any, TypeVar
+
+Renderer = TypeVar("Renderer", bound=Callable[..., Any])
+
+
+class Face:
+    """A function of a result that dispatches on its class.
+
+    Renderers are loaded with the first result that asks for one: pandas, xarray and matplotlib cost more than solving.
+    """
+
+    def __init__(self, name: str) -> None:
+        def unknown(result: object, *args: object, **options: object) -> Any:
+            raise TypeError(f"{type(result).__name__} has no {name}")
+
+        self._renderers = singledispatch(unknown)
+        self._where: dict[str, str] = {}
+
+    def found_in(self, module: str, *results: str) -> None:
+        """Name the module in which renderers of classes register that the modules `results` define."""
+        self._where |= dict.fromkeys(results, module)
+
+    def register(self, kind: type) -> Callable[[Renderer], Renderer]:
+        """Make a function the renderer of a class and of its subclasses."""
+        return self._renderers.register(kind)
+
+    def __call__(self, result: object, *args: Any, **options: Any) -> Any:
+        """Render a result.
+
+        Raises:
+            TypeError: no renderer knows its class.
+        """
+        for kind in type(result).__mro__:
+            if kind.__module__ in self._where:
+                import_module(self._where.pop(kind.__module__))
+        return self._renderers(result, *args, **options)
+
+
+table = Face("table")  # text for a terminal
+to_json = Face("JSON")  # the object of the command line's contract
+to_dataset = Face("dataset")  # xarray
+to_frame = Face("frame")  # pandas
+to_tabular = Face("LaTeX tabular")
+plot = Face("plot")  # a matplotlib figure, saved where a path is given
+save = Face("file")  # netCDF, whole or not at all

@@ -1,0 +1,99 @@
+"""Simulations: as `simulate` prints them, for people and as JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._version import __version__
+from ..numbers import with_error
+from ..presenting import table, to_json
+from ..simulation.run import GAMP, Run
+from ..simulation.simulation import SCALARS, Simulation
+from .contract import blocks_json, parameters_json, trained_json
+from .solution import overlap_lines, problem_line
+
+
+@table.register(Simulation)
+def simulation_table(simulation: Simulation) -> str:
+    """What `simulate` prints: means over seeds with standard errors, and how the seeds ended."""
+    plan, problem, runs = simulation.plan, simulation.problem, simulation.converged
+    lines = [
+        problem_line(problem),
+        f"d = {plan.d}, n = {max(1, round(problem.alpha * plan.d))}, {plan.method} from {plan.start}: "
+        f"{len(runs)} of {len(simulation.runs) + len(simulation.failures)} seeds converged; "
+        + (", ".join(f"{count} {name}" for name, count in simulation.branches.items()) or "none to average"),
+    ]
+    for status in dict.fromkeys(run.status for run in simulation.runs if run.status != "converged"):
+        seeds = [run.seed for run in simulation.runs if run.status == status]
+        lines.append(f"  {status.replace('_', ' ')}: seeds {', '.join(map(str, seeds))}")
+    lines += [f"  seed {failure.seed} failed: {failure.text}" for failure in simulation.failures]
+    if not runs:
+        return "\n".join(lines)
+    lines += overlap_lines(problem, *simulation.overlaps)
+    loss, test = simulation.estimate("training_loss"), simulation.estimate("test_error")
+    lines.append(f"  training loss {with_error(loss.mean, loss.standard_error)} per d")
+    if math.isfinite(test.mean):
+        lines.append(f"  test error    {with_error(test.mean, test.standard_error)}")
+    lines.append(
+        f"  gradient norm at most {max(run.gradient for run in runs):.1e}, "
+        f"{simulation.estimate('iterations').mean:.0f} iterations on average; in parentheses: one standard error "
+        "of the mean over seeds"
+    )
+    if plan.method == GAMP:
+        found = simulation.estimate("contraction")
+        lines.append(
+            f"  replicon measured {with_error(found.mean, found.standard_error)}: factor on the squared distance of "
+            "two estimates with the same overlaps"
+        )
+        apart = [run.late for run in simulation.runs if run.status == "max_iterations"]
+        if apart:
+            lines.append(f"  squared distance of late iterates {np.mean(apart):.2g}, of runs that did not converge")
+    return "\n".join(lines)
+
+
+@to_json.register(Simulation)
+def simulation_json(simulation: Simulation) -> dict[str, Any]:
+    """The object of `saddleforge simulate --json`."""
+    problem, plan = simulation.problem, simulation.plan
+    means, errors = simulation.overlaps if simulation.converged else (None, None)
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameters": parameters_json(problem),
+        "d": plan.d,
+        "n": max(1, round(problem.alpha * plan.d)),
+        "start": plan.start,
+        "method": plan.method,
+        "exact_teacher": plan.exact,
+        "status": (
+            "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
+        ),
+        "seeds": [run.seed for run in simulation.runs],
+        "converged": len(simulation.converged),
+        "branches": simulation.branches,
+        "overlaps": blocks_json(problem, means) if means else None,
+        "trained": trained_json(problem, means) if means else None,
+        **{name: simulation.estimate(name).mean for name in SCALARS},
+        "standard_errors": {
+            "overlaps": blocks_json(problem, errors) if errors else None,
+            "trained": trained_json(problem, errors) if errors else None,
+            **{name: simulation.estimate(name).standard_error for name in SCALARS},
+        },
+        "runs": [_run_json(simulation, run) for run in simulation.runs],
+        "failures": [{"seed": failure.seed, "error": failure.text} for failure in simulation.failures],
+    }
+
+
+def _run_json(simulation: Simulation, run: Run) -> dict[str, Any]:
+    return {
+        "seed": run.seed,
+        "status": run.status,
+        "branch": simulation.branch(run),
+        "overlaps": blocks_json(simulation.problem, run.overlaps),
+        "trained": trained_json(simulation.problem, run.overlaps),
+        **{name: getattr(run, name) for name in SCALARS},
+    }
