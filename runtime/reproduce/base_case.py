@@ -17,6 +17,7 @@ GRID = (0.1, 2.5, 25)
 CURVE_ACCURACY = 1e-3
 CROSSING_ACCURACY = {SHOWN_OMEGA: 3e-4, 0.0: 2e-3}  # both branches are soft at omega = 0
 THRESHOLD_ACCURACY = 1e-3  # of the others
+# Of a step, as in a plan.
 SECONDS = {"curve": 60, "alpha_c": 12, "alpha_l": 5}
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from .. import observables
 from ..errors import NotConvergedError
@@ -72,8 +73,6 @@ def coarse_crossing(base: Problem, rule: Rule, low: float = 0.8, high: float = 1
             hats = state_map.conjugates(point.overlaps, averages.moments.mean(axis=0))
             losses.append(observables.losses(at, point.overlaps, hats, averages).training_loss)
         return losses[0] - losses[1]
-
-    from scipy.optimize import brentq
 
     try:
         value = float(brentq(difference, high, low, xtol=3e-4))

@@ -59,6 +59,7 @@ class TransitionRun(BaseCaseRun):
         )
 
     def _derived(self) -> dict[str, Any]:
+        # SymPy, which a run whose derivation is kept does without.
         from ..derive.catalogue import catalogue_model
         from ..derive.free_entropy import free_entropy
         from ..derive.latex import document

@@ -267,13 +267,13 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, 
     def never(*_, **__):
         raise AssertionError("a second run computes again")
 
-    for module, names in (
+    for module, computations in (
         (base_case, ("curve", "located")),
         (transition, ("threshold_line", "coarse_crossing")),
         (locating, ("crossing", "where")),
     ):
-        for name in names:
-            monkeypatch.setattr(module, name, never)
+        for computation in computations:
+            monkeypatch.setattr(module, computation, never)
     second = jobs.reproduce(out)
     assert second.results == first.results
     assert {name: (out / name).read_bytes() for name in names} == bytes_before
