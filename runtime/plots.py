@@ -35,6 +35,7 @@ from .files import check_writable, write_whole
 from .naming import OVERLAPS, column_of
 from .presenting import plot
 from .stability import NEGLIGIBLE_JUMPS, NEGLIGIBLE_LOSS
+from .tables import loss_difference
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
@@ -371,7 +372,7 @@ def plot_stability_map(
     """Self-overlap loss over omega and alpha: one panel a branch, and one for the branch of lowest training loss.
 
     Args:
-        rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `stability_map.table_rows`).
+        rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `reproduce.pages.stability_map`).
         ends: branch -> lines of (omega, alpha) at which it ends.
     """
     branches = sorted({row["branch"] for row in rows}, reverse=True)
@@ -582,13 +583,6 @@ def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
         else:
             intervals.append((float(left), float(right)))
     return intervals
-
-
-def loss_difference(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values of the parameter at which both branches were found, training loss of one minus the other, half width."""
-    common, left, right = np.intersect1d(_values(one), _values(other), return_indices=True)
-    difference = one["training_loss"].values[left] - other["training_loss"].values[right]
-    return common, difference, one["training_loss_error"].values[left] + other["training_loss_error"].values[right]
 
 
 def _values(dataset: xarray.Dataset) -> np.ndarray:

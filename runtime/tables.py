@@ -349,6 +349,14 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
         write_whole(path, whole.read_bytes())
 
 
+def loss_difference(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values of the parameter at which both branches were found, training loss of one minus the other, half width."""
+    first, second = (dataset[column_of(dataset.attrs["parameter"])].values for dataset in (one, other))
+    common, left, right = np.intersect1d(first, second, return_indices=True)
+    difference = one["training_loss"].values[left] - other["training_loss"].values[right]
+    return common, difference, one["training_loss_error"].values[left] + other["training_loss_error"].values[right]
+
+
 def load_dataset(path: str | Path) -> xarray.Dataset:
     """Read a file written by `save_dataset` into memory.
 
@@ -376,6 +384,7 @@ __all__ = [
     "followed_dataset",
     "line_dataset",
     "load_dataset",
+    "loss_difference",
     "save_dataset",
     "tuned_dataset",
 ]

@@ -302,7 +302,7 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatc
         raise AssertionError("the computation has started")
 
     # Imported first, so that no module keeps what is patched here as its own.
-    for module in ("reproduce", "branches", "derive.emit.tree"):
+    for module in ("reproduce.jobs", "branches", "derive.emit.tree"):
         importlib.import_module(f"saddleforge.{module}")
     monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", started)
     monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)

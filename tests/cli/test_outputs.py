@@ -186,7 +186,9 @@ def test_solvers_do_not_replace_what_was_not_generated(call, tmp_path):
 
 def test_a_folder_of_somebody_else_is_no_folder_of_results(call, monkeypatch, tmp_path):
     started = []
-    monkeypatch.setattr(importlib.import_module("saddleforge.reproduce"), "reproduce", lambda *a: started.append(a))
+    monkeypatch.setattr(
+        importlib.import_module("saddleforge.reproduce.jobs"), "reproduce", lambda *a: started.append(a)
+    )
     (tmp_path / "report.md").write_text("my report")
     done = call("reproduce", "--out", tmp_path)
     assert done.status == 2 and not started

@@ -100,9 +100,14 @@ def test_a_file_of_a_solver_is_kept_under_what_writes_it_alone():
     assert not {ROOT / name for name in ("text.py", "latex.py", "notebook.py")} & closure("emit/writer.py")
 
 
-def test_a_run_is_kept_under_all_that_it_imports():
-    found = {path.relative_to(RUNTIME).as_posix() for path in closure("reproduce.py", root=RUNTIME)}
-    assert found >= {"tangents.py", "integration/rules.py", "solution.py", "extensions.py", "simulation/run.py"}
+@pytest.mark.parametrize("name", ["base_case", "transition", "extensions", "stability_map", "finite_size"])
+def test_a_step_is_kept_under_what_computes_it_and_not_under_pages_or_other_figures(name):
+    found = {path.relative_to(RUNTIME).as_posix() for path in closure(f"reproduce/{name}.py", root=RUNTIME)}
+    assert found >= {"tangents.py", "integration/rules.py", "solution.py"}
+    assert name != "finite_size" or "simulation/run.py" in found
+    figures = {f"reproduce/{figure}.py" for figure in ("transition", "extensions", "stability_map", "finite_size")}
+    assert found & figures == {f"reproduce/{name}.py"} & figures
+    assert not [path for path in found if path.startswith("reproduce/pages/") or path == "reproduce/jobs.py"]
 
 
 def test_the_generators_digest_is_kept_for_the_sources_as_they_are(tmp_path, monkeypatch):

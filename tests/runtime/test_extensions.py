@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import extensions, extensions_report, reproduce
 from saddleforge.branches import Branch, Curve
-from saddleforge.extensions import SETTINGS, VARIATIONS
 from saddleforge.fixed_point import Status
 from saddleforge.integration import Sobol
 from saddleforge.overlaps import Overlaps
+from saddleforge.reproduce import base_case, extensions
+from saddleforge.reproduce.extensions import SETTINGS, VARIATIONS
+from saddleforge.reproduce.jobs import reproduce
+from saddleforge.reproduce.pages.extensions import line_of
+from saddleforge.reproduce.transition import FIGURES
 from saddleforge.solution import Solution
 
 
@@ -57,7 +60,7 @@ def without_solving():
         return made_threshold(at, 1.25 + 2.5 * (omega - 0.3) + moved)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (reproduce, extensions):
+        for module in (base_case, extensions):
             patch.setattr(module, "curve", curve)
             patch.setattr(module, "located", located)
         patch.setattr(extensions, "onset_result", lambda at, guess, start, setting: made_threshold(at, 0.57))
@@ -75,9 +78,9 @@ def finished(without_solving, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extensions, "onset_result", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            reproduce.reproduce(out, ["extensions"])
+            reproduce(out, ["extensions"])
     kept = {path.name: path.read_bytes() for path in (out / "steps").iterdir()}
-    return reproduce.reproduce(out, ["extensions"]), kept
+    return reproduce(out, ["extensions"]), kept
 
 
 @pytest.mark.slow
@@ -100,11 +103,11 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished, monkeyp
     def never(*_, **__):
         raise AssertionError("a second run computes again")
 
-    for module in (reproduce, extensions):
+    for module in (base_case, extensions):
         monkeypatch.setattr(module, "curve", never)
         monkeypatch.setattr(module, "located", never)
     monkeypatch.setattr(extensions, "onset_result", never)
-    assert reproduce.reproduce(out, ["extensions"]).results == finished[0].results
+    assert reproduce(out, ["extensions"]).results == finished[0].results
     assert {name: (out / name).read_bytes() for name in names} == before
 
 
@@ -129,7 +132,7 @@ def test_every_transition_is_set_beside_the_base_case_and_what_was_not_reached_i
 
 
 def test_the_default_run_does_not_include_the_extensions():
-    assert "extensions" not in reproduce.FIGURES
+    assert "extensions" not in FIGURES
 
 
 def test_every_setting_and_variation_is_a_problem_that_can_be_posed():
@@ -153,7 +156,7 @@ def test_a_branch_may_go_by_another_name_than_its_start():
 
 def test_transitions_are_lines_with_gaps_where_nothing_was_found():
     found = {"0.3": {"value": 1.2, "error": 0.1}, "0.2": {"value": None, "error": None}}
-    line = extensions_report.line_of("line", found)
+    line = line_of("line", found)
     assert line["omega"] == [0.2, 0.3]
     assert np.isnan(line["alpha"][0])
     assert line["error"][1] == 0.1

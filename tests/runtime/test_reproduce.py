@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import plots, report, reproduce
+from saddleforge import plots
 from saddleforge.errors import InputError
 from saddleforge.numbers import with_error
 from saddleforge.overlaps import Overlaps
+from saddleforge.reproduce import base_case, coarse, jobs, locating, transition
+from saddleforge.reproduce.pages.blocks import html_of, markdown_of
+from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
+from saddleforge.reproduce.steps import Steps, code_digest
 
 
 def made_threshold(value, error=2e-4, status="converged"):
@@ -81,11 +85,17 @@ def results():
     }
 
 
+def is_complete(results):
+    run = object.__new__(transition.TransitionRun)
+    run.results = results
+    return run.is_complete()
+
+
 PICTURE = b"\x89PNG made up"
 
 
 def test_the_report_sets_each_number_beside_the_published_one(results):
-    text = report.markdown(results, {})
+    text = markdown_of(content(results, []))
     (row,) = re.findall(r"^\| 0\.3 \| 1\.2515.*$", text, flags=re.MULTILINE)
     cells = [cell.strip() for cell in row.split(" | ")]
     assert cells[1:5] == [with_error(1.2515, 2e-4), "1.2410", "-0.84 %", "converged, estimated"]
@@ -100,38 +110,38 @@ def test_the_report_sets_each_number_beside_the_published_one(results):
 
 
 def test_a_missing_crossing_is_reported_in_words_with_its_evidence(results):
-    text = report.markdown(results, {})
+    text = markdown_of(content(results, []))
     assert "| 0 | none found | - | - | see below | - |" in text
     assert "No alpha_c at omega = 0: the difference stays negative" in text
     assert "The semantic branch was found down to alpha = 0.65; it was not found at 0.6." in text
     assert f"| 0.7 | {with_error(-4e-5, 1e-6)} |" in text
-    assert report.is_complete(results)
+    assert is_complete(results)
 
 
 def test_a_stale_solver_or_a_missed_accuracy_is_not_complete(results):
     results["generated"]["differences"] = ["channel.py is stale"]
-    assert not report.is_complete(results)
-    assert "NOT what the generator writes: channel.py is stale" in report.markdown(results, {})
+    assert not is_complete(results)
+    assert "NOT what the generator writes: channel.py is stale" in markdown_of(content(results, []))
     results["generated"]["differences"] = []
     results["thresholds"]["alpha_c"]["0.3"]["status"] = "accuracy_not_reached"
-    assert not report.is_complete(results)
+    assert not is_complete(results)
 
 
 def test_the_page_holds_its_figures(results):
-    page = report.html(results, {"phase_diagram": PICTURE})
+    page = html_of(content(results, ["phase_diagram"]), {"phase_diagram": PICTURE})
     assert page.count("<img") == 1
     assert base64.b64encode(PICTURE).decode() in page
     assert 'src="http' not in page
-    assert "figures/phase_diagram.png" in report.markdown(results, {"phase_diagram": PICTURE})
+    assert "figures/phase_diagram.png" in markdown_of(content(results, ["phase_diagram"]))
 
 
 def test_thresholds_become_a_table_and_lines_of_the_phase_diagram(results, tmp_path):
-    dataset, frame = reproduce.threshold_tables(results)
+    dataset, frame = threshold_tables(results)
     assert frame["omega"].tolist() == [0.0, 0.1, 0.3]
     assert np.isnan(frame["alpha_c"][0])
     assert dataset["alpha_c_published"].sel(omega=0.3).item() == 1.2410
     assert dataset["alpha_c_status"].sel(omega=0.0).item() == "absent"
-    lines = reproduce.phase_lines(results)
+    lines = phase_lines(results)
     assert [line["alpha"][-1] for line in lines] == [1.2515, 1.49]
     plots.plot_phase_diagram(lines, tmp_path / "phase.png")
 
@@ -144,10 +154,10 @@ def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
         (tmp_path / "made.txt").write_text("made")
         return {"number": 0.1 + 0.2, "list": np.array([1.0, np.nan])}
 
-    def step(settings, common="a", after=()):
-        steps = reproduce.Steps(tmp_path, {"version": common})
+    def step(settings, common="a", code="as it was", after=()):
+        steps = Steps(tmp_path, {"version": common})
         steps.keys["earlier"] = "some key"
-        return steps.run("name", settings, work, files=("made.txt",), after=after)
+        return steps.run("name", settings, work, code=code, files=("made.txt",), after=after)
 
     first = step({"omega": 0.3})
     assert first == {"number": 0.1 + 0.2, "list": [1.0, None]}
@@ -163,20 +173,33 @@ def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
     (tmp_path / "steps" / "name.json").write_text("{ half a file")
     step({"omega": 0.2}, common="b", after=("earlier",))
     assert len(counted) == 6
+    step({"omega": 0.2}, common="b", code="another", after=("earlier",))
+    assert len(counted) == 7
+
+
+def test_a_step_of_the_base_case_is_the_same_in_every_run_and_no_page_decides_it():
+    from saddleforge.reproduce import extensions, finite_size
+    from saddleforge.reproduce.pages import writing
+
+    shared = code_digest(base_case.BaseCaseRun.threshold)
+    for run in (transition.TransitionRun, extensions.ExtensionsRun, finite_size.FiniteSizeRun):
+        assert code_digest(run.threshold) == shared
+        assert code_digest(run.plan) != shared
+    assert code_digest(writing.write_page) != shared
 
 
 def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
-    steps = reproduce.Steps(tmp_path, {})
-    steps.run("first", {}, lambda: {"done": True})
+    steps = Steps(tmp_path, {})
+    steps.run("first", {}, lambda: {"done": True}, code="")
 
     def interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        steps.run("second", {}, interrupted)
+        steps.run("second", {}, interrupted, code="")
     assert [path.name for path in (tmp_path / "steps").iterdir()] == ["first.json"]
-    again = reproduce.Steps(tmp_path, {})
-    assert again.run("first", {}, interrupted) == {"done": True}
+    again = Steps(tmp_path, {})
+    assert again.run("first", {}, interrupted, code="") == {"done": True}
 
 
 @pytest.fixture
@@ -216,26 +239,26 @@ def without_solving(monkeypatch, results):
         value = 1.2515 + 2.5 * (at.value_of("omega") - 0.3)
         return made_threshold(value) if at.value_of("omega") > 0 else made_absence()
 
-    monkeypatch.setattr(reproduce, "curve", curve)
+    monkeypatch.setattr(base_case, "curve", curve)
 
     def threshold_line(kind, base, known):
         assert known["value"] is not None
         return results["lines"][kind]
 
-    monkeypatch.setattr(reproduce, "located", located)
-    monkeypatch.setattr(reproduce, "threshold_line", threshold_line)
+    monkeypatch.setattr(base_case, "located", located)
+    monkeypatch.setattr(transition, "threshold_line", threshold_line)
     monkeypatch.setattr(
-        reproduce, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
+        transition, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
     )
     monkeypatch.setattr("saddleforge.derive.emit.tree.differences", lambda root, names: [])
 
 
 def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, monkeypatch, tmp_path):
     out = tmp_path / "results"
-    first = reproduce.reproduce(out)
+    first = jobs.reproduce(out)
     assert first.complete
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
-    assert {f"figures/{name}.png" for name in reproduce.FIGURES} <= names
+    assert {f"figures/{name}.png" for name in transition.FIGURES} <= names
     assert {f"tables/{t}.{e}" for t in ("semantic", "positional", "thresholds") for e in ("csv", "nc")} <= names
     assert {"report.md", "report.html", "derivation.txt", "derivation.tex", "results.json"} <= names
     assert "tables/lines.csv" in names
@@ -244,9 +267,14 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, 
     def never(*_, **__):
         raise AssertionError("a second run computes again")
 
-    for name in ("curve", "located", "threshold_line", "coarse_crossing", "crossing", "where"):
-        monkeypatch.setattr(reproduce, name, never)
-    second = reproduce.reproduce(out)
+    for module, computations in (
+        (base_case, ("curve", "located")),
+        (transition, ("threshold_line", "coarse_crossing")),
+        (locating, ("crossing", "where")),
+    ):
+        for computation in computations:
+            monkeypatch.setattr(module, computation, never)
+    second = jobs.reproduce(out)
     assert second.results == first.results
     assert {name: (out / name).read_bytes() for name in names} == bytes_before
     assert json.loads((out / "results.json").read_text())["omega"] == 0.3
@@ -257,29 +285,29 @@ def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reproduce, "located", interrupted)
+        patch.setattr(base_case, "located", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            reproduce.reproduce(tmp_path)
+            jobs.reproduce(tmp_path)
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
     assert kept == {"derivation", "generated", "curve_semantic", "curve_positional"}
-    assert reproduce.reproduce(tmp_path).complete
+    assert jobs.reproduce(tmp_path).complete
 
 
 def test_wrong_requests_are_refused_before_the_work(tmp_path):
     with pytest.raises(InputError, match="no figure 'fig9'; known are overlaps"):
-        reproduce.reproduce(tmp_path / "out", figures=["fig9"])
+        jobs.reproduce(tmp_path / "out", figures=["fig9"])
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write"):
-        reproduce.reproduce(tmp_path / "file")
+        jobs.reproduce(tmp_path / "file")
 
 
 def test_guesses_run_through_the_thresholds_that_are_known():
-    assert reproduce.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
-    assert reproduce.extrapolated({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
+    assert locating.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
+    assert locating.extrapolated({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
     curved = {w: np.exp(w**2 - w) for w in (0.1, 0.2, 0.3)}
-    assert reproduce.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
-    assert reproduce.extrapolated({0.3: 0.5}, 0.0) == 0.3
-    assert reproduce.extrapolated({}, 0.2) == 1.0
+    assert locating.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
+    assert locating.extrapolated({0.3: 0.5}, 0.0) == 0.3
+    assert locating.extrapolated({}, 0.2) == 1.0
 
 
 class MadeBranch:
@@ -295,13 +323,13 @@ class MadeBranch:
 
 @pytest.fixture
 def compared(monkeypatch):
-    monkeypatch.setattr(reproduce, "_compared", lambda kind, solutions: {"difference": solutions[0]})
+    monkeypatch.setattr(locating, "compared", lambda kind, solutions: {"difference": solutions[0]})
 
 
 @pytest.mark.parametrize("first", [0.7, 1.0, 1.4])
 def test_a_sign_change_is_bracketed_from_either_side(compared, first):
     branch = MadeBranch(lambda alpha: 1.0 - alpha**2)
-    low, high = reproduce._bracketed("alpha_l", {"semantic": branch}, first, 0.08)
+    low, high = locating.bracketed("alpha_l", {"semantic": branch}, first, 0.08)
     second = high - (high - low) / 4
     assert second <= 1.0 <= high
     assert high - second < 0.3
@@ -310,18 +338,18 @@ def test_a_sign_change_is_bracketed_from_either_side(compared, first):
 
 def test_a_branch_that_ends_before_the_sign_changes_has_no_threshold(compared):
     branch = MadeBranch(lambda alpha: 0.5 - alpha, exists_above=0.6)
-    sentence = reproduce._bracketed("alpha_l", {"semantic": branch}, 0.9, 0.08)
+    sentence = locating.bracketed("alpha_l", {"semantic": branch}, 0.9, 0.08)
     assert re.fullmatch(r"the difference stays negative down to alpha = 0\.6\d*; at 0\.5\d* the .*", sentence)
     assert len(branch.asked) < 12
 
 
 def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
-    sentence = reproduce._bracketed("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
+    sentence = locating.bracketed("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
     assert "no value of alpha up to 4" in sentence
 
 
 def test_twelve_points_integrate_degree_seven_in_the_plane():
-    nodes, weights = reproduce.plane_rule()
+    nodes, weights = coarse.plane_rule()
     moments = {(0, 0): 1, (2, 0): 1, (2, 2): 1, (4, 0): 3, (4, 2): 3, (6, 0): 15, (0, 6): 15, (3, 3): 0, (5, 2): 0}
     for (a, b), value in moments.items():
         assert weights @ (nodes[:, 0] ** a * nodes[:, 1] ** b) == pytest.approx(value, abs=1e-12)
@@ -329,7 +357,7 @@ def test_twelve_points_integrate_degree_seven_in_the_plane():
 
 @pytest.mark.slow
 def test_the_main_job_finds_the_transition_and_keeps_its_work(tmp_path):
-    found = reproduce.reproduce(tmp_path)
+    found = jobs.reproduce(tmp_path)
     assert found.complete
     crossing = found.results["thresholds"]["alpha_c"]["0.3"]
     assert abs(crossing["value"] - 1.2515) < crossing["error"] + 5e-5

@@ -8,19 +8,24 @@ from typing import Any
 
 import pytest
 
-from saddleforge import reproduce, stability_map
-from saddleforge.reproduce import FIGURES, STABILITY
-from saddleforge.stability_map import ends_of, table_rows
+from saddleforge.reproduce import stability_map
+from saddleforge.reproduce.jobs import reproduce
+from saddleforge.reproduce.pages import stability_map as page
+from saddleforge.reproduce.pages.stability_map import ends_of, table_rows
+from saddleforge.reproduce.run import Reproduction
+from saddleforge.reproduce.stability_map import STABILITY
+from saddleforge.reproduce.transition import FIGURES
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[reproduce.Reproduction, Path]:
+def finished(tmp_path_factory) -> tuple[Reproduction, Path]:
     """Two values of alpha at one omega: semantic free of jumps at both, positional with jumps."""
     out = tmp_path_factory.mktemp("map")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stability_map, "ALPHAS", (1.9, 2.1))
-        patch.setattr(stability_map, "OMEGAS", (0.3,))
-        return reproduce.reproduce(out, [STABILITY]), out
+        for module in (stability_map, page):
+            patch.setattr(module, "OMEGAS", (0.3,))
+        return reproduce(out, [STABILITY]), out
 
 
 def test_the_winning_branch_is_free_of_jumps_and_the_other_is_not(finished):
@@ -56,9 +61,10 @@ def test_a_second_run_computes_nothing(finished, monkeypatch):
 
     found, out = finished
     monkeypatch.setattr(stability_map, "ALPHAS", (1.9, 2.1))
-    monkeypatch.setattr(stability_map, "OMEGAS", (0.3,))
+    for module in (stability_map, page):
+        monkeypatch.setattr(module, "OMEGAS", (0.3,))
     monkeypatch.setattr(stability_map, "curve", never)
-    assert reproduce.reproduce(out, [STABILITY]).results == found.results
+    assert reproduce(out, [STABILITY]).results == found.results
 
 
 class Judged:

@@ -1,14 +1,35 @@
-"""Table, figure and report of the extensions (see `extensions`), from plain results."""
+"""Table, figure and page of the extensions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import report
-from .extensions import CROSSING, FOLDER, ONSET, SETTINGS
-from .numbers import with_error
-from .reproduce import EXTENSIONS, SHOWN_OMEGA, number_or_nan
+import numpy as np
+import xarray
+
+from ...files import write_whole
+from ...numbers import with_error
+from ...plots import plot_extensions
+from ...shown.contract import dumps
+from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
+from ..run import BRANCHES, SHOWN_OMEGA
+from .blocks import Block, Heading, Paragraph, Picture, Table
+from .transition import SOURCE
+from .writing import drawn, number_or_nan, write_page, write_rows
+
+
+def write(run: ExtensionsRun) -> None:
+    """Table, figure and page; results gain what the branches of each setting show."""
+    rows = table_rows(run.results)
+    write_rows(run, "extensions", rows)
+    write_whole(run.out / "tables" / "extensions.json", dumps(rows) + "\n")
+    base = {name: run.dataset(name) for name in BRANCHES}
+    for name, found in run.results["settings"].items():
+        found["seen"] = seen(run.branch_tables(name))
+    settings = figure_rows(run.results, run.branch_tables)
+    image = drawn(run, EXTENSIONS, lambda path: plot_extensions(settings, base, base_line(run.results), path))
+    write_page(run, content(run.results), {EXTENSIONS: image})
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -26,11 +47,6 @@ def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     for change, found in results["variations"].items():
         rows.append(_row(f"correlated tokens: {change}", CROSSING, omega, found, base.get(omega)))
     return rows
-
-
-def is_complete(results: Mapping[str, Any]) -> bool:
-    """Whether every transition was located to its accuracy, or has no sign change to be found."""
-    return all(row["status"] in ("converged", "absent") for row in table_rows(results))
 
 
 def _ordered(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -92,28 +108,49 @@ def figure_rows(results: Mapping[str, Any], datasets: Callable[[str], Mapping[st
     return rows
 
 
-def content(results: Mapping[str, Any]) -> list[report.Block]:
+def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
+    """What the branches of a setting show: range of the largest longitudinal eigenvalue, and where each lies lowest.
+
+    Returns:
+        eigenvalues: branch -> [least, greatest] along it; lowest: branch -> values of alpha, of those at which every
+        branch was found, where its training loss is the lowest (none where there is nothing to compare).
+    """
+    eigenvalues, losses = {}, {}
+    for name, dataset in datasets.items():
+        largest = dataset["longitudinal_eigenvalue"].values
+        eigenvalues[name] = [float(np.nanmin(largest)), float(np.nanmax(largest))] if np.isfinite(largest).any() else []
+        losses[name] = dict(zip(dataset["alpha"].values.tolist(), dataset["training_loss"].values, strict=True))
+    common = sorted(set.intersection(*[set(found) for found in losses.values()])) if len(losses) > 1 else []
+    lowest: dict[str, list[float]] = {name: [] for name in datasets}
+    for alpha in common:
+        values = {name: found[alpha] for name, found in losses.items()}
+        if np.isfinite(list(values.values())).all():
+            lowest[min(values, key=lambda name: values[name])].append(alpha)
+    return {"eigenvalues": eigenvalues, "lowest": lowest}
+
+
+def content(results: Mapping[str, Any]) -> list[Block]:
     """The report as blocks."""
-    blocks: list[report.Block] = [
-        report.Heading("The transition beyond the base case", 1),
-        report.Paragraph(
-            f"Source: {report.SOURCE}, appendix E.3. saddleforge {results['version']}. Base case: {results['model']} "
+    blocks: list[Block] = [
+        Heading("The transition beyond the base case", 1),
+        Paragraph(
+            f"Source: {SOURCE}, appendix E.3. saddleforge {results['version']}. Base case: {results['model']} "
             "with a student of rank 1. Every number is one of the replica-symmetric saddle point with its half width "
             "in the last digits; shifts are against the base case at the same omega, with the sum of both half widths."
         ),
-        report.Picture(
+        Picture(
             EXTENSIONS,
             f"Each row a setting. Left: training loss less that of the positional branch at omega = {SHOWN_OMEGA:g}; "
             "middle: test error; right: the transition. Faint: the base case. Solid: stable; dashed: a longitudinal "
             "eigenvalue or the replicon is at least 1, or not judged. Vertical: the transition, with its half width.",
         ),
-        report.Heading("Transitions"),
+        Heading("Transitions"),
     ]
     rows = table_rows(results)
     head = ("setting", "omega", "alpha_c", "shift", "what", "status", "RS verdict of each branch")
     words = {CROSSING: "equal training loss", ONSET: "theta grows out of the positional branch"}
     blocks.append(
-        report.Table(
+        Table(
             head,
             [
                 [
@@ -131,12 +168,12 @@ def content(results: Mapping[str, Any]) -> list[report.Block]:
     )
     for row in rows:
         if row["alpha_c"] is None:
-            blocks.append(report.Paragraph(f"{row['setting']}, omega = {row['omega']:g}: {row['sentence']}."))
+            blocks.append(Paragraph(f"{row['setting']}, omega = {row['omega']:g}: {row['sentence']}."))
     for setting in SETTINGS.values():
         others = [w for w, _ in _ordered(results["thresholds"]["alpha_c"]) if float(w) not in setting.omegas]
         if others:
-            blocks.append(report.Paragraph(f"{setting.title}: not sought at omega = {', '.join(others)}."))
-    blocks.append(report.Heading(f"Branches at omega = {SHOWN_OMEGA:g}"))
+            blocks.append(Paragraph(f"{setting.title}: not sought at omega = {', '.join(others)}."))
+    blocks.append(Heading(f"Branches at omega = {SHOWN_OMEGA:g}"))
     for name, setting in SETTINGS.items():
         found = results["settings"][name]
         sentences = [f"{branch['ends']} ({branch['points']} solutions)" for branch in found["curves"].values()]
@@ -150,15 +187,12 @@ def content(results: Mapping[str, Any]) -> list[report.Block]:
             if alphas:
                 at = ", ".join(f"{alpha:g}" for alpha in alphas)
                 sentences.append(f"{branch} has the lowest training loss of the branches at alpha = {at}")
-        blocks.append(report.Paragraph(f"{setting.title}: {'; '.join(sentences)}."))
-    blocks.append(report.Heading("Files"))
+        blocks.append(Paragraph(f"{setting.title}: {'; '.join(sentences)}."))
+    blocks.append(Heading("Files"))
     blocks.append(
-        report.Paragraph(
+        Paragraph(
             f"tables/extensions (.csv, .json): the transitions; tables/{FOLDER}: the branches; extensions.json: all "
             "numbers of this report; steps/: finished steps, used again by the next run."
         )
     )
     return blocks
-
-
-__all__ = ["base_line", "content", "figure_rows", "is_complete", "table_rows"]

@@ -15,34 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
-import xarray
 
-from . import plots, report
-from .branches import Branch, curve
-from .errors import NotConvergedError
-from .files import write_whole
-from .onset import onset
-from .overlaps import Overlaps
-from .problem import Problem, problem
-from .reproduce import (
-    BRANCHES,
-    BUDGET,
-    EXTENSIONS,
-    SHOWN_OMEGA,
-    Plan,
-    Run,
-    absent_result,
-    guess_from_curves,
-    located,
-    nearest_overlaps,
-    number_or_nan,
-    solver_digest,
-    threshold_result,
-    unpacked,
-)
-from .shown.contract import dumps
+from ..branches import Branch, curve
+from ..errors import NotConvergedError
+from ..onset import onset
+from ..overlaps import Overlaps
+from ..problem import Problem, problem
+from .base_case import BaseCaseRun
+from .locating import absent_result, guess_from_curves, is_settled, located, nearest_overlaps, threshold_result
+from .run import BRANCHES, SHOWN_OMEGA, Plan, solver_digest, unpacked
 
+EXTENSIONS = "extensions"
 FOLDER = "extensions"
 ONSET, CROSSING = "onset", "crossing"
 
@@ -158,18 +141,19 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class ExtensionsRun(Run):
-    """The base case, the four settings and the variations of correlated tokens, then figure, table and report."""
+class ExtensionsRun(BaseCaseRun):
+    """The base case, the four settings and the variations of correlated tokens."""
 
-    page = "extensions.html"
+    draws = (EXTENSIONS,)
+    page, data = "extensions", "extensions"
 
-    def __init__(self, out: Path) -> None:
-        super().__init__(out, (EXTENSIONS,))
+    def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
+        super().__init__(out, figures)
         self.results["settings"] = {name: {"curves": {}, "alpha_c": {}} for name in SETTINGS}
         self.results["variations"] = {}
 
-    def _plan(self) -> Plan:
-        plan = self._branches_and_thresholds(alpha_c="base case")
+    def plan(self) -> Plan:
+        plan = self.base_plan(alpha_c="base case")
         for name, setting in SETTINGS.items():
             plan += [
                 (
@@ -197,13 +181,14 @@ class ExtensionsRun(Run):
                 )
         for number, change in enumerate(VARIATIONS):
             plan.append((f"correlated tokens: {change}", 60, partial(self._variation, number, change)))
-        plan.append(("writing table, figure and the report", BUDGET["report"], self._write))
         return plan
 
-    def _complete(self) -> bool:
-        from .extensions_report import is_complete
-
-        return is_complete(self.results)
+    def is_complete(self) -> bool:
+        """Whether every transition was located to its accuracy, or has no sign change to be found."""
+        found = [*self._base.values(), *self.results["variations"].values()]
+        for setting in self.results["settings"].values():
+            found += [*setting["alpha_c"].values(), *([setting["saddles"]] if "saddles" in setting else [])]
+        return all(is_settled(r) for r in found)
 
     # What is computed
 
@@ -231,7 +216,7 @@ class ExtensionsRun(Run):
             "reached": setting.reached,
         }
         step = f"{FOLDER}_{name}_curve_{branch}"
-        self.results["settings"][name]["curves"][branch] = self.steps.run(step, settings, work, files=files)
+        self.results["settings"][name]["curves"][branch] = self.step(step, settings, work, files=files)
 
     def branch_tables(self, name: str) -> dict[str, Any]:
         """Branch -> table of a setting, those of the branches that were found at all."""
@@ -267,7 +252,7 @@ class ExtensionsRun(Run):
         }
         after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
         after += [f"{FOLDER}_{name}_{w:g}" for w in earlier] + [f"alpha_c_{w}" for w in self._base]
-        found[f"{omega:g}"] = self.steps.run(f"{FOLDER}_{name}_{omega:g}", settings, work, after=after)
+        found[f"{omega:g}"] = self.step(f"{FOLDER}_{name}_{omega:g}", settings, work, after=after)
 
     @property
     def _base(self) -> dict[str, dict[str, Any]]:
@@ -311,7 +296,7 @@ class ExtensionsRun(Run):
         after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
         settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
         step = f"{FOLDER}_{name}_saddles"
-        self.results["settings"][name]["saddles"] = self.steps.run(step, settings, work, after=after)
+        self.results["settings"][name]["saddles"] = self.step(step, settings, work, after=after)
 
     def _variation(self, number: int, change: str) -> None:
         setting = SETTINGS["mixture"]
@@ -323,7 +308,7 @@ class ExtensionsRun(Run):
             seeds = {b: _per_cluster(unpacked(self.base, u), at.clusters) for b, u in base["overlaps"].items()}
             # A teacher that overlaps the means gives the semantic branch an overlap with them.
             reached = {"semantic": "mixed"} if taught else {}
-            guess = number_or_nan(base["value"]) if base["value"] is not None else 1.0
+            guess = 1.0 if base["value"] is None else float(base["value"])
             accuracy = setting.overlap_accuracy
             return located(
                 "alpha_c",
@@ -338,28 +323,7 @@ class ExtensionsRun(Run):
 
         settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
         step = f"{FOLDER}_variation_{number}"
-        self.results["variations"][change] = self.steps.run(step, settings, work, after=[f"alpha_c_{SHOWN_OMEGA:g}"])
-
-    # What is written
-
-    def _write(self) -> None:
-        from . import extensions_report as pages
-
-        rows = pages.table_rows(self.results)
-        frame = pandas.DataFrame(rows)
-        write_whole(self.out / "tables" / "extensions.csv", frame.to_csv(index=False, lineterminator="\n"))
-        write_whole(self.out / "tables" / "extensions.json", dumps(rows) + "\n")
-        path = self.out / "figures" / f"{EXTENSIONS}.png"
-        base = {name: self.dataset(name) for name in BRANCHES}
-        for name, found in self.results["settings"].items():
-            found["seen"] = seen(self.branch_tables(name))
-        found = pages.figure_rows(self.results, self.branch_tables)
-        plots.plot_extensions(found, base, pages.base_line(self.results), path)
-        images = {EXTENSIONS: path.read_bytes()}
-        blocks = pages.content(self.results)
-        write_whole(self.out / "extensions.md", report.markdown_of(blocks))
-        write_whole(self.out / self.page, report.html_of(blocks, images))
-        write_whole(self.out / "extensions.json", dumps(self.results) + "\n")
+        self.results["variations"][change] = self.step(step, settings, work, after=[f"alpha_c_{SHOWN_OMEGA:g}"])
 
 
 def _identity(at: Problem) -> dict[str, Any]:
@@ -371,27 +335,6 @@ def _identity(at: Problem) -> dict[str, Any]:
         "solver": solver_digest(at),
         "parameters": values,
     }
-
-
-def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
-    """What the branches of a setting show: range of the largest longitudinal eigenvalue, and where each lies lowest.
-
-    Returns:
-        eigenvalues: branch -> [least, greatest] along it; lowest: branch -> values of alpha, of those at which every
-        branch was found, where its training loss is the lowest (none where there is nothing to compare).
-    """
-    eigenvalues, losses = {}, {}
-    for name, dataset in datasets.items():
-        largest = dataset["longitudinal_eigenvalue"].values
-        eigenvalues[name] = [float(np.nanmin(largest)), float(np.nanmax(largest))] if np.isfinite(largest).any() else []
-        losses[name] = dict(zip(dataset["alpha"].values.tolist(), dataset["training_loss"].values, strict=True))
-    common = sorted(set.intersection(*[set(found) for found in losses.values()])) if len(losses) > 1 else []
-    lowest: dict[str, list[float]] = {name: [] for name in datasets}
-    for alpha in common:
-        values = {name: found[alpha] for name, found in losses.items()}
-        if np.isfinite(list(values.values())).all():
-            lowest[min(values, key=lambda name: values[name])].append(alpha)
-    return {"eigenvalues": eigenvalues, "lowest": lowest}
 
 
 def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:

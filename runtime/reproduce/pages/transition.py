@@ -1,19 +1,26 @@
-"""The report of `reproduce`: every number beside the published one, as Markdown and as HTML with the figures inside.
+"""The report of the main job: every number beside the published one, with tables and figures.
 
-Content is built once, as headings, paragraphs, tables and figures, and laid out twice. It depends on the results only:
-no dates, no paths, no timings.
+It depends on the results only: no dates, no paths, no timings.
 """
 
 from __future__ import annotations
 
-import base64
-import html as markup
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from .numbers import with_error
+import numpy as np
+import pandas
+import xarray
+
+from ... import plots
+from ...numbers import with_error
+from ...tables import save_dataset
+from ..run import BRANCHES, SHOWN_OMEGA
+from ..transition import SHORT_NAMES, TransitionRun
+from .blocks import Block, Heading, Paragraph, Picture, Table
+from .writing import drawn, number_or_nan, write_page, write_rows
 
 SOURCE = "arXiv 2402.03902"
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -22,51 +29,83 @@ PUBLISHED: dict[str, dict[str, float]] = {
 }
 PUBLISHED_TABLES_CROSS = 1.263  # at omega = 0.3, from the published tables of the two branches
 PUBLISHED_BASELINE = 0.00398092 / 2  # published as a sum over the two tokens, at omega = 0.3
-SHORT_NAMES = {"alpha_c": "α_c: equal training loss", "alpha_l": "α_l: semantic = linear baseline"}
 LONG_NAMES = {
     "alpha_c": "α_c: semantic and positional branch have equal training loss",
     "alpha_l": "α_l: semantic branch equals the linear baseline",
 }
 
 
-@dataclass(frozen=True)
-class Heading:
-    """A title; level 1 is that of the report."""
+def write(run: TransitionRun) -> None:
+    """Tables, figures and the report."""
+    results = run.results
+    dataset, frame = threshold_tables(results)
+    save_dataset(dataset, run.out / "tables" / "thresholds.nc")
+    write_rows(run, "thresholds", frame)
+    write_rows(run, "lines", pandas.concat([lines_frame(kind, found) for kind, found in results["lines"].items()]))
+    datasets = {name: run.dataset(name) for name in BRANCHES}
 
-    text: str
-    level: int = 2
+    def marks(*kinds: str) -> list[dict[str, Any]]:
+        found = [(kind, results["thresholds"][kind][f"{SHOWN_OMEGA:g}"]) for kind in kinds]
+        return [
+            {"value": r["value"], "error": r["error"], "label": SHORT_NAMES[kind]}
+            for kind, r in found
+            if r["value"] is not None
+        ]
 
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Plain words."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of words under a head."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure by its name, with a caption."""
-
-    name: str
-    caption: str
+    draw: dict[str, Callable[[Path], Any]] = {
+        "overlaps": lambda path: plots.plot_overlaps(datasets, path, marks=marks("alpha_c")),
+        "test_error": lambda path: plots.plot_test_error(datasets, path, marks=marks("alpha_c", "alpha_l")),
+        "loss_difference": lambda path: plots.plot_loss_difference(
+            datasets[BRANCHES[0]], datasets[BRANCHES[1]], path, marks=marks("alpha_c")
+        ),
+        "phase_diagram": lambda path: plots.plot_phase_diagram(phase_lines(results), path),
+    }
+    images = {name: drawn(run, name, draw[name]) for name in run.figures}
+    write_page(run, content(results, list(images)), images)
 
 
-Block = Heading | Paragraph | Table | Picture
+def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas.DataFrame]:
+    """Thresholds along omega with half widths, published values, status and verdicts."""
+    thresholds = results["thresholds"]
+    omegas = sorted({float(w) for found in thresholds.values() for w in found})
+    columns: dict[str, Any] = {"omega": np.array(omegas)}
+    for kind, found in thresholds.items():
+        rows = [found.get(f"{w:g}", {}) for w in omegas]
+        columns[kind] = np.array([number_or_nan(r.get("value")) for r in rows])
+        columns[f"{kind}_error"] = np.array([number_or_nan(r.get("error")) for r in rows])
+        columns[f"{kind}_published"] = np.array([PUBLISHED[kind].get(f"{w:g}", np.nan) for w in omegas])
+        columns[f"{kind}_status"] = np.array([r.get("status", "") for r in rows], object)
+        verdicts = [" | ".join(f"{b}: {v}" for b, v in r.get("verdicts", {}).items()) for r in rows]
+        columns[f"{kind}_rs_verdict"] = np.array(verdicts, object)
+    variables = {name: ("omega", values) for name, values in columns.items() if name != "omega"}
+    dataset = xarray.Dataset(variables, coords={"omega": columns["omega"]})
+    dataset.attrs = {name: results[name] for name in ("model", "digest", "version")}
+    dataset.attrs["parameter"] = "omega"
+    return dataset, pandas.DataFrame(columns)
 
 
-def is_complete(results: Mapping[str, Any]) -> bool:
-    """Whether the generated solver is fresh and every threshold converged or has no sign change to be found."""
-    statuses = [r["status"] for found in results["thresholds"].values() for r in found.values()]
-    return not results["generated"]["differences"] and all(s in ("converged", "absent") for s in statuses)
+def lines_frame(kind: str, line: Mapping[str, Any]) -> pandas.DataFrame:
+    """A threshold as a line in omega: one row a point."""
+    columns = {name: np.asarray(line[name], float) for name in ("omega", "alpha", "error")}
+    return pandas.DataFrame({"threshold": kind, **columns})
+
+
+def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The thresholds as `plots.plot_phase_diagram` takes them."""
+    lines = []
+    for kind, found in results["thresholds"].items():
+        omegas = sorted(found, key=float)
+        lines.append(
+            {
+                "label": SHORT_NAMES[kind],
+                "omega": [float(w) for w in omegas],
+                "alpha": [number_or_nan(found[w]["value"]) for w in omegas],
+                "error": [number_or_nan(found[w]["error"]) for w in omegas],
+                "published": [(float(w), value) for w, value in PUBLISHED[kind].items()],
+                "line": results["lines"][kind],
+            }
+        )
+    return lines
 
 
 def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
@@ -312,82 +351,3 @@ def deviation(published: float, ours: float) -> str:
     """(published - ours) / ours in percent, with its sign."""
     percent = 100 * (published - ours) / ours
     return f"{percent:+.2f} %" if math.isfinite(percent) else "-"
-
-
-def markdown(results: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
-    """The report in Markdown, figures by their path `figures/<name>.png`."""
-    return markdown_of(content(results, list(images)))
-
-
-def markdown_of(blocks: Sequence[Block]) -> str:
-    """Blocks in Markdown."""
-    parts = []
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append("#" * block.level + " " + block.text)
-        elif isinstance(block, Paragraph):
-            parts.append(block.text)
-        elif isinstance(block, Picture):
-            parts.append(f"![{block.caption}](figures/{block.name}.png)\n\n*{block.caption}*")
-        else:
-            lines = [block.head, ["---"] * len(block.head), *block.rows]
-            parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines))
-    return "\n\n".join(parts) + "\n"
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h1, h2, h3 {{ line-height: 1.25; }}
-h2 {{ border-bottom: 1px solid #ddd; padding-bottom: .2rem; margin-top: 2.2rem; }}
-table {{ border-collapse: collapse; margin: 1rem 0; font-size: .93rem; font-variant-numeric: tabular-nums; }}
-th, td {{ text-align: left; vertical-align: top; padding: .3rem .7rem; border-bottom: 1px solid #e2e2e2; }}
-th {{ border-bottom: 2px solid #999; }}
-figure {{ margin: 1.5rem 0; }}
-figure img {{ max-width: 100%; height: auto; }}
-figcaption {{ color: #555; font-size: .9rem; }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-
-
-def html(results: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
-    """The report as one HTML file that holds its figures."""
-    return html_of(content(results, list(images)), images)
-
-
-def html_of(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
-    """Blocks as one HTML file that holds its figures."""
-    parts = []
-    title = ""
-    for block in blocks:
-        if isinstance(block, Heading):
-            title = title or block.text
-            parts.append(f"<h{block.level}>{markup.escape(block.text)}</h{block.level}>")
-        elif isinstance(block, Paragraph):
-            parts.append(f"<p>{markup.escape(block.text)}</p>")
-        elif isinstance(block, Picture):
-            data = base64.b64encode(images[block.name]).decode()
-            caption = markup.escape(block.caption)
-            parts.append(
-                f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
-                f"<figcaption>{caption}</figcaption></figure>"
-            )
-        else:
-            head = "".join(f"<th>{markup.escape(cell)}</th>" for cell in block.head)
-            rows = ["".join(f"<td>{markup.escape(cell)}</td>" for cell in row) for row in block.rows]
-            lines = "\n".join(f"<tr>{row}</tr>" for row in (head, *rows))
-            parts.append(f"<table>\n{lines}\n</table>")
-    return _PAGE.format(title=markup.escape(title), body="\n".join(parts))
-
-
-__all__ = ["content", "html", "html_of", "is_complete", "markdown", "markdown_of"]

@@ -1,0 +1,1 @@
+"""`saddleforge reproduce`: the tables and figures of the attention paper beside the published numbers."""

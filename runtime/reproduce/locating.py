@@ -1,0 +1,205 @@
+"""Thresholds in alpha, located near a guess, as plain numbers and words; where there is none, the evidence for that.
+
+A threshold starts from the stored overlaps of a neighbouring one, which makes its digits the same whether the neighbour
+was computed just now or long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+
+from .. import tables
+from ..branches import Branch
+from ..errors import NotConvergedError
+from ..overlaps import Overlaps
+from ..problem import Problem
+from ..solution import Solution
+from ..thresholds import Threshold, crossing, loss_difference, where
+from .run import BRANCHES
+
+GAIN = "test_error = baseline_error"  # of the semantic branch: alpha_l
+# Of the overlaps on which a threshold is located. Phi is stationary: 1e-3 costs 1e-6 of the training loss. The test
+# error is not, and is solved again more finely where its error bar asks for that.
+OVERLAP_ACCURACY = 1e-3
+
+
+def located(
+    kind: str,
+    at: Problem,
+    guess: float,
+    step: float,
+    seeds: Mapping[str, Overlaps],
+    accuracy: float,
+    *,
+    overlap_accuracy: float = OVERLAP_ACCURACY,
+    reached: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A threshold in alpha near a guess, as plain numbers and words; where there is none, the evidence for that.
+
+    Args:
+        kind: alpha_c, equal training loss; alpha_l, test error of the semantic branch equal to the baseline.
+        step: between the values of alpha tried until the sign changes.
+        seeds: overlaps near the guess to start each branch from.
+        overlap_accuracy: of the overlaps on which the threshold is located, relative.
+        reached: what the solutions of a branch go by where that is not its name (see `Branch`).
+    """
+    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
+    called = dict(reached or {})
+    followers = {n: Branch(at, "alpha", n, overlap_accuracy, reached=called.get(n)) for n in names}
+    for name, follower in followers.items():
+        start = seeds.get(name)
+        if start is not None:
+            follower.begin(guess + step / 2, start)
+    bracket = bracketed(kind, followers, guess + step / 2, step)
+    if isinstance(bracket, str):
+        return absent_result(kind, followers, bracket)
+    try:
+        return threshold_result(locate(kind, at, followers, bracket, accuracy))
+    except NotConvergedError as error:
+        return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
+
+
+def bracketed(
+    kind: str, followers: Mapping[str, Branch], first: float, step: float, lowest: float = 0.1, highest: float = 4.0
+) -> tuple[float, float] | str:
+    """An interval with a sign change, to be searched from its upper end; or a sentence saying why there is none.
+
+    Above a threshold the compared difference is negative. Solutions at small alpha are costly and may not exist: the
+    walk goes down only from where the difference is negative, and stops soon after a branch has ended.
+    """
+
+    def difference(alpha: float) -> float | None:
+        found = [follower.at(alpha) for follower in followers.values()]
+        solutions = [solution for solution in found if solution is not None]
+        return compared(kind, solutions)["difference"] if len(solutions) == len(found) else None
+
+    above, value = first, difference(first)
+    below: tuple[float, float] | None = None
+    while value is None or value > 0:
+        if value is not None:
+            below = (above, value)
+        above, step = above + step, 1.5 * step
+        if above > highest:
+            return f"no value of alpha up to {highest:g} was found above which the difference is negative"
+        value = difference(above)
+    missing: float | None = None
+    while below is None:
+        alpha = above - step if missing is None else (above + missing) / 2
+        if alpha < lowest or (missing is not None and above - missing < 0.01):
+            end = "" if missing is None else f"; at {missing:.4g} the branches were not found together"
+            return f"the difference stays negative down to alpha = {above:.4g}{end}"
+        lower = difference(alpha)
+        if lower is None:
+            missing = alpha
+        elif lower > 0:
+            below = (alpha, lower)
+        else:
+            above, value = alpha, lower
+            if missing is None:
+                step *= 1.5
+    # The search walks down in quarters: its first step is to end a little below the root of the chord.
+    root = above - value * (above - below[0]) / (value - below[1])
+    second = max(below[0], root - 0.15 * (above - below[0]))
+    return above - 4 * (above - second), above
+
+
+def locate(
+    kind: str, at: Problem, followers: Mapping[str, Branch], bracket: tuple[float, float], accuracy: float
+) -> Threshold:
+    if kind == "alpha_c":
+        pair = (followers[BRANCHES[0]], followers[BRANCHES[1]])
+        return crossing(at, "alpha", between=BRANCHES, bracket=bracket, accuracy=accuracy, branches=pair)
+    (branch,) = followers.values()
+    return where(at, GAIN, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
+
+
+def threshold_result(found: Threshold) -> dict[str, Any]:
+    pairs = list(zip(found.branches, found.solutions, strict=True))
+    return {
+        "value": found.value,
+        "error": found.error,
+        "error_kind": found.error_kind,
+        "status": found.status,
+        "verdicts": {name: s.stability.verdict if s.stability else "not known" for name, s in pairs},
+        "bistable_shares": {name: s.averages.bistable if s.averages else None for name, s in pairs},
+        "evidence": found.evidence,
+        "overlaps": {name: s.overlaps.pack() for name, s in pairs},
+        "sentence": "",
+    }
+
+
+def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
+    """No threshold was found: what was compared, and where each branch was seen and not seen."""
+    known = [follower.known for follower in followers.values()]
+    common = sorted(set(known[0]).intersection(*known[1:]))
+    rows = []
+    for alpha in common:
+        solutions = [k[alpha] for k in known]
+        rows.append({"alpha": alpha, **compared(kind, solutions)})
+    lost = {n: max([a for a in f.failed if a not in f.known], default=None) for n, f in followers.items()}
+    found = {n: min(f.known, default=None) for n, f in followers.items()}
+    nearest = {n: f.known[min(f.known)].overlaps.pack() for n, f in followers.items() if f.known}
+    return {
+        "value": None,
+        "error": None,
+        "error_kind": None,
+        "status": "absent",
+        "verdicts": {},
+        "bistable_shares": {},
+        "evidence": {"compared": rows, "lowest_alpha_found": found, "highest_alpha_not_found": lost},
+        "overlaps": nearest,
+        "sentence": sentence,
+    }
+
+
+def is_settled(found: Mapping[str, Any]) -> bool:
+    """Whether a threshold was located to its accuracy, or has no sign change to be found."""
+    return found["status"] in ("converged", "absent")
+
+
+def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
+    if kind == "alpha_c":
+        difference, error = loss_difference(*solutions)
+        return {"difference": difference, "error": error}
+    (one,) = solutions
+    return {"difference": one.test_error - one.baseline_error, "error": one.test_error_error}
+
+
+def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
+    row = dataset.sel(alpha=alpha, method="nearest")
+    shapes = {"q": (at.student_rank,) * 2, "V": (at.student_rank,) * 2, "m": (at.student_rank,)}
+    shapes["theta"] = (at.student_rank, at.teacher_rank)
+    return Overlaps(**{name: row[name].values.reshape(at.contexts, *shape) for name, shape in shapes.items()})
+
+
+def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
+    """The sign change along the curves, by linear interpolation; their upper end if there is none."""
+    semantic = datasets["semantic"]
+    if kind == "alpha_c":
+        alpha, difference, _ = tables.loss_difference(semantic, datasets["positional"])
+    else:
+        alpha, difference = semantic["alpha"].values, (semantic["test_error"] - semantic["baseline_error"]).values
+    changes = np.nonzero(difference[:-1] * difference[1:] <= 0)[0]
+    if not len(changes):
+        return float(alpha[-1])
+    i = changes[-1]
+    return float(alpha[i] - difference[i] * (alpha[i + 1] - alpha[i]) / (difference[i + 1] - difference[i]))
+
+
+def extrapolated(points: Mapping[float, float], omega: float) -> float:
+    """A threshold at omega from those at others: its logarithm through the nearest three or two, or of slope 2.5.
+
+    Kept in [0.3, 2.5].
+    """
+    near = sorted(points, key=lambda w: abs(w - omega))[:3]
+    if not near:
+        return 1.0
+    if len(near) == 1:
+        logarithm = np.log(points[near[0]]) + 2.5 * (omega - near[0])
+    else:
+        logarithm = np.polyval(np.polyfit(near, [np.log(points[w]) for w in near], len(near) - 1), omega)
+    return float(np.clip(np.exp(logarithm), 0.3, 2.5))

@@ -1,0 +1,91 @@
+"""Steps of a run, kept on disk: each result under a key of what it depends on, the code that computes it included.
+
+An interrupted run goes on where it stopped, and a second one only draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..derive.digest import syntax_digest
+from ..files import write_whole
+from ..shown.contract import clean, dumps
+
+STEPS = "steps"
+_PACKAGE = Path(__file__).parents[1]
+
+
+class Steps:
+    """Named pieces of work whose results are kept in a folder and used again while what they depend on is the same."""
+
+    def __init__(self, out: Path, common: Mapping[str, Any]) -> None:
+        self.out, self.common = out, dict(common)
+        (out / STEPS).mkdir(parents=True, exist_ok=True)  # by which the folder is known again
+        self.keys: dict[str, str] = {}
+        self.computed: list[str] = []
+
+    def key(self, name: str, settings: Mapping[str, Any], code: str, after: Iterable[str]) -> str:
+        """Digest of everything the step depends on: model, version, code, settings and the steps before it."""
+        parts = {
+            "name": name,
+            "common": self.common,
+            "code": code,
+            "settings": clean(dict(settings)),
+            "after": {n: self.keys[n] for n in after},
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def run(
+        self,
+        name: str,
+        settings: Mapping[str, Any],
+        work: Callable[[], Mapping[str, Any]],
+        *,
+        code: str,
+        files: Sequence[str] = (),
+        after: Iterable[str] = (),
+    ) -> dict[str, Any]:
+        """The result of a step, read back if it is there, else computed and kept.
+
+        Args:
+            work: returns what JSON can hold, and writes `files` (relative to the folder) itself.
+            code: digest of what computes it (see `code_digest`).
+            after: names of earlier steps whose results it uses.
+        """
+        key = self.keys[name] = self.key(name, settings, code, after)
+        path = self.out / STEPS / f"{name}.json"
+        kept = self._read(path, key)
+        if kept is not None:
+            return kept
+        result = clean(dict(work()))
+        digests = {file: digest_of((self.out / file).read_bytes()) for file in files}
+        write_whole(path, dumps({"key": key, "settings": dict(settings), "files": digests, "result": result}) + "\n")
+        self.computed.append(name)
+        return result
+
+    def _read(self, path: Path, key: str) -> dict[str, Any] | None:
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["key"] != key:
+                return None
+            for file, digest in kept["files"].items():
+                if digest_of((self.out / file).read_bytes()) != digest:
+                    return None
+            return kept["result"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def code_digest(work: Callable[..., Any]) -> str:
+    """Digest of the code that decides the digits of some work: its module's, and that of all it imports."""
+    module = Path(str(sys.modules[work.__module__].__file__))
+    return syntax_digest(_PACKAGE, module.relative_to(_PACKAGE).as_posix())
