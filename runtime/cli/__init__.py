@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         given = ["--help"]
-    from .outcome import leave, usage_error
+    from .outcome import Exit, leave, usage_error
 
     try:
         from .app import app
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         ignore()
         print("saddleforge: interrupted", file=sys.stderr)
-        status = 130
+        status = Exit.INTERRUPTED.code
     except Exception as error:
         # Typer's exceptions, of whichever version: those of wrong usage can format a message.
         if not hasattr(error, "format_message"):

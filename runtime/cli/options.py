@@ -43,6 +43,9 @@ StructureOption = Annotated[
 StartOption = Annotated[
     str | None, typer.Option("--start", help="A named start of the model: semantic (default), positional, ...")
 ]
+FromOption = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="Start from a solution that solve -o or --json wrote.")
+]
 AccuracyOption = Annotated[
     float, typer.Option("--accuracy", help="Half width asked of every overlap, relative to the size of its block.")
 ]
@@ -70,6 +73,9 @@ TemperatureOption = Annotated[
         metavar="B",
         help="Of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the risk.",
     ),
+]
+NetcdfOption = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
@@ -230,6 +236,25 @@ def start_of(problem: Problem, start: str | None) -> str:
     if start not in known:
         raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
     return start
+
+
+def beginning(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
+    """Where to start: the solution of --from, or else a named start.
+
+    Raises:
+        InputError: as `saved_overlaps`, as `start_of`.
+    """
+    return saved_overlaps(path, problem) if path is not None else start_of(problem, start)
+
+
+def check_positive(option: str, value: float) -> None:
+    """Refuse an accuracy that is none.
+
+    Raises:
+        InputError: the value is not above 0.
+    """
+    if not value > 0:
+        raise InputError(f"{option} {value:g} is out of range; allowed is (0, inf)")
 
 
 def checked_points(integrator: str, points: int | None) -> int | None:

@@ -10,25 +10,39 @@ import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import ignore, recognised
 from ..progress import step
 
+if TYPE_CHECKING:
+    from ..reference.solution import PreciseSolution
+    from ..solution import Solution
 
-class Exit(IntEnum):
-    """Exit statuses of the command line."""
 
-    DONE = 0
-    BUG = 1
-    WRONG_INPUT = 2
-    NOT_CONVERGED = 3
-    INTERRUPTED = 130
-    BROKEN_PIPE = 141
+class Exit(Enum):
+    """How a command ends as a whole; how an iteration does is `fixed_point.Status`.
+
+    Attributes:
+        code: the exit status of the process.
+        word: `status` in the JSON object.
+    """
+
+    DONE = 0, "done"
+    BUG = 1, "bug"
+    WRONG_INPUT = 2, "wrong_input"
+    NOT_CONVERGED = 3, "not_converged"
+    TIME_LIMIT = 3, "time_limit"
+    INTERRUPTED = 130, "interrupted"
+    BROKEN_PIPE = 141, ""  # nobody reads it
+
+    def __init__(self, code: int, word: str) -> None:
+        self.code = code
+        self.word = word
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,66 @@ class Outcome:
     data: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
     status: Exit = Exit.DONE
     message: str = ""
+
+
+# Reasons, as messages say them.
+NO_VERDICT = "the time limit came before the verdict on stability"
+WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit came"}
+
+
+def cut_short(interrupted: bool, out_of_time: bool) -> Exit | None:
+    """How a command ended that was not let finish, or None."""
+    return Exit.INTERRUPTED if interrupted else Exit.TIME_LIMIT if out_of_time else None
+
+
+def kept(early: Exit, finished: int, wanted: int | None, output: Path | None) -> str:
+    """Which points a command that ended early has, in a sentence; `wanted` None where nobody knows their number."""
+    why, of = WHY[early], f" of {wanted}" if wanted is not None else ""
+    if not finished:
+        return f"{why} before the first{of} point{'s' if of else ''} was finished"
+    where = f" in {output}" if output is not None else ""
+    if finished == 1:
+        return f"{why}; the one finished point{of} is kept{where}"
+    return f"{why}; the {finished} finished points{of} are kept{where}"
+
+
+def advice(solution: Solution | PreciseSolution) -> str:
+    """Why a solution is none, and what to try next."""
+    evidence = getattr(solution, "evidence", {})
+    reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
+    return f"{solution.status.words} from start {solution.start}{reason}: {solution.status.advice}"
+
+
+def saved(
+    save: Callable[[Path], None],
+    target: Path | None,
+    output: Path | None,
+    text: str,
+    data: Callable[[str, Path | None], dict[str, Any]],
+    status: Exit,
+    message: str,
+) -> Outcome:
+    """The outcome of a command once its result is in the file of -o; nothing comes between that and saying so.
+
+    Where the file cannot be written (the disk has filled up, say) that is the outcome: what was found is printed all
+    the same.
+
+    Args:
+        target: None where no file is asked for, or nothing was found.
+        output: the file as the user named it.
+        data: the JSON object, by the word for its `status` and the file that holds the result.
+        status, message: how the command ends where that file can be written.
+    """
+    ignore()
+    if target is not None:
+        try:
+            save(target)
+        except InputError as error:
+            # Not done, whatever was found; but that the time ended is said first.
+            word = (Exit.TIME_LIMIT if status is Exit.TIME_LIMIT else Exit.NOT_CONVERGED).word
+            return Outcome(text, lambda: data(word, None), Exit.WRONG_INPUT, str(error))
+        text += f"\nwrote {output}"
+    return Outcome(text, lambda: data(status.word, output), status, message)
 
 
 def command(function: Callable[..., Outcome]) -> Callable[..., int]:
@@ -68,7 +142,7 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
                     if as_json and callable(outcome.data):
                         outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
             except BrokenPipeError:
-                return Exit.BROKEN_PIPE
+                return Exit.BROKEN_PIPE.code
             except BaseException as error:
                 outcome = _failure(error)
         ignore()
@@ -84,20 +158,20 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
 def _failure(error: BaseException) -> Outcome:
     """The outcome of a command that raised."""
     if isinstance(error, KeyboardInterrupt):
-        return _failed(Exit.INTERRUPTED, "interrupted", "interrupted before there was a result")
+        return _failed(Exit.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
-        return _failed(Exit.WRONG_INPUT, "wrong_input", str(error))
+        return _failed(Exit.WRONG_INPUT, str(error))
     if isinstance(error, TimeLimitError):
-        return _failed(Exit.NOT_CONVERGED, "time_limit", str(error))
+        return _failed(Exit.TIME_LIMIT, str(error))
     if isinstance(error, NotConvergedError):
-        return _failed(Exit.NOT_CONVERGED, "not_converged", str(error))
+        return _failed(Exit.NOT_CONVERGED, str(error))
     if isinstance(error, SystemExit):
-        return _failed(Exit.WRONG_INPUT, "wrong_input", f"the model file ended the program (exit {error.code})")
-    return _failed(Exit.BUG, "bug", _logged(error))
+        return _failed(Exit.WRONG_INPUT, f"the model file ended the program (exit {error.code})")
+    return _failed(Exit.BUG, _logged(error))
 
 
-def _failed(status: Exit, word: str, sentence: str) -> Outcome:
-    return Outcome(data={"status": word, "error": sentence}, status=status, message=sentence)
+def _failed(status: Exit, sentence: str) -> Outcome:
+    return Outcome(data={"status": status.word, "error": sentence}, status=status, message=sentence)
 
 
 def _is_model_error(error: BaseException) -> bool:
@@ -150,8 +224,8 @@ def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
         if outcome.message:
             print(f"saddleforge: {outcome.message}", file=sys.stderr, flush=True)
     except BrokenPipeError:
-        return Exit.BROKEN_PIPE
-    return outcome.status
+        return Exit.BROKEN_PIPE.code
+    return outcome.status.code
 
 
 def usage_error(error: Any, as_json: bool) -> int:
@@ -160,12 +234,12 @@ def usage_error(error: Any, as_json: bool) -> int:
     path = context.command_path if context is not None else "saddleforge"
     sentence = " ".join(error.format_message().split()).rstrip(".")
     sentence = f"{sentence[:1].lower()}{sentence[1:]}; `{path} --help` lists what is allowed"
-    return _print(_failed(Exit.WRONG_INPUT, "wrong_input", sentence), as_json, sys.stdout)
+    return _print(_failed(Exit.WRONG_INPUT, sentence), as_json, sys.stdout)
 
 
 def leave(status: int) -> NoReturn:
     """End the process with a status, quietly where the reader of stdout has gone or Ctrl-C is pressed again."""
     ignore()
-    if status == Exit.BROKEN_PIPE:
+    if status == Exit.BROKEN_PIPE.code:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(int(status))
+    sys.exit(status)

@@ -1,0 +1,85 @@
+"""`bayes`: what the best possible learner knows, beside risk minimisation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..errors import InputError
+from . import options
+from .options import (
+    JsonOption,
+    ModelArgument,
+    QuietOption,
+    SetOption,
+    StartOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
+from .outcome import Exit, Outcome, advice, command
+
+
+@command
+def bayes(
+    model: ModelArgument,
+    set_: SetOption = None,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="START", help="uninformed, what an algorithm reaches, or informed.")
+    ] = "uninformed",
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            "--threshold",
+            metavar="KIND",
+            help="A threshold in alpha instead: weak-recovery, algorithmic or information-theoretic.",
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Without the solution of empirical risk minimisation beside it.")
+    ] = False,
+    start: StartOption = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
+    ] = None,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
+    from ..bayes.solution import STARTS, bayes_optimal
+    from ..bayes.thresholds import KINDS, bayes_threshold
+    from ..fixed_point import Status
+
+    kind = None if threshold is None else threshold.replace("-", "_")
+    if kind is not None and kind not in KINDS:
+        allowed = ", ".join(k.replace("_", "-") for k in KINDS)
+        raise InputError(f"--threshold {threshold}: {allowed} are known")
+    if from_ not in STARTS:
+        raise InputError(f"--from {from_}: {' or '.join(STARTS)} is expected")
+    if kind is not None and "alpha" in options.assignments(set_):
+        raise InputError("--threshold looks for alpha; leave --set alpha out")
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_)
+    if kind is not None:
+        found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy)
+        return Outcome(found.table(), found.to_json)
+    begin = options.start_of(problem, start)
+    best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy)
+    erm = None
+    if not alone:
+        from ..solution import solve as solve_erm
+
+        erm = solve_erm(problem, begin)
+    failed = [best.advice] if not best.success else []
+    # Where risk minimisation loses what its start holds, that is what it reaches.
+    reached = erm is None or erm.success or erm.status is Status.ENDED_ELSEWHERE
+    failed += [f"risk minimisation: {advice(erm)}"] if erm is not None and not reached else []
+    return Outcome(
+        "" if json else best.table(erm),
+        lambda: {**best.to_json(), "risk_minimisation": erm.to_json() if erm is not None else None},
+        Exit.NOT_CONVERGED if failed else Exit.DONE,
+        "; ".join(failed),
+    )

@@ -1,0 +1,191 @@
+"""Commands that go along a branch: `curve` on a grid of a parameter, `follow` by arclength."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .. import interrupts
+from ..errors import TimeLimitError
+from . import options
+from .options import (
+    AccuracyOption,
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    NetcdfOption,
+    QuietOption,
+    RenameOption,
+    SeedOption,
+    SetOption,
+    StartOption,
+    TemperatureOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
+from .outcome import NO_VERDICT, Exit, Outcome, command, cut_short, kept, saved
+
+if TYPE_CHECKING:
+    from ..solution import Solution
+
+
+@command
+def curve(
+    model: ModelArgument,
+    over: Annotated[
+        str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")
+    ],
+    set_: SetOption = None,
+    inverse_temperature: TemperatureOption = None,
+    start: StartOption = None,
+    accuracy: AccuracyOption = 1e-3,
+    output: NetcdfOption = None,
+    force: ForceOption = False,
+    rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
+    import numpy as np
+
+    name, ends, count = options.interval(over, counted=True)
+    assert ends is not None and count is not None
+    target = options.netcdf_file(output, "a curve", force)
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_, name, inverse_temperature)
+    own = options.own_symbols(problem, rename)
+    begin = options.start_of(problem, start)
+    grid = np.linspace(*ends, count)
+
+    from ..branches import Curve
+    from ..branches import curve as follow
+
+    reached: list[Solution] = []
+
+    def finish(solution: Solution) -> None:
+        """What is printed and written of a point is part of it."""
+        _finish(solution)
+        _ = solution.thermal if json else None
+
+    def keep(solution: Solution) -> None:
+        finish(solution)
+        reached.append(solution)
+
+    interrupted = False
+    try:
+        with interrupts.recognised():
+            found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
+            with suppress(TimeLimitError):
+                for solution in found.solutions:  # those by which an end was narrowed down, too
+                    finish(solution)
+        interrupts.ignore()
+    except KeyboardInterrupt:
+        interrupts.ignore()
+        interrupted = True
+        ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
+        found = Curve(name, begin, tuple(ordered), (None, None))
+    from ..shown.branches import curve_json, curve_table
+
+    status, message = Exit.DONE, ""
+    weak = [s for s in found.solutions if not s.success]
+    early = cut_short(interrupted, found.out_of_time)
+    if early is not None:
+        status, message = early, kept(early, len(found.solutions), count, output)
+    elif not found.solutions:
+        status = Exit.NOT_CONVERGED
+        message = (
+            f"the {begin} branch was found neither at the ends nor in the middle of {name} = {ends[0]:g}..{ends[1]:g}; "
+            f"try another interval, or `saddleforge solve {model} --start {begin}` to see where the iteration goes"
+        )
+    elif weak:
+        status = Exit.NOT_CONVERGED
+        values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
+        message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
+    text = curve_table(found, own) if found.solutions or not interrupted else ""
+    target = target if found.solutions else None
+    data = partial(curve_json, problem, found)
+    return saved(found.save, target, output, text, data, status, message)
+
+
+def _finish(solution: Solution) -> None:
+    """The verdict on stability, a part of a finished point.
+
+    Raises:
+        TimeLimitError: the time ended before it.
+    """
+    if solution.stability is None:
+        raise TimeLimitError(NO_VERDICT)
+
+
+@command
+def follow(
+    model: ModelArgument,
+    over: Annotated[
+        str,
+        typer.Option(
+            "--over", metavar="NAME=FROM:TO", help="The parameter, where to begin and where to head, alpha=2:0.2."
+        ),
+    ],
+    set_: SetOption = None,
+    start: StartOption = None,
+    accuracy: AccuracyOption = 1e-3,
+    event_accuracy: Annotated[
+        float, typer.Option("--event-accuracy", help="Half width asked of every event, in the parameter.")
+    ] = 1e-3,
+    output: NetcdfOption = None,
+    force: ForceOption = False,
+    rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
+    name, ends = options.journey(over)
+    options.check_positive("--event-accuracy", event_accuracy)
+    target = options.netcdf_file(output, "a branch", force)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_, without=name)
+    own = options.own_symbols(problem, rename)
+    begin = options.start_of(problem, start)
+
+    from ..following import follow as walk
+    from ..shown.branches import followed_json, followed_table
+
+    found = walk(
+        problem,
+        start=begin,
+        over=name,
+        between=ends,
+        accuracy=accuracy,
+        event_accuracy=event_accuracy,
+        seed=seed,
+        on_point=_finish,
+    )
+    interrupts.ignore()
+    status, message = Exit.DONE, ""
+    weak = [s for s in found.solutions if not s.success]
+    early = cut_short(found.interrupted, found.out_of_time)
+    if early is not None:
+        status, message = early, kept(early, len(found.solutions), None, output)
+    elif weak:
+        status = Exit.NOT_CONVERGED
+        values = sorted(s.problem.value_of(name) for s in weak)
+        message = (
+            f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(found.solutions)} points, {name} = "
+            f"{values[0]:.4g} to {values[-1]:.4g}: a branch is soft near its end; their half widths say how soft"
+        )
+    elif not all(event.success for event in found.events):
+        status = Exit.NOT_CONVERGED
+        message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
+    text = followed_table(found, own) if found.solutions else ""
+    target = target if found.solutions else None
+    data = partial(followed_json, problem, found)
+    return saved(found.save, target, output, text, data, status, message)

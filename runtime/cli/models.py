@@ -1,0 +1,103 @@
+"""Commands about models: `models` lists the catalogue, `derive` prints what is derived of one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated, Any
+
+import typer
+
+from .. import interrupts
+from .._version import __version__
+from ..errors import InputError
+from . import options
+from .options import ForceOption, JsonOption, ModelArgument, QuietOption, RenameOption, StructureOption
+from .outcome import Outcome, command
+
+
+@command
+def models(json: JsonOption = False) -> Outcome:
+    """List the catalogue: name, sizes, what it is, source."""
+    from ..solver import STRUCTURAL, catalogue
+
+    entries = catalogue()
+    width = max(len(name) for name in entries)
+
+    def size(spec: tuple[int, int, int | None]) -> str:
+        default, low, high = spec
+        return f"{default}" if low == high else f"{default}*"
+
+    lines = [f"{'name':<{width}}   L    s    t    summary and source"]
+    for name, entry in entries.items():
+        sizes = "".join(f"{size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
+        lines += [f"{name:<{width}}   {sizes}{entry['summary']}", f"{'':<{width + 18}}{entry['source']}"]
+    lines += [
+        "",
+        "L tokens, s student and t teacher columns; * a default that --set tokens=, student_rank= or teacher_rank=",
+        "changes. `saddleforge derive NAME` prints a model's parameters and equations, `solve NAME` solves them.",
+    ]
+    data = [
+        {
+            "name": name,
+            "summary": entry["summary"],
+            "source": entry["source"],
+            "sizes": {
+                key: dict(zip(("default", "low", "high"), spec, strict=True)) for key, spec in entry["sizes"].items()
+            },
+        }
+        for name, entry in entries.items()
+    ]
+    return Outcome("\n".join(lines), {"version": __version__, "models": data})
+
+
+@command
+def derive(
+    model: ModelArgument,
+    format: Annotated[str, typer.Option("--format", metavar="text|latex", help="text, or a LaTeX document.")] = "text",
+    steps: Annotated[
+        bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
+    ] = False,
+    rename: RenameOption = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
+    force: ForceOption = False,
+    set_: StructureOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
+    from ..files import new_file, write_whole
+    from ..progress import set_quiet
+    from ..solver import symbolic_model
+
+    set_quiet(quiet)
+    if format not in ("text", "latex"):
+        raise InputError(f"--format {format}: text or latex is expected")
+    target = new_file(output, force) if output is not None else None
+    sizes = options.sizes_only(set_)
+    loaded = symbolic_model(model)
+    structure = loaded.structure(**sizes)
+    if format == "latex":
+        from ..derive.latex import document as render
+    else:
+        from ..derive.text import describe as render
+    narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
+    text = render(loaded, structure, steps, options.renamed(rename), **narrow)
+    data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
+    if target is not None:
+        interrupts.ignore()
+        write_whole(target, text)
+        return Outcome(f"wrote {output}", {**data, "file": str(output)})
+    return Outcome(text, {**data, "text": text})
+
+
+def _columns() -> int:
+    """Columns of text for the terminal at hand, 80 to 100; 100 where the text goes elsewhere."""
+    return min(100, max(80, get_terminal_size().columns)) if sys.stdout.isatty() else 100
+
+
+def _sizes_json(structure: Any) -> dict[str, int]:
+    from ..solver import STRUCTURAL
+
+    return {name: getattr(structure, name) for name in STRUCTURAL}

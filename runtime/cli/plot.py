@@ -1,0 +1,62 @@
+"""`plot`: a picture of what another command wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import interrupts
+from ..errors import InputError
+from .options import ForceOption, JsonOption, QuietOption
+from .outcome import Outcome, command
+
+
+@command
+def plot(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow`, `threshold --along` or `simulate` wrote.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
+    ] = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Draw a branch, overlaps and errors along the parameter, a critical line, or the seeds of a simulation.
+
+    A picture that it drew from the same table is drawn anew; another file is not written over without --force.
+    """
+    from ..files import new_file
+    from ..progress import set_quiet
+
+    set_quiet(quiet)
+    output = output or file.with_suffix(".png")
+    if output == file:
+        raise InputError(f"-o {output}: this is the file to draw")
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    from ..plots import format_of, is_drawn_from, plot_critical_line, plot_dataset, save_figure
+    from ..tables import load_dataset
+
+    format_of(output)
+    source = Path(os.path.relpath(file, output.parent)).as_posix()
+
+    def foreign(path: Path) -> str:
+        return "" if is_drawn_from(path, source) else f"the file exists, and was not drawn from {file}"
+
+    target = new_file(output, force, foreign)
+    dataset = load_dataset(file)
+    draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    if "plan" in dataset.attrs:
+        from ..simulation.figures import plot_runs as draw
+    figure = draw(dataset)
+    interrupts.ignore()
+    save_figure(figure, target, source)
+    return Outcome(f"wrote {output}", {"file": str(output)})

@@ -1,0 +1,161 @@
+"""`simulate`: the risk minimised at finite d, beside theory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import interrupts
+from ..errors import InputError
+from . import options
+from .options import JsonOption, ModelArgument, QuietOption, SetOption, TimeLimitOption
+from .outcome import WHY, Exit, Outcome, advice, command, cut_short
+
+
+@command
+def simulate(
+    model: ModelArgument,
+    set_: SetOption = None,
+    d: Annotated[int, typer.Option("--d", help="Dimension of the embeddings; n = alpha d samples.")] = 1000,
+    start: Annotated[
+        str | None, typer.Option("--start", help="A named start of the model (default: semantic), or random.")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="auto|lbfgs|gd|adam|fista|admm|gamp",
+            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or where penalty or loss have "
+            "corners fista or admm.",
+        ),
+    ] = "auto",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="How many draws of the data, from seed --first on.")
+    ] = 16,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
+    theory: Annotated[
+        bool, typer.Option("--theory", help="Solve the saddle point from the same start and print it beside.")
+    ] = False,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
+    most: Annotated[
+        int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Step of gd, times the inverse of the largest curvature, or rate of adam."),
+    ] = None,
+    inertia: Annotated[
+        float | None, typer.Option("--inertia", help="gamp: weight on the old conjugates and V.")
+    ] = None,
+    damping: Annotated[float | None, typer.Option("--damping", help="gamp: weight on the old messages.")] = None,
+    free_teacher: Annotated[
+        bool,
+        typer.Option("--free-teacher", help="Let the Gram matrix of teacher and means fluctuate, as 1/sqrt(d)."),
+    ] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            "--memory",
+            min=0,
+            metavar="GB",
+            help="Gigabytes of data a seed may hold (default 1.5); what is beyond is drawn again, the same, each step.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.nc", help="Write every finished seed; go on from what is there."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that holds anything else than this simulation.")
+    ] = False,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Seeds side by side (default: all cores).")
+    ] = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Draw data at finite d, minimise the risk from a start, and report means and standard errors over seeds."""
+    from ..files import occupied
+    from ..simulation.run import RANDOM, Plan, Run, checked
+    from ..simulation.simulation import Simulation
+    from ..simulation.simulation import simulate as run_all
+    from ..simulation.storage import load_runs
+
+    target = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
+    options.prepare(None, quiet)
+    problem = options.problem_of(model, set_)
+    begin = RANDOM if start == RANDOM else options.start_of(problem, start)
+    chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
+    limit = None if memory is None else 1e9 * memory
+    given = (("inertia", inertia), ("damping", damping), ("memory", limit))
+    chosen |= {name: value for name, value in given if value is not None}
+    plan = checked(Plan(problem, d, begin, method, **chosen))
+    if theory and begin == RANDOM:
+        raise InputError("--theory needs a named start: theory has no random one")
+    known: list[Run] = []
+    if target is not None and target.exists():
+        try:
+            known = load_runs(target, plan)
+        except InputError as error:
+            if not force:
+                raise occupied(output or target, str(error)) from None
+    kept = {run.seed: run for run in known}
+
+    def keep(run: Run) -> None:
+        every = {**kept, run.seed: run}
+        if target is not None:
+            Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(target)
+        kept[run.seed] = run
+
+    wanted = range(first, first + seeds)
+    solution = None
+    try:
+        found = run_all(
+            problem,
+            d=d,
+            seeds=wanted,
+            start=begin,
+            method=method,
+            threads=threads,
+            known=known,
+            on_run=keep,
+            **chosen,
+        )
+        if theory and not (found.interrupted or found.out_of_time):
+            from ..solution import solve as solve_saddle_point
+
+            with interrupts.recognised():
+                beside = solve_saddle_point(problem, begin, accuracy=1e-3)
+                _ = beside.stability
+                solution = beside
+        interrupts.ignore()
+    except KeyboardInterrupt:
+        interrupts.ignore()
+        found = Simulation(plan, tuple(kept[seed] for seed in sorted(kept) if seed in wanted), interrupted=True)
+    text, data = found.table(), found.to_json()
+    data["theory"] = None
+    if solution is not None:
+        text += "\n\nsaddle point\n" + solution.table()
+        data["theory"] = solution.to_json()
+    if target is not None and kept:
+        text += f"\nwrote {output}"
+        data["file"] = str(output)
+    early = cut_short(found.interrupted, found.out_of_time)
+    if early is not None:
+        message = f"{WHY[early]}; {len(found.runs)} of {seeds} seeds are kept"
+        if target is None or not kept:
+            message = message if found.runs else f"{WHY[early]} before the first of {seeds} seeds was finished"
+        else:
+            more = f", which holds {len(kept)}" if len(kept) != len(found.runs) else ""
+            message += f" in {output}{more}"
+        return Outcome(text, data, early, message)
+    missing = seeds - len(found.converged)
+    if missing:
+        message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
+    if solution is not None and not solution.success:
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {advice(solution)}")
+    return Outcome(text, data)

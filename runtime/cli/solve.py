@@ -1,0 +1,287 @@
+"""Commands about a single saddle point: `solve` and `stability`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._version import __version__
+from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
+from . import options
+from .options import (
+    AccuracyOption,
+    ForceOption,
+    FromOption,
+    IntegratorOption,
+    JsonOption,
+    ModelArgument,
+    PointsOption,
+    ProofOption,
+    QuietOption,
+    RenameOption,
+    SeedOption,
+    SetOption,
+    StartOption,
+    TemperatureOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
+from .outcome import NO_VERDICT, Exit, Outcome, advice, command, saved
+
+if TYPE_CHECKING:
+    from ..overlaps import Overlaps
+    from ..problem import Problem
+    from ..reference.solution import PreciseSolution
+    from ..solution import Solution
+
+
+@command
+def solve(
+    model: ModelArgument,
+    set_: SetOption = None,
+    inverse_temperature: TemperatureOption = None,
+    start: StartOption = None,
+    all_branches: Annotated[
+        bool, typer.Option("--all-branches", help="Solve from every start and rank what is found by training loss.")
+    ] = False,
+    deflate: Annotated[
+        int,
+        typer.Option("--deflate", min=0, help="With --all-branches: further attempts, known solutions divided out."),
+    ] = 0,
+    accuracy: AccuracyOption = 1e-4,
+    integrator: IntegratorOption = "auto",
+    points: PointsOption = None,
+    from_: FromOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON object to a file as well.")
+    ] = None,
+    force: ForceOption = False,
+    derivatives: Annotated[
+        str | None,
+        typer.Option(
+            "--sensitivities",
+            metavar="NAME,NAME|all",
+            help="Add the derivatives of everything reported with respect to these parameters, as alpha,lambda.",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
+    ] = False,
+    proof: ProofOption = False,
+    rename: RenameOption = None,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Solve the saddle point from one start, or find and rank all branches."""
+    from ..files import absolute, new_file, write_whole
+    from ..shown.contract import dumps
+
+    if sum([start is not None, from_ is not None, all_branches]) > 1:
+        raise InputError("--start, --from and --all-branches exclude one another")
+    if output is not None and output.suffix == ".nc":
+        raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
+    target = new_file(output, force) if output is not None else None
+    from_ = absolute(from_) if from_ is not None else None
+    points = options.checked_points(integrator, points)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
+    own = options.own_symbols(problem, rename)
+    wanted = options.names(derivatives)
+    if deflate and not all_branches:
+        raise InputError("--deflate goes with --all-branches")
+    if wanted is not None:
+        from ..digits import DOUBLES
+        from ..sensitivity import directions
+
+        if accuracy < DOUBLES or proof:
+            raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
+        directions(problem, *wanted)
+    if all_branches and (verify or proof or wanted is not None):
+        raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
+    chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
+    if all_branches:
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, own)
+    else:
+        begin = options.beginning(problem, start, from_)
+        try:
+            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, own)
+        except NotProvedError as error:
+            outcome = _not_proved(error, json, own)
+    if target is None:
+        return outcome
+    data = outcome.data() if callable(outcome.data) else outcome.data
+
+    def save(path: Path) -> None:
+        write_whole(path, dumps(data) + "\n")
+
+    return saved(save, target, output, outcome.text, lambda word, file: data, outcome.status, outcome.message)
+
+
+def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, own: dict[str, str]) -> Outcome:
+    """A solution, with its sensitivities to the parameters named (an empty list names all)."""
+    text, status, message = ("" if json else solution.table(own)), Exit.DONE, ""
+    if not solution.success:
+        status, message = Exit.NOT_CONVERGED, advice(solution)
+    from ..solution import Solution as InDoubles
+
+    if solution.success and isinstance(solution, InDoubles) and solution.stability is None:
+        status, message = Exit.TIME_LIMIT, NO_VERDICT
+    if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
+        return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
+    from ..sensitivity import sensitivities
+
+    try:
+        found = sensitivities(solution, *wanted)
+    except (NotConvergedError, TimeLimitError) as error:
+        return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
+    text = "\n".join([text, "", found.table()])
+    return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
+
+
+def _not_proved(error: NotProvedError, json: bool, own: dict[str, str]) -> Outcome:
+    """The estimate in double precision, and why there is no proof.
+
+    Raises:
+        NotProvedError: there is no estimate either.
+    """
+    from ..solution import Solution
+
+    if not isinstance(error.estimate, Solution):
+        raise error
+    solution, reason = error.estimate, str(error)
+    return Outcome(
+        "" if json else solution.table(own),
+        lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
+        Exit.NOT_CONVERGED,
+        f"not proved: {reason}; what is shown is the estimate in double precision",
+    )
+
+
+def _solve_one(
+    problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool, proof: bool
+) -> Solution | PreciseSolution:
+    """In double precision, or beyond it (and verified whether asked for or not) where accuracy or a proof ask for that.
+
+    Where a time limit comes first, what there is in double precision.
+
+    Raises:
+        InputError: an integrator is chosen at an accuracy beyond double precision.
+    """
+    from dataclasses import replace
+
+    from ..digits import DOUBLES
+    from ..fixed_point import Status
+
+    if not (0 < chosen["accuracy"] < DOUBLES or proof):
+        from ..solution import solve
+
+        solution = solve(problem, begin, **chosen)
+        if verify and solution.losses is not None and solution.status is not Status.TIME_LIMIT:
+            from ..verification import verified
+
+            try:
+                solution = verified(solution, seed=chosen["seed"] + 1)
+            except TimeLimitError:
+                return replace(solution, status=Status.TIME_LIMIT)
+        return solution
+    if chosen["integrator"] != "auto" or chosen["points"] is not None:
+        raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
+    from ..digits import solve_precisely
+
+    try:
+        return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
+    except TimeLimitError as error:
+        return replace(error.point, status=Status.TIME_LIMIT)
+
+
+def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
+    from ..numbers import with_error
+    from ..shown.contract import parameters_json
+    from ..solution import solutions
+
+    failed: list[Solution] = []
+    found = solutions(problem, on_failure=failed.append, **chosen)
+    if not found and all(s.status is failed[0].status for s in failed):
+        raise NotConvergedError(
+            f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"
+        )
+    if not found:
+        raise NotConvergedError(
+            f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
+            f"{', '.join(problem.solver.model.STARTS)} shows its last iterate and what to try next"
+        )
+    lines = [f"{len(found)} branches found, ranked by training loss:"]
+    for s in found:
+        loss = with_error(s.training_loss, s.training_loss_error)
+        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.words}, from start {s.start}")
+    lines += [line for s in found for line in ("", s.table(own))]
+    weak = [s for s in found if not s.success]
+    return Outcome(
+        "\n".join(lines),
+        lambda: {
+            "model": problem.solver.name,
+            "version": __version__,
+            "digest": problem.solver.digest,
+            "parameters": parameters_json(problem),
+            "solutions": [s.to_json() for s in found],
+        },
+        Exit.NOT_CONVERGED if weak else Exit.DONE,
+        "; ".join(f"{s.branch}: {advice(s)}" for s in weak),
+    )
+
+
+@command
+def stability(
+    model: ModelArgument,
+    set_: SetOption = None,
+    start: StartOption = None,
+    accuracy: AccuracyOption = 1e-4,
+    integrator: IntegratorOption = "auto",
+    points: PointsOption = None,
+    from_: FromOption = None,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Solve, then print spectrum, replicon, proximal jumps and the self-overlap they cost, with their meaning."""
+    from ..files import absolute
+    from ..shown.contract import parameters_json
+    from ..solution import solve as solve_from
+
+    if start is not None and from_ is not None:
+        raise InputError("--start and --from exclude one another")
+    from_ = absolute(from_) if from_ is not None else None
+    points = options.checked_points(integrator, points)
+    options.prepare(threads, quiet, seed)
+    problem = options.problem_of(model, set_)
+    begin = options.beginning(problem, start, from_)
+    solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
+    found = solution.stability
+    data = {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameters": parameters_json(problem),
+        "start": solution.start,
+        "branch": solution.branch,
+        "status": solution.status.value,
+        "residual": solution.residual,
+        "stability": found.to_json() if found else None,
+        "landscape": solution.landscape.to_json() if found else None,
+    }
+    if found is None and solution.success:
+        return Outcome(solution.table(), data, Exit.TIME_LIMIT, NO_VERDICT)
+    if found is None:
+        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {advice(solution)}")
+    from ..shown.solution import stability_table
+
+    if not solution.success:
+        return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, advice(solution))
+    return Outcome(stability_table(solution), data)

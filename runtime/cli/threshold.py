@@ -1,0 +1,233 @@
+"""`threshold`: a phase transition, and with --along its critical line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import interrupts
+from ..errors import InputError, NotConvergedError, TimeLimitError
+from . import options
+from .options import (
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    ProofOption,
+    QuietOption,
+    SeedOption,
+    SetOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
+from .outcome import Exit, Outcome, command, cut_short, kept, saved
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+
+
+_KINDS = {
+    "crossing": "two branches have equal training loss",
+    "where": "a condition holds on one branch",
+    "at": "the replicon passes 1 on one branch (de Almeida and Thouless)",
+    "spinodal": "a branch ends, in a fold or in a more symmetric branch",
+    "instability": "a longitudinal eigenvalue of a branch passes 1",
+}
+
+
+@command
+def threshold(
+    model: ModelArgument,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="|".join(_KINDS),
+            help="; ".join(f"{kind}: {meaning}" for kind, meaning in _KINDS.items()) + ".",
+        ),
+    ] = None,
+    between: Annotated[
+        str | None, typer.Option("--between", metavar="A,B", help="The two branches of a crossing.")
+    ] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch on which a condition holds.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="CONDITION", help="As 'test_error = baseline_error'.")
+    ] = None,
+    over: Annotated[
+        str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter, and where to look for the threshold.")
+    ] = "alpha=0.1:2.5",
+    set_: SetOption = None,
+    accuracy: Annotated[
+        float,
+        typer.Option(
+            "--accuracy", help="Half width asked of the threshold; below 1e-12, --kind where of models of one token."
+        ),
+    ] = 1e-3,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Confirm it by a rule of another family (default: where the accuracy is below 1e-6).",
+        ),
+    ] = None,
+    proof: ProofOption = False,
+    along: Annotated[
+        str | None,
+        typer.Option("--along", metavar="NAME=FROM:TO", help="Follow it in a second parameter: a critical line."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the critical line, for `plot`.")
+    ] = None,
+    force: ForceOption = False,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
+    kind = kind or ("where" if where is not None else "crossing")
+    available = ", ".join(_KINDS)
+    if kind not in _KINDS:
+        raise InputError(f"--kind {kind}: available are {available}")
+    name, bracket, _ = options.interval(over, counted=False)
+    options.check_positive("--accuracy", accuracy)
+    names = _threshold_branches(kind, between, on, where)
+    second = options.journey(along, "--along") if along is not None else None
+    if proof and (kind != "where" or second is not None):
+        raise InputError("--proof goes with --kind where and a single threshold")
+    if second is None and output is not None:
+        raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
+    target = options.netcdf_file(output, "a critical line", force)
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_, without=name)
+
+    from .. import digits, thresholds
+    from ..shown.contract import parameters_json
+
+    how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
+    try:
+        if second is not None:
+            return _critical_line(problem, kind, name, second, names, where, how, output, target)
+        if kind == "crossing":
+            found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
+        elif kind == "where":
+            found = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
+        elif kind == "at":
+            found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
+        else:
+            from .. import following
+
+            located = {"spinodal": following.spinodal, "instability": following.instability}[kind]
+            found = located(problem, name, on=names[0], **how)
+    except (NotConvergedError, TimeLimitError) as error:
+        held = {key: value for key, value in parameters_json(problem).items() if key != name}
+        data = {
+            "model": problem.solver.name,
+            "digest": problem.solver.digest,
+            "kind": f"where {where}" if kind == "where" else kind,
+            "parameter": name,
+            "parameters": held,
+            "value": None,
+            "error": None,
+            "error_kind": None,
+            "status": Exit.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found",
+            "branches": list(names),
+            "rs_verdict": None,
+            "evidence": {"reason": str(error)},
+        }
+        return Outcome("", data, Exit.NOT_CONVERGED, str(error))
+
+    message = ""
+    if found.status == "not_proved":
+        message = f"not proved: {found.evidence['not_proved']}; the half width shown is {found.error_kind}"
+    elif found.status == "time_limit":
+        message = (
+            "the time limit came first: the half width reaches to the ends of the interval that holds the threshold"
+        )
+    elif not found.success:
+        message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
+    return Outcome(
+        "" if json else found.table(),
+        found.to_json,
+        Exit.DONE if found.success else Exit.NOT_CONVERGED,
+        message,
+    )
+
+
+def _critical_line(
+    problem: Problem,
+    kind: str,
+    parameter: str,
+    second: tuple[str, tuple[float, float]],
+    names: tuple[str, ...],
+    condition: str | None,
+    how: dict[str, Any],
+    output: Path | None,
+    target: Path | None,
+) -> Outcome:
+    """A threshold along a second parameter; -o writes it."""
+    from ..critical import critical_line
+    from ..fixed_point import Status
+    from ..shown.branches import line_json, line_table
+
+    over, (first, last) = second
+    if kind == "at":
+        kind, condition = "where", "replicon = 1"
+    line = critical_line(
+        problem,
+        kind,
+        parameter,
+        over=(over, first, last),
+        between=(names[0], names[-1]) if len(names) > 1 else None,
+        on=names[0],
+        condition=condition,
+        bracket=how["bracket"],
+        accuracy=how["accuracy"],
+        seed=how["seed"],
+    )
+    interrupts.ignore()
+    status, message = Exit.DONE, ""
+    early = cut_short(line.interrupted, line.out_of_time)
+    if early is not None:
+        status, message = early, kept(early, len(line.values), None, output)
+    elif not max(line.errors) <= how["accuracy"]:
+        status = Exit.NOT_CONVERGED
+        message = f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for less"
+
+    def data(word: str, file: Path | None) -> dict[str, Any]:
+        # A line that ran to its end has the words of a threshold.
+        own = {Exit.DONE.word: Status.CONVERGED, Exit.NOT_CONVERGED.word: Status.ACCURACY_NOT_REACHED}
+        return line_json(line, own[word].value if word in own else word, file)
+
+    return saved(line.save, target, output, line_table(line), data, status, message)
+
+
+def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
+    """The branches that a kind of threshold is about, and whether the options that were given are its own.
+
+    Raises:
+        InputError: an option is missing, belongs to another kind, or holds a condition that cannot be read.
+    """
+    if kind == "crossing":
+        if where is not None or on is not None:
+            raise InputError("--kind crossing takes --between A,B; --on and --where go with other kinds")
+        names = tuple(part.strip() for part in (between or "").split(","))
+        if len(names) != 2 or not all(names) or names[0] == names[1]:
+            raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
+        return names
+    if between is not None:
+        raise InputError(f"--kind {kind} takes --on A; --between goes with --kind crossing")
+    if kind == "where":
+        if where is None or on is None:
+            raise InputError("--kind where needs --where CONDITION and --on BRANCH")
+        from ..conditions import parse_condition
+
+        parse_condition(where)
+        return (on,)
+    if where is not None:
+        raise InputError(f"--kind {kind} takes --on A; --where goes with --kind where")
+    if on is None:
+        raise InputError(f"--kind {kind} needs --on BRANCH")
+    return (on,)
