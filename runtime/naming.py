@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from saddleforge.derive.names import GREEK, RENAMED, both_forms
+from saddleforge.derive.report.names import GREEK, RENAMED, both_forms
 
 from .errors import InputError
 

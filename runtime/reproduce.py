@@ -299,10 +299,10 @@ class Run:
 
     def _derived(self) -> dict[str, Any]:
         from .derive.catalogue import catalogue_model
-        from .derive.free_entropy import free_entropy
-        from .derive.latex import document
-        from .derive.saddle_point import saddle_point
-        from .derive.text import describe
+        from .derive.report.latex import document
+        from .derive.report.text import describe
+        from .derive.theory.free_entropy import free_entropy
+        from .derive.theory.saddle_point import saddle_point
 
         model = catalogue_model(MODEL)
         equations = saddle_point(free_entropy()).equations

@@ -14,11 +14,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..averages import CONTEXTS, COORDINATE, Average, MatrixAverage
-from ..bayes import fields, rows
-from .exact import Source, is_zero
-from .objects import n
-from .step import Derivation, Expressions, Step, Test
+from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
+from ..theory.bayes import fields, rows
+from .algebra.exact import Source, is_zero
+from .algebra.objects import n
+from .algebra.step import Derivation, Expressions, Step, Test
 
 CITATION = (
     "J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116, 5451 (2019); B. Aubin, A. Maillard, "

@@ -9,11 +9,11 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.latex import typeset
-from saddleforge.derive.replicas import sections
-from saddleforge.derive.replicas.bayes_section import TITLE, bayes_sections
-from saddleforge.derive.replicas.references import Bibliography
-from saddleforge.derive.text import (
+from saddleforge.derive.report.latex import typeset
+from saddleforge.derive.report.sections import steps as sections
+from saddleforge.derive.report.sections.bayes import TITLE, bayes_sections
+from saddleforge.derive.report.sections.references import Bibliography
+from saddleforge.derive.report.text import (
     LATEX,
     TEXT,
     THEORY,

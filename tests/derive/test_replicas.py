@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import sympy as sp
 
-from saddleforge.derive.averages import Average, Jacobian, MatrixAverage
+from saddleforge.derive.calculus.averages import Average, Jacobian, MatrixAverage
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.replicas import message_passing, specialisation
-from saddleforge.derive.replicas.derivation import replica_calculation
-from saddleforge.derive.replicas.objects import LogDet, LogIntegral
+from saddleforge.derive.replicas import message_passing
+from saddleforge.derive.replicas.algebra.objects import LogDet, LogIntegral
+from saddleforge.derive.replicas.own import specialisation
+from saddleforge.derive.replicas.steps.derivation import replica_calculation
 
 KINDS = {"ridge": ("ridge", 0, False), "penalty": ("penalty", 2, True)}
 

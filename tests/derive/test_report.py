@@ -7,17 +7,17 @@ import subprocess
 import pytest
 import sympy as sp
 
-from saddleforge.derive import text
-from saddleforge.derive.averages import CONTEXTS, Average
+from saddleforge.derive.authoring.model import model
+from saddleforge.derive.authoring.parameters import DiscreteNoise, Parameter
+from saddleforge.derive.authoring.tokens import Tokens
+from saddleforge.derive.calculus.averages import CONTEXTS, Average
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.errors import ModelError
-from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
-from saddleforge.derive.latex import document, typeset
-from saddleforge.derive.model import model
-from saddleforge.derive.parameters import DiscreteNoise, Parameter
-from saddleforge.derive.replicas.references import Bibliography
-from saddleforge.derive.text import WIDTH, describe, report
-from saddleforge.derive.tokens import Tokens
+from saddleforge.derive.report import text
+from saddleforge.derive.report.latex import document, typeset
+from saddleforge.derive.report.sections.references import Bibliography
+from saddleforge.derive.report.text import WIDTH, describe, report
+from saddleforge.derive.theory.free_entropy import FreeEntropy, free_entropy
 
 SHIPPED_CASES = [
     pytest.param(catalogue_model(name), structure, id=f"{name}-{structure.key}")
