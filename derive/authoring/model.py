@@ -56,7 +56,7 @@ class ModelAt:
         baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
         law: nested tuples of expressions in parameters, see `Tokens`.
         loss_kinks, metric_kinks: expressions, affine in the integration variables, at whose zero the integrand is as
-            good as not smooth; those that its expression shows are found without (`emit.kinks`).
+            good as not smooth; those that its expression shows are found without (`theory.kinks`).
         unbounded: whether the author says that the regulariser holds a loss without a lower bound.
         output: what a Bayes-optimal learner observes of Y, or None.
     """

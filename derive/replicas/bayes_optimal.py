@@ -2,7 +2,7 @@
 
 The teacher is one more sample of the posterior (H. Nishimori, Prog. Theor. Phys. 66 (1981) 1169; Y. Iba, J. Phys. A 32
 (1999) 3875), so that the ansatz has one overlap a pair of replicas, q, and the diagonal is known: rho*. The integrals
-over a row and over the fields of a sentence are those that derive/bayes.py writes out and differentiates.
+over a row and over the fields of a sentence are those that theory/bayes.py writes out and differentiates.
 """
 
 from __future__ import annotations

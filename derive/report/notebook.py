@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -13,14 +13,47 @@ import sympy as sp
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
 from ..replicas import message_passing
-from ..replicas.algebra.step import Check, Step
+from ..replicas.algebra.step import Check, Derivation, Step
 from ..replicas.bayes_optimal import bayes_derivation
 from ..replicas.own import specialisation
 from ..replicas.steps.derivation import derivation
-from .latex import LatexPrinter, typeset
-from .text import Relation, Report, Table, Words, renamed, report, shown
+from .blocks import Names, Relation, Report, Table, Words
+from .compose import report
+from .latex import typeset
+from .latex_printer import LatexPrinter
+from .symbols import Entry, renamed
+from .text import shown
 
 _LINE = 90  # characters of LaTeX from which a sum is broken between its terms
+
+
+@dataclass(frozen=True)
+class ShownStep(Step):
+    """A step with the symbols in which a notebook shows what comes out.
+
+    Attributes:
+        names: symbols of the model at hand, as a report holds them.
+        entries: symbols of the theory, as `symbols.renamed` returns them; the default ones if none.
+    """
+
+    names: Names = field(default_factory=dict)
+    entries: Mapping[str, Entry] | None = None
+
+    def _repr_latex_(self) -> str:
+        """What comes out, for a notebook."""
+        printer = LatexPrinter(self.names, self.entries)
+        rows = []
+        for name, expression in self.after.items():
+            words = rf"\text{{{name.replace('_', ' ')}}}"
+            label = None if "|" in name else printer.theory(name)
+            rows.append(rf"{label or words}: & \quad {printer.show(expression)}")
+        return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
+
+
+def markdown(derived: Derivation) -> str:
+    """Every step with its rule and result, in the symbols of the theory, for a notebook."""
+    steps = [ShownStep(**vars(step)) for step in derived.steps]
+    return "\n\n".join(f"**Step {step.number}: {step.name}.** {step.rule}\n\n{step._repr_latex_()}" for step in steps)
 
 
 @dataclass(frozen=True)
@@ -32,7 +65,7 @@ class ModelDerivation:
 
     Attributes:
         model, structure: what is derived, and at which sizes.
-        names: symbols of the reader's own, as `text.renamed` takes them.
+        names: symbols of the reader's own, as `symbols.renamed` takes them.
     """
 
     model: Model
@@ -43,12 +76,12 @@ class ModelDerivation:
         renamed(self.names, self._report.names)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ShownStep, ...]:
         """Steps 1 to 9: what went in and came out as SymPy expressions, the rule, where it is written."""
         return tuple(map(self._in_own_symbols, derivation(self.model.at(self.structure)).steps))
 
     @cached_property
-    def own(self) -> Step:
+    def own(self) -> ShownStep:
         """The equations of this model, against the matrix form.
 
         Raises:
@@ -57,33 +90,33 @@ class ModelDerivation:
         return self._in_own_symbols(specialisation.step(self.model.at(self.structure)))
 
     @cached_property
-    def message_passing(self) -> Step:
+    def message_passing(self) -> ShownStep:
         """Message passing at finite dimension: its fixed points and state evolution."""
         at = self.model.at(self.structure)
         return self._in_own_symbols(message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q))
 
     @cached_property
-    def bayes(self) -> tuple[Step, ...]:
+    def bayes(self) -> tuple[ShownStep, ...]:
         """Bayes-optimal inference of the same teacher, counted from 1; empty without an output channel."""
         if self.model.at(self.structure).output is None:
             return ()
         return tuple(map(self._in_own_symbols, bayes_derivation().steps))
 
-    def _in_own_symbols(self, step: Step) -> Step:
-        return replace(step, names=self._report.names, entries=self._printer.entries)
+    def _in_own_symbols(self, step: Step) -> ShownStep:
+        return ShownStep(**vars(step), names=self._report.names, entries=self._printer.entries)
 
-    def __getitem__(self, number: int) -> Step:
+    def __getitem__(self, number: int) -> ShownStep:
         if not 1 <= number <= len(self.steps):
             raise IndexError(f"there is no step {number}; they are counted from 1 to {len(self.steps)}")
         return self.steps[number - 1]
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[ShownStep]:
         return iter(self.steps)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def check(self) -> tuple[tuple[Step, Check], ...]:
+    def check(self) -> tuple[tuple[ShownStep, Check], ...]:
         """Carry out every check of every step, of the model's own equations where they are written out, of message
         passing and of Bayes-optimal inference; some seconds.
         """

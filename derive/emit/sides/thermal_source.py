@@ -25,8 +25,8 @@ MOST_FIELDS = 4  # of an integral over X by product rules, at every node of anot
 
 
 def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Kernels and names; the equations, and with them the averages asked for, are those of zero temperature (thermal.py
-    of the derivation)."""
+    """Kernels and names; the equations, and with them the averages asked for, are those of zero temperature
+    (theory/thermal.py)."""
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     features, feature_names, loss = teacher_features(model)

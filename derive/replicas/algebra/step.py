@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Expressions = Mapping[str, Any]
@@ -52,8 +52,6 @@ class Step:
         rule: what was done, in words.
         citation: where it is written.
         tests: what `check` carries out.
-        names: symbols of the model at hand, as a report holds them.
-        entries: symbols of the theory, as `text.renamed` returns them; the default ones if none.
     """
 
     number: int
@@ -63,20 +61,6 @@ class Step:
     rule: str
     citation: str
     tests: tuple[Test, ...]
-    names: Mapping[Any, Any] = field(default_factory=dict)
-    entries: Mapping[str, Any] | None = None
-
-    def _repr_latex_(self) -> str:
-        """What comes out, for a notebook."""
-        from ...report.latex import LatexPrinter
-
-        printer = LatexPrinter(dict(self.names), self.entries)
-        rows = []
-        for name, expression in self.after.items():
-            words = rf"\text{{{name.replace('_', ' ')}}}"
-            label = None if "|" in name else printer.theory(name)
-            rows.append(rf"{label or words}: & \quad {printer.show(expression)}")
-        return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
 
     def check(self) -> tuple[Check, ...]:
         """Carry out every check on this step's input and output."""
@@ -91,11 +75,6 @@ class Derivation:
 
     def __getitem__(self, number: int) -> Step:
         return self.steps[number - 1]
-
-    def _repr_markdown_(self) -> str:
-        """Every step with its rule and result, for a notebook."""
-        parts = [f"**Step {step.number}: {step.name}.** {step.rule}\n\n{step._repr_latex_()}" for step in self.steps]
-        return "\n\n".join(parts)
 
     def check(self) -> tuple[tuple[Step, Check], ...]:
         """All checks of all steps."""

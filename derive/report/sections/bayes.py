@@ -1,4 +1,4 @@
-"""Bayes-optimal inference as sections of a report, for models with an output channel."""
+"""Bayes-optimal inference, for models with an output channel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...calculus.averages import CONTEXTS, Average, MatrixAverage
 from ...replicas import bayes_optimal as bayes
 from ...replicas.algebra.objects import n
 from ...replicas.algebra.step import Step
-from ..text import Relation, Section, Stacked, Table, Words, with_symbols
+from ..blocks import Items, Relation, Section, Stacked, Table, Words, said, with_symbols
 from .references import Bibliography
-from .steps import Items, checked, said
+from .steps import checked
 
 TITLE = "Bayes-optimal inference of the same teacher"
 SPOKEN = {

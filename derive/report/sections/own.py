@@ -1,8 +1,7 @@
-"""The equations of one model as a section of a report, and what its symmetries make of them."""
+"""The equations of one model, what their checks found, and what its symmetries make of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -10,22 +9,20 @@ import sympy as sp
 
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
-from ...authoring.parameters import DiscreteNoise, leaves
-from ...replicas.algebra.exact import Source
-from ...replicas.algebra.numeric import value_at
+from ...replicas.own import specialisation
 from ...replicas.own.specialised import MOST, Specialised
-from ..text import Relation, Section, Table, Words, with_symbols
+from ...replicas.own.symmetries import is_even, is_exchangeable, keeps_defaults, number_of_contexts
+from ..blocks import Items, Relation, Section, Words, with_symbols
+from .steps import checked
 
-Items = list[Relation | Words | Table]
-DIGITS = 25  # to which a symmetry is tested
 TITLE = "The equations of this model"
 
 
-def model_section(at: ModelAt, checked: Words | None = None) -> Section:
+def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
     """Everything that specialised.py writes out, with its symbols said in words.
 
     Args:
-        checked: the outcome of the checks; none if they were not carried out.
+        outcome: that of the checks; none if they were not carried out.
     """
     written = Specialised(at)
     if written.too_large:
@@ -43,9 +40,17 @@ def model_section(at: ModelAt, checked: Words | None = None) -> Section:
             Words("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
             *_symmetries(at),
-            *([checked] if checked else []),
+            *([outcome] if outcome else []),
         ),
     )
+
+
+def checked_own_section(at: ModelAt) -> Section:
+    """The equations with the model's own symbols, and the outcome of their checks."""
+    try:
+        return own_section(at, checked(specialisation.step(at)))
+    except ValueError:  # too many to be written out, which the section says
+        return own_section(at)
 
 
 def _left(written: Specialised, name: str) -> Any:
@@ -224,16 +229,14 @@ def _trained(written: Specialised) -> Items:
     return [Words("The numbers trained with the weights obey"), *[Relation(sp.Integer(0), -e) for e in found.values()]]
 
 
-# --- symmetries -------------------------------------------------------------------------------------------------------
-
-
 def _symmetries(at: ModelAt) -> Items:
     """What the loss and the law do not notice; decided by values at random points."""
     items: Items = []
     m, theta, m_hat, theta_hat = (sp.Symbol(f"{name}@") for name in ("m", "theta", "m_hat", "theta_hat"))
     odd = is_even(at, students=True)
     alone = is_even(at, students=False)
-    means = any(not e.is_zero for gram in at.law["gram"] for row in gram[: _contexts(at)] for e in row[: _contexts(at)])
+    count = number_of_contexts(at)
+    means = any(not e.is_zero for gram in at.law["gram"] for row in gram[:count] for e in row[:count])
     if odd:
         items.append(
             Words(
@@ -252,7 +255,7 @@ def _symmetries(at: ModelAt) -> Items:
         which = (
             "any two tokens" if every and len(pairs) > 1 else ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
         )
-        default = all(_keeps_defaults(at, *pair) for pair in pairs)
+        default = all(keeps_defaults(at, *pair) for pair in pairs)
         items.append(
             Words(
                 f"Loss and law are unchanged if {which} are exchanged together with the entries of the parameters. "
@@ -269,105 +272,3 @@ def _symmetries(at: ModelAt) -> Items:
             )
         )
     return items
-
-
-def _contexts(at: ModelAt) -> int:
-    return at.structure.tokens * at.structure.clusters
-
-
-def _numbers(at: ModelAt, name: str) -> dict[sp.Symbol, Any]:
-    """Values at random of everything that the loss, the noise and the law hold."""
-    source = Source(name)
-    positive = [*at.parameter_symbols(), *[token_weight(l) for l in range(at.structure.tokens)]]
-    values: dict[sp.Symbol, Any] = {symbol: abs(source.number()) for symbol in positive}
-    others = [*at.X, *at.Y, *[symbol for symbol, _ in at.noise.values()], *leaves(at.Q)]
-    others += [symbol for symbol, _ in at.trained.values()]
-    values |= {symbol: source.number() for symbol in others}
-    return values | {k: sp.Integer(source.random.randrange(at.structure.clusters)) for k in at.labels}
-
-
-def _unchanged(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt) -> bool:
-    """Whether a change of variables leaves expressions alone, at three points."""
-    for n in range(3):
-        values = _numbers(at, f"symmetry {n}")
-        moved = {**values, **{old: sp.sympify(new).xreplace(values) for old, new in move.items()}}
-        for e in expressions:
-            if abs(value_at(e, values, DIGITS) - value_at(e, moved, DIGITS)) > 10 ** (5 - DIGITS):
-                return False
-    return True
-
-
-def _of_sentence(at: ModelAt) -> list[sp.Expr]:
-    """The loss and the probabilities of discrete noise."""
-    laws = [law for _, law in at.noise.values() if isinstance(law, DiscreteNoise)]
-    return [at.loss, *[sp.sympify(p) for law in laws for p in law.probabilities]]
-
-
-def is_even(at: ModelAt, students: bool) -> bool:
-    """Whether the loss is even in all fields of the student, or of a centred teacher that no mean coordinate knows."""
-    fields = at.X if students else at.Y
-    if not students:
-        count = _contexts(at)
-        known = [e for gram in at.law["gram"] for row in gram[:count] for e in row[count:]]
-        if any(e != 0 for e in (*known, *leaves(at.law["teacher_means"]))):
-            return False
-    penalty = at.penalty
-    if penalty is not None:
-        w = list(penalty.w) if students else list(penalty.pi)
-        if penalty.expression.has(*penalty.pi) or (not students and penalty.expression.has(*w)):
-            return False
-        flipped = penalty.expression.xreplace({z: -z for z in w})
-        if sp.simplify(flipped - penalty.expression) != 0:
-            return False
-    return _unchanged(_of_sentence(at), {z: -z for z in fields}, at)
-
-
-def exchange(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
-    """Fields, weights, overlaps, labels and entries of the parameters with two tokens exchanged."""
-    tokens, order = at.structure.tokens, list(range(at.structure.tokens))
-    order[first], order[second] = second, first
-    move: dict[Any, Any] = {}
-    for matrix in (at.X, at.Y):
-        move |= {matrix[l, a]: matrix[order[l], a] for l in range(tokens) for a in range(matrix.cols)}
-    move |= {token_weight(l): token_weight(order[l]) for l in range(tokens)}
-    move |= {k: at.labels[order[l]] for l, k in enumerate(at.labels)}
-    for l, q in enumerate(at.Q):
-        move |= dict(zip(q, at.Q[order[l]], strict=True))
-    for parameter in at.parameters.values():
-        symbols = parameter.symbols(at.structure)
-        if isinstance(symbols, sp.MatrixBase):
-            rows = order if symbols.rows == tokens else range(symbols.rows)
-            columns = order if symbols.cols == tokens else range(symbols.cols)
-            move |= dict(zip(symbols, symbols.extract(list(rows), list(columns)), strict=True))
-        elif isinstance(symbols, tuple) and len(symbols) == tokens > 1 and parameter.name != "lambda_":
-            move |= {z: symbols[order[l]] for l, z in enumerate(symbols)}
-    return {old: new for old, new in move.items() if old != new}
-
-
-def is_exchangeable(at: ModelAt, first: int, second: int) -> bool:
-    """Whether loss and law take the exchange of two tokens, with the parameters' entries, as no change."""
-    if at.structure.clusters > 1:
-        return False  # the parameters of a law of clusters do not tell which of their axes are tokens
-    move = exchange(at, first, second)
-    order = list(range(_contexts(at) + at.structure.teacher_rank))
-    order[first], order[second] = second, first
-
-    def moved(e: Any) -> Any:
-        return sp.sympify(e).xreplace(move)
-
-    law = at.law
-    for spectrum, gram in zip(law["covariance"], law["gram"], strict=True):
-        if any(moved(spectrum[c]) != spectrum[order[c]] for c in range(_contexts(at))):
-            return False
-        if any(moved(gram[a][b]) != gram[order[a]][order[b]] for a in range(len(gram)) for b in range(len(gram))):
-            return False
-    if any(moved(e) != f for c, row in enumerate(law["teacher_means"])
-           for e, f in zip(row, law["teacher_means"][order[c]], strict=True)):  # fmt: skip
-        return False
-    return _unchanged(_of_sentence(at), move, at)
-
-
-def _keeps_defaults(at: ModelAt, first: int, second: int) -> bool:
-    values = dict(zip(at.parameter_symbols(), at.parameter_defaults(), strict=True))
-    move = exchange(at, first, second)
-    return all(values[new] == values[old] for old, new in move.items() if old in values)

@@ -1,9 +1,11 @@
-"""What the steps cite, in full, and the numbers by which a document refers to it."""
+"""What the steps cite, in full, and the numbers by which a document refers to it; the section that lists it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+
+from ..blocks import Section, said
 
 # A work that is cited by place (appendix, equation) goes by its number on arXiv.
 _FULL = {
@@ -33,3 +35,8 @@ class Bibliography:
     def listed(self) -> list[str]:
         """Every work in full, with its number."""
         return [f"[{n + 1}] {_FULL.get(work, work)}." for n, work in enumerate(self.works)]
+
+
+def reference_section(works: Bibliography) -> Section:
+    """Everything cited, once."""
+    return Section("References", tuple(said(text) for text in works.listed()))

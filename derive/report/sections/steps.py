@@ -1,4 +1,4 @@
-"""The steps as sections of a report, with every symbol said in words where it first stands."""
+"""The steps, assumptions and message passing, with every symbol said in words where it first stands."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from ...calculus.averages import COORDINATE, Average, MatrixAverage, Symbols
 from ...replicas import message_passing
 from ...replicas.algebra.objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
 from ...replicas.algebra.step import Step
-from ...replicas.own import specialisation
 from ...replicas.steps.ansatz import ansatz
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.fields import Inputs
 from ...replicas.steps.second_variation import composite, perturbations, strength
 from ...replicas.steps.zero_temperature import rescaling
-from ..text import Relation, Section, Stacked, Table, Words, with_symbols
-from .own import model_section
+from ..blocks import Items, Relation, Section, Stacked, Words, said, with_symbols
 from .references import Bibliography
-
-Items = list[Relation | Words | Table]
 
 
 def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
@@ -45,11 +41,6 @@ def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
         )
         for step in steps.steps
     }
-
-
-def said(text: str) -> Words:
-    """Words in which braces are braces."""
-    return Words("{}", (text,))
 
 
 # What the words of a step call by name, printed without the index of a context.
@@ -275,14 +266,6 @@ def _stability(step: Step, p: Symbols) -> Items:
     ]  # fmt: skip
 
 
-def own_section(at: ModelAt) -> Section:
-    """The equations with the model's own symbols, and the outcome of their checks."""
-    try:
-        return model_section(at, checked(specialisation.step(at)))
-    except ValueError:  # too many to be written out, which the section says
-        return model_section(at)
-
-
 def assumption_section(at: ModelAt) -> Section:
     """What is assumed, not shown."""
     assumed = [
@@ -349,8 +332,3 @@ _MOMENTS = (
     ("omega_mean", "mean of omega"), ("omega_covariance", "covariance of omega"), ("omega_teacher", "omega with Y"),
     ("A_row", "limit of A"), ("N_row", "limit of N"), ("b_mean", "mean of b"), ("b_covariance", "covariance of b"),
 )  # fmt: skip
-
-
-def reference_section(works: Bibliography) -> Section:
-    """Everything cited, once."""
-    return Section("References", tuple(said(text) for text in works.listed()))
