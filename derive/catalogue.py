@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from .model import Model
-from .parameters import Structure
+from .authoring.model import Model
+from .authoring.parameters import Structure
 
 SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
     "attention_on_mixture": ({},),

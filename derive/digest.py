@@ -23,8 +23,8 @@ def generator_digest(*part: str) -> str:
     """Digest (hex, 16) of what decides the bytes of generated files, models excluded.
 
     Args:
-        part: the sources that one file is written by, as "emit/prior_source.py", beside the writer; default, all files
-            of a solver, and whether there are any.
+        part: the sources that one file is written by, as "emit/sides/prior_source.py", beside the writer; default, all
+            files of a solver, and whether there are any.
     """
     return _digest(closure(*part) | {_ROOT / _WRITER} if part else closure(_WRITER), _ROOT)
 

@@ -15,17 +15,19 @@ from typing import Any
 import mpmath as mp
 import sympy as sp
 
-from .averages import Average, Jacobian, MatrixAverage
+from .authoring.regulariser import Regulariser
+from .calculus.averages import Average, Jacobian, MatrixAverage
 from .catalogue import SHIPPED, catalogue_model
 from .emit.kernel import Frozen, Kernel
-from .emit.mpmath_printer import evaluate
+from .emit.printers.mpmath import evaluate
+from .emit.tree import write_whole
 from .emit.writer import Generated
-from .free_entropy import free_entropy
-from .regulariser import Regulariser
-from .replicas.derivation import replica_calculation
-from .replicas.objects import LogDet, LogIntegral
-from .saddle_point import saddle_point
-from .stability import entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
+from .replicas.algebra.numeric import rational
+from .replicas.algebra.objects import LogDet, LogIntegral
+from .replicas.steps.derivation import replica_calculation
+from .theory.free_entropy import free_entropy
+from .theory.saddle_point import saddle_point
+from .theory.stability import entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
 
 DIGITS, WORKING = 30, 50
 POINTS = 4
@@ -202,7 +204,7 @@ def matrix_value(expression: Any, symmetric: frozenset[str] = frozenset()) -> An
             return mp.mpf(_SIZES[expression.name])
         return number(expression.name, positive=bool(expression.is_nonnegative))
     if isinstance(expression, sp.Rational):
-        return mp.mpf(int(expression.p)) / int(expression.q)
+        return rational(expression)
     if expression is sp.pi:
         return +mp.pi
     if expression.func in _FUNCTIONS:
@@ -301,8 +303,6 @@ def theory() -> dict[str, Values]:
 
 def write(root: Path, solvers: Iterable[Generated]) -> list[str]:
     """Write every file of values that differs and delete the others; returns the names touched."""
-    from .emit.tree import write_whole
-
     touched = []
     files = {name: written(parts) for name, parts in expected_values(solvers)}
     for name, text in files.items():

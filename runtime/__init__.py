@@ -25,13 +25,22 @@ if TYPE_CHECKING:
     from .budget import time_limit
     from .critical import CriticalLine, critical_line
     from .data import law_of_data
-    from .derive.errors import ModelError
-    from .derive.language import Matrix, by_label, half_square, rho, rounded_hinge, sigmoid, softmax, softplus, square
-    from .derive.model import Model, model
-    from .derive.outputs import Output
-    from .derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
-    from .derive.regulariser import Ridge, penalty
-    from .derive.tokens import (
+    from .derive.authoring.language import (
+        Matrix,
+        by_label,
+        half_square,
+        rho,
+        rounded_hinge,
+        sigmoid,
+        softmax,
+        softplus,
+        square,
+    )
+    from .derive.authoring.model import Model, model
+    from .derive.authoring.outputs import Output
+    from .derive.authoring.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
+    from .derive.authoring.regulariser import Ridge, penalty
+    from .derive.authoring.tokens import (
         Tokens,
         binary_teacher,
         clustered_tokens,
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
         sparse_teacher,
         unstructured_tokens,
     )
+    from .derive.errors import ModelError
     from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following import Followed, follow, instability, spinodal
@@ -103,32 +113,32 @@ _WHERE = {
     "NotProvedError": "errors",
     "SaddleforgeError": "errors",
     # Writing a model: SymPy, but no NumPy and no Numba.
-    "model": "derive.model",
-    "Model": "derive.model",
-    "Parameter": "derive.parameters",
-    "structural": "derive.parameters",
-    "Start": "derive.parameters",
-    "GaussianNoise": "derive.parameters",
-    "DiscreteNoise": "derive.parameters",
-    "trained": "derive.parameters",
-    "Ridge": "derive.regulariser",
-    "penalty": "derive.regulariser",
-    "Output": "derive.outputs",
-    "Tokens": "derive.tokens",
-    "binary_teacher": "derive.tokens",
-    "clustered_tokens": "derive.tokens",
-    "sparse_teacher": "derive.tokens",
-    "isotropic_tokens": "derive.tokens",
-    "unstructured_tokens": "derive.tokens",
-    "by_label": "derive.language",
-    "rounded_hinge": "derive.language",
-    "softmax": "derive.language",
-    "sigmoid": "derive.language",
-    "softplus": "derive.language",
-    "square": "derive.language",
-    "half_square": "derive.language",
-    "Matrix": "derive.language",
-    "rho": "derive.language",
+    "model": "derive.authoring.model",
+    "Model": "derive.authoring.model",
+    "Parameter": "derive.authoring.parameters",
+    "structural": "derive.authoring.parameters",
+    "Start": "derive.authoring.parameters",
+    "GaussianNoise": "derive.authoring.parameters",
+    "DiscreteNoise": "derive.authoring.parameters",
+    "trained": "derive.authoring.parameters",
+    "Ridge": "derive.authoring.regulariser",
+    "penalty": "derive.authoring.regulariser",
+    "Output": "derive.authoring.outputs",
+    "Tokens": "derive.authoring.tokens",
+    "binary_teacher": "derive.authoring.tokens",
+    "clustered_tokens": "derive.authoring.tokens",
+    "sparse_teacher": "derive.authoring.tokens",
+    "isotropic_tokens": "derive.authoring.tokens",
+    "unstructured_tokens": "derive.authoring.tokens",
+    "by_label": "derive.authoring.language",
+    "rounded_hinge": "derive.authoring.language",
+    "softmax": "derive.authoring.language",
+    "sigmoid": "derive.authoring.language",
+    "softplus": "derive.authoring.language",
+    "square": "derive.authoring.language",
+    "half_square": "derive.authoring.language",
+    "Matrix": "derive.authoring.language",
+    "rho": "derive.authoring.language",
     "ModelError": "derive.errors",
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from saddleforge.derive.names import GREEK, RENAMED, both_forms
+from saddleforge.derive.report.names import GREEK, RENAMED, both_forms
 
 from .errors import InputError
 

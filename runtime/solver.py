@@ -23,7 +23,7 @@ from .progress import say, step
 from .surroundings import put_back
 
 if TYPE_CHECKING:
-    from .derive.notebook import ModelDerivation
+    from .derive.report.notebook import ModelDerivation
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 PARTS = ("model", "channel", "bounds", "prior", "tangent", "thermal", "metric", "reference")
@@ -262,7 +262,7 @@ def symbolic_model(model: Any) -> Any:
     Raises:
         InputError: there is no such model.
     """
-    from saddleforge.derive.model import Model
+    from saddleforge.derive.authoring.model import Model
 
     if isinstance(model, Model):
         return model
@@ -308,7 +308,7 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int)
         InputError: there is no such model or size.
         ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
     """
-    from saddleforge.derive.notebook import ModelDerivation
+    from saddleforge.derive.report.notebook import ModelDerivation
 
     loaded = symbolic_model(model)
     return ModelDerivation(loaded, _structure(loaded, sizes), names or {})
@@ -323,8 +323,8 @@ def read_model_file(path: Path) -> Any:
     Raises:
         InputError: the file fails, or defines none or several.
     """
+    from saddleforge.derive.authoring.model import Model
     from saddleforge.derive.errors import ModelError
-    from saddleforge.derive.model import Model
 
     name = f"saddleforge_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
@@ -356,7 +356,7 @@ def _structure(model: Any, sizes: dict[str, int]) -> Any:
 
 
 def _generated(model: Any, sizes: dict[str, int]) -> Solver:
-    from saddleforge.derive.model import Model
+    from saddleforge.derive.authoring.model import Model
 
     if not isinstance(model, Model):
         raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")

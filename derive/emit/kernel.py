@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import Sigmoid, SoftmaxEntry, Softplus
+from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 
 Node = tuple[Any, ...]
 
@@ -262,37 +262,6 @@ def _condition(condition: sp.Basic) -> Node:
         if isinstance(condition, relation):
             return ("call", name, lower(condition.lhs), lower(condition.rhs))
     raise TypeError(f"no printer knows the condition {condition}")
-
-
-def extract(
-    expressions: Iterable[sp.Expr], inside: set[sp.Symbol], outside: set[sp.Symbol], prefix: str
-) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
-    """Name the maximal subexpressions that hold symbols of `inside` and none of `outside`.
-
-    In a sum or product such terms are taken together. Returns the definitions and the expressions that use them.
-    """
-    definitions: dict[sp.Expr, sp.Symbol] = {}
-
-    def name(expression: sp.Expr) -> sp.Expr:
-        return definitions.setdefault(expression, sp.Symbol(f"{prefix}{len(definitions)}", real=True))
-
-    def walk(expression: sp.Expr) -> sp.Expr:
-        symbols = expression.free_symbols
-        if not symbols & inside:
-            return expression
-        if not symbols & outside:
-            return name(expression)
-        if expression.is_Add or expression.is_Mul:
-            pure = [a for a in expression.args if not a.free_symbols & outside]
-            mixed = [walk(a) for a in expression.args if a.free_symbols & outside]
-            group = expression.func(*pure)
-            if group.free_symbols & inside:
-                group = name(group)
-            return expression.func(group, *mixed)
-        return expression.func(*[walk(a) for a in expression.args])
-
-    rewritten = [walk(e) for e in expressions]
-    return [(symbol, expression) for expression, symbol in definitions.items()], rewritten
 
 
 def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]:

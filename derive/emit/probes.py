@@ -12,12 +12,12 @@ from typing import Any
 import mpmath as mp
 import sympy as sp
 
+from ..authoring.model import ModelAt
+from ..authoring.parameters import DiscreteNoise, Structure, leaves
+from ..authoring.regulariser import PenaltyAt
 from ..errors import ModelError
-from ..model import ModelAt
-from ..parameters import DiscreteNoise, Structure, leaves
-from ..regulariser import PenaltyAt
 from .kernel import Kernel, freeze
-from .mpmath_printer import evaluate
+from .printers.mpmath import evaluate
 
 _RAYS = 40
 _NEAR, _FAR = 10**4, 10**6

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..authoring.model import Model
+from ..authoring.parameters import STRUCTURAL, Structural
 from ..catalogue import SHIPPED, catalogue_model, shipped_structures
-from ..model import Model
-from ..parameters import STRUCTURAL, Structural
 from .writer import Generated, generate
 
 KEPT = {"README.md", "__init__.py"}

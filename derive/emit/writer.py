@@ -14,35 +14,39 @@ from typing import Any
 import jinja2
 import sympy as sp
 
+from ..authoring.model import Model, ModelAt
+from ..authoring.parameters import Structure
 from ..digest import generator_digest
-from ..model import Model, ModelAt
-from ..parameters import Structure
-from .bayes_source import bayes_context
-from .channel import build_channel, constants_of
-from .channel_source import bounds_context, channel_context
+from ..theory.kinks import slope_jump
 from .kernel import Frozen, Kernel, recorded
-from .kinks import slope_jump
-from .metadata_source import metadata_file
-from .metric_source import metric_context
-from .numba_printer import body
-from .prior_source import prior_context
+from .printers.numba import body
 from .probes import check_bounded, check_convex, check_real
-from .reference_source import reference_context
-from .tangent_source import tangent_context
-from .thermal_source import thermal_context
+from .sides.bayes_source import bayes_context
+from .sides.channel import build_channel, constants_of
+from .sides.channel_source import bounds_context, channel_context
+from .sides.metadata_source import metadata_file
+from .sides.metric_source import metric_context
+from .sides.prior_source import prior_context
+from .sides.reference_source import reference_context
+from .sides.tangent_source import tangent_context
+from .sides.thermal_source import thermal_context
 
 _HERE = Path(__file__).parent
 # What each file is written by, beside this module: the digest in its header follows their imports.
 SOURCES = {
-    "model.py": ("emit/metadata_source.py",),
-    "channel.py": ("emit/channel_source.py", "emit/templates/channel.py.jinja"),
-    "bounds.py": ("emit/channel_source.py", "emit/templates/bounds.py.jinja"),
-    "tangent.py": ("emit/tangent_source.py", "emit/templates/tangent.py.jinja"),
-    "prior.py": ("emit/prior_source.py", "emit/templates/prior.py.jinja"),
-    "thermal.py": ("emit/thermal_source.py", "emit/templates/thermal.py.jinja"),
-    "metric.py": ("emit/metric_source.py", "emit/templates/metric.py.jinja"),
-    "reference.py": ("emit/reference_source.py", "emit/metric_source.py", "emit/templates/reference.py.jinja"),
-    "bayes.py": ("emit/bayes_source.py", "emit/templates/bayes.py.jinja"),
+    "model.py": ("emit/sides/metadata_source.py",),
+    "channel.py": ("emit/sides/channel_source.py", "emit/templates/channel.py.jinja"),
+    "bounds.py": ("emit/sides/channel_source.py", "emit/templates/bounds.py.jinja"),
+    "tangent.py": ("emit/sides/tangent_source.py", "emit/templates/tangent.py.jinja"),
+    "prior.py": ("emit/sides/prior_source.py", "emit/templates/prior.py.jinja"),
+    "thermal.py": ("emit/sides/thermal_source.py", "emit/templates/thermal.py.jinja"),
+    "metric.py": ("emit/sides/metric_source.py", "emit/templates/metric.py.jinja"),
+    "reference.py": (
+        "emit/sides/reference_source.py",
+        "emit/sides/metric_source.py",
+        "emit/templates/reference.py.jinja",
+    ),
+    "bayes.py": ("emit/sides/bayes_source.py", "emit/templates/bayes.py.jinja"),
 }
 
 

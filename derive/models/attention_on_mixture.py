@@ -4,11 +4,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, rho, softmax
-from ..model import model
-from ..outputs import known_up_to_sign
-from ..parameters import Parameter, structural
-from ..tokens import clustered_tokens
+from ..authoring.language import half_square, rho, softmax
+from ..authoring.model import model
+from ..authoring.outputs import known_up_to_sign
+from ..authoring.parameters import Parameter, structural
+from ..authoring.tokens import clustered_tokens
 from .dot_product_attention import baseline, metric, target
 from .mixed_target import positional_target
 

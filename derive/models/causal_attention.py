@@ -4,10 +4,10 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, rho, softmax
-from ..model import model
-from ..parameters import Parameter, Structure, structural
-from ..tokens import isotropic_tokens
+from ..authoring.language import half_square, rho, softmax
+from ..authoring.model import model
+from ..authoring.parameters import Parameter, Structure, structural
+from ..authoring.tokens import isotropic_tokens
 from .mixed_target import mixed, token_error
 
 

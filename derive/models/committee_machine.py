@@ -4,10 +4,10 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, square
-from ..model import model
-from ..parameters import GaussianNoise, Parameter, Start, Structure, structural
-from ..regulariser import Ridge
+from ..authoring.language import half_square, square
+from ..authoring.model import model
+from ..authoring.parameters import GaussianNoise, Parameter, Start, Structure, structural
+from ..authoring.regulariser import Ridge
 
 
 def output(fields: sp.Matrix) -> sp.Expr:

@@ -4,12 +4,12 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, square
-from ..model import model
-from ..outputs import noisy_field
-from ..parameters import GaussianNoise, Parameter, Start
-from ..regulariser import penalty
-from ..tokens import sparse_teacher
+from ..authoring.language import half_square, square
+from ..authoring.model import model
+from ..authoring.outputs import noisy_field
+from ..authoring.parameters import GaussianNoise, Parameter, Start
+from ..authoring.regulariser import penalty
+from ..authoring.tokens import sparse_teacher
 
 
 @penalty

@@ -4,10 +4,10 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, rho, softmax
-from ..model import model
-from ..parameters import Parameter, structural
-from ..tokens import isotropic_tokens
+from ..authoring.language import half_square, rho, softmax
+from ..authoring.model import model
+from ..authoring.parameters import Parameter, structural
+from ..authoring.tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
 
 

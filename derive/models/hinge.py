@@ -4,11 +4,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import rounded_hinge
-from ..model import model
-from ..outputs import sign_of_field
-from ..parameters import Parameter, Start
-from ..regulariser import Ridge
+from ..authoring.language import rounded_hinge
+from ..authoring.model import model
+from ..authoring.outputs import sign_of_field
+from ..authoring.parameters import Parameter, Start
+from ..authoring.regulariser import Ridge
 from .logistic_regression import zero_one
 
 

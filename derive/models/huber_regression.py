@@ -4,11 +4,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import square
-from ..model import model
-from ..outputs import noisy_field
-from ..parameters import GaussianNoise, Parameter, Start
-from ..regulariser import Ridge
+from ..authoring.language import square
+from ..authoring.model import model
+from ..authoring.outputs import noisy_field
+from ..authoring.parameters import GaussianNoise, Parameter, Start
+from ..authoring.regulariser import Ridge
 
 
 @model(

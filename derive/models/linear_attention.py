@@ -4,11 +4,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, rho
-from ..model import model
-from ..outputs import known_up_to_sign
-from ..parameters import Parameter, structural
-from ..tokens import isotropic_tokens
+from ..authoring.language import half_square, rho
+from ..authoring.model import model
+from ..authoring.outputs import known_up_to_sign
+from ..authoring.parameters import Parameter, structural
+from ..authoring.tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
 
 

@@ -2,11 +2,11 @@
 
 import sympy as sp
 
-from ..language import softplus
-from ..model import model
-from ..outputs import sign_of_field
-from ..parameters import Start
-from ..regulariser import Ridge
+from ..authoring.language import softplus
+from ..authoring.model import model
+from ..authoring.outputs import sign_of_field
+from ..authoring.parameters import Start
+from ..authoring.regulariser import Ridge
 
 
 def zero_one(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:

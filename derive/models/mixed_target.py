@@ -2,8 +2,8 @@
 
 import sympy as sp
 
-from ..language import Matrix, rho, square
-from ..parameters import Structure
+from ..authoring.language import Matrix, rho, square
+from ..authoring.parameters import Structure
 
 
 def positional_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:

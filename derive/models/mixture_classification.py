@@ -4,12 +4,12 @@ from typing import Any
 
 import sympy as sp
 
+from ..authoring.language import by_label, softmax
+from ..authoring.model import model
+from ..authoring.parameters import Parameter, Start, Structure, structural
+from ..authoring.regulariser import Ridge
+from ..authoring.tokens import Tokens, simplex, uniform_labels
 from ..errors import ModelError
-from ..language import by_label, softmax
-from ..model import model
-from ..parameters import Parameter, Start, Structure, structural
-from ..regulariser import Ridge
-from ..tokens import Tokens, simplex, uniform_labels
 
 
 def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:

@@ -2,11 +2,11 @@
 
 import sympy as sp
 
-from ..language import half_square, square
-from ..model import model
-from ..outputs import POSITIVE, Output
-from ..parameters import Start
-from ..regulariser import Ridge
+from ..authoring.language import half_square, square
+from ..authoring.model import model
+from ..authoring.outputs import POSITIVE, Output
+from ..authoring.parameters import Start
+from ..authoring.regulariser import Ridge
 
 
 @model(

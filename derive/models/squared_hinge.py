@@ -2,10 +2,10 @@
 
 import sympy as sp
 
-from ..model import model
-from ..outputs import sign_of_field
-from ..parameters import Start
-from ..regulariser import Ridge
+from ..authoring.model import model
+from ..authoring.outputs import sign_of_field
+from ..authoring.parameters import Start
+from ..authoring.regulariser import Ridge
 from .logistic_regression import zero_one
 
 

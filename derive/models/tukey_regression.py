@@ -4,10 +4,10 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import square
-from ..model import model
-from ..parameters import GaussianNoise, Parameter, Start
-from ..regulariser import Ridge
+from ..authoring.language import square
+from ..authoring.model import model
+from ..authoring.parameters import GaussianNoise, Parameter, Start
+from ..authoring.regulariser import Ridge
 
 
 @model(

@@ -5,10 +5,10 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, rho, softmax
-from ..model import model
-from ..parameters import Parameter, Start, Structure, structural
-from ..tokens import isotropic_tokens
+from ..authoring.language import half_square, rho, softmax
+from ..authoring.model import model
+from ..authoring.parameters import Parameter, Start, Structure, structural
+from ..authoring.tokens import isotropic_tokens
 from .dot_product_attention import baseline, target
 from .mixed_target import positional_target, token_error
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import sympy as sp
 
-from ..language import half_square, softmax, square
-from ..model import model
-from ..parameters import Parameter, Start
-from ..tokens import isotropic_tokens
+from ..authoring.language import half_square, softmax, square
+from ..authoring.model import model
+from ..authoring.parameters import Parameter, Start
+from ..authoring.tokens import isotropic_tokens
 from .dot_product_attention import target
 from .mixed_target import positional_target
 

@@ -2,7 +2,7 @@
 
 The teacher is one more sample of the posterior (H. Nishimori, Prog. Theor. Phys. 66 (1981) 1169; Y. Iba, J. Phys. A 32
 (1999) 3875), so that the ansatz has one overlap a pair of replicas, q, and the diagonal is known: rho*. The integrals
-over a row and over the fields of a sentence are those that derive/bayes.py writes out and differentiates.
+over a row and over the fields of a sentence are those that theory/bayes.py writes out and differentiates.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import sympy as sp
 
-from ..averages import CONTEXTS, COORDINATE, Average, MatrixAverage
-from ..bayes import fields, rows
-from .exact import Source, is_zero
-from .objects import n
-from .step import Derivation, Expressions, Step, Test
+from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
+from ..theory.bayes import fields, rows
+from .algebra.exact import Source, is_zero
+from .algebra.objects import n
+from .algebra.step import Derivation, Expressions, Step, Test
 
 CITATION = (
     "J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116, 5451 (2019); B. Aubin, A. Maillard, "

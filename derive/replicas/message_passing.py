@@ -9,16 +9,16 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..averages import CHANNEL, CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, trace_gradient
-from ..free_entropy import free_entropy
-from ..regulariser import Penalty, Regulariser, Ridge
-from ..saddle_point import SaddlePoint, saddle_point
-from ..stability import TOKENS
-from .exact import Law, Source, Values, is_zero
-from .fields import Inputs
-from .objects import SAMPLES
-from .partition import DIMENSION
-from .step import Expressions, Step, Test
+from ..authoring.regulariser import Penalty, Regulariser, Ridge
+from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, trace_gradient
+from ..theory.free_entropy import free_entropy
+from ..theory.saddle_point import SaddlePoint, saddle_point
+from ..theory.stability import TOKENS
+from .algebra.exact import Law, Source, Values, is_zero
+from .algebra.objects import SAMPLES
+from .algebra.step import Expressions, Step, Test
+from .steps.fields import Inputs
+from .steps.partition import DIMENSION
 
 ENTRY = sp.Symbol("xi_row", real=True)  # coordinate i of token l of a sentence with its encoding, over the root of d
 

@@ -1,4 +1,4 @@
-"""Averages over a row of the teacher: the posterior mean given its field, and log Z_w (derive/bayes.py).
+"""Averages over a row of the teacher: the posterior mean given its field, and log Z_w (derive/theory/bayes.py).
 
 A learner knows the eigenvalues gamma and the mean coordinates tau of a coordinate, so that spectral atoms with the same
 gamma are one mixture to it, and atoms with different gamma are told apart.

@@ -79,9 +79,9 @@ def derive(
     loaded = symbolic_model(model)
     structure = loaded.structure(**sizes)
     if format == "latex":
-        from ..derive.latex import document as render
+        from ..derive.report.latex import document as render
     else:
-        from ..derive.text import describe as render
+        from ..derive.report.text import describe as render
     narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
     text = render(loaded, structure, steps, options.renamed(rename), **narrow)
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}

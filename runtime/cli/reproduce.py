@@ -35,8 +35,8 @@ def reproduce(
 
     folder = absolute(check_folder(out))
     options.prepare(threads, quiet)
-    from ..reproduce import refuse_foreign
-    from ..reproduce import reproduce as run
+    from ..reproduce.jobs import refuse_foreign
+    from ..reproduce.jobs import reproduce as run
 
     if not force:
         refuse_foreign(folder)

@@ -60,11 +60,11 @@ class TransitionRun(BaseCaseRun):
 
     def _derived(self) -> dict[str, Any]:
         # SymPy, which a run whose derivation is kept does without.
-        from ..derive.catalogue import catalogue_model
-        from ..derive.free_entropy import free_entropy
-        from ..derive.latex import document
-        from ..derive.saddle_point import saddle_point
-        from ..derive.text import describe
+        from ..derive.authoring.catalogue import catalogue_model
+        from ..derive.report.latex import document
+        from ..derive.report.text import describe
+        from ..derive.theory.free_entropy import free_entropy
+        from ..derive.theory.saddle_point import saddle_point
 
         model = catalogue_model(MODEL)
         equations = saddle_point(free_entropy()).equations

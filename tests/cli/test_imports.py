@@ -84,7 +84,7 @@ def test_deriving_loads_neither_numpy_nor_numba():
             import_module(found.name)
         from saddleforge.derive.catalogue import catalogue_model
         from saddleforge.derive.emit.writer import generate
-        from saddleforge.derive.text import describe
+        from saddleforge.derive.report.text import describe
         model = catalogue_model("ridge_regression")
         assert generate(model, model.structure()).files and describe(model)
     """

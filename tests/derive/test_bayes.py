@@ -7,10 +7,10 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.averages import Average
-from saddleforge.derive.bayes import fields, gaussian_log_integral, rows
+from saddleforge.derive.calculus.averages import Average
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation, n
+from saddleforge.derive.theory.bayes import fields, gaussian_log_integral, rows
 
 
 def test_every_check_of_the_derivation_holds():

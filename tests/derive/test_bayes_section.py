@@ -9,23 +9,14 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.latex import typeset
-from saddleforge.derive.replicas import sections
-from saddleforge.derive.replicas.bayes_section import TITLE, bayes_sections
-from saddleforge.derive.replicas.references import Bibliography
-from saddleforge.derive.text import (
-    LATEX,
-    TEXT,
-    THEORY,
-    Relation,
-    Report,
-    Section,
-    Stacked,
-    Words,
-    report,
-    shown,
-    symbols_of,
-)
+from saddleforge.derive.report import compose
+from saddleforge.derive.report.blocks import Relation, Report, Section, Stacked, Words
+from saddleforge.derive.report.latex import typeset
+from saddleforge.derive.report.own_symbols import symbols_of
+from saddleforge.derive.report.sections.bayes import TITLE, bayes_sections
+from saddleforge.derive.report.sections.references import Bibliography
+from saddleforge.derive.report.symbols import LATEX, TEXT, THEORY
+from saddleforge.derive.report.text import shown
 
 WITH_CHANNEL = ["phase_retrieval", "ridge_regression", "logistic_regression", "dot_product_attention"]
 # Of the sections before it.
@@ -45,10 +36,10 @@ def alone(name):
 
 @pytest.mark.parametrize(("name", "there"), [("phase_retrieval", True), ("committee_machine", False)])
 def test_it_stands_between_message_passing_and_the_references(name, there, monkeypatch):
-    for part in ("own_section", "gamp_section"):  # which take seconds
-        monkeypatch.setattr(sections, part, lambda *_, part=part: Section(part, ()))
-    monkeypatch.setattr(sections, "step_sections", lambda *_: {n: Section(f"Step {n}", ()) for n in range(1, 10)})
-    titles = [section.title for section in report(catalogue_model(name), steps=True).sections]
+    for part in ("checked_own_section", "gamp_section"):  # which take seconds
+        monkeypatch.setattr(compose, part, lambda *_, part=part: Section(part, ()))
+    monkeypatch.setattr(compose, "step_sections", lambda *_: {n: Section(f"Step {n}", ()) for n in range(1, 10)})
+    titles = [section.title for section in compose.report(catalogue_model(name), steps=True).sections]
     after = titles[titles.index("gamp_section") + 1 :]
     assert after[-1] == "References" and [title[:21] for title in after[1:-1]] == [
         f"Bayes-optimal, step {n}" for n in (1, 2, 3) if there

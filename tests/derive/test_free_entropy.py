@@ -6,9 +6,9 @@ import pytest
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 
-from saddleforge.derive.averages import CHANNEL, CONTEXTS, COORDINATE, Average, MatrixAverage, differentiate
-from saddleforge.derive.free_entropy import free_entropy
-from saddleforge.derive.parameters import Structure
+from saddleforge.derive.authoring.parameters import Structure
+from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, MatrixAverage, differentiate
+from saddleforge.derive.theory.free_entropy import free_entropy
 
 STRUCTURES = [Structure(1, 1, 1), Structure(2, 1, 1), Structure(2, 2, 1), Structure(3, 1, 1), Structure(2, 1, 1, 2)]
 

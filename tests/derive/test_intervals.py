@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from saddleforge.derive.emit.interval_printer import body, calls
+from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from saddleforge.derive.emit.kernel import freeze
+from saddleforge.derive.emit.printers.interval import body, calls
 from saddleforge.derive.emit.writer import _environment
-from saddleforge.derive.language import Sigmoid, SoftmaxEntry, Softplus
 
 FUNCTIONS = {
     "exp", "log", "tanh", "cosh", "sinh", "sin", "cos", "atan", "erf", "erfc", "sqrt", "pow", "pi", "abs", "max", "min",

@@ -6,10 +6,12 @@ import mpmath as mp
 import pytest
 import sympy as sp
 
-from saddleforge.derive.emit import mpmath_printer, numba_printer
-from saddleforge.derive.emit.chain import rows_of_two_as_sigmoids, staged_derivatives
+from saddleforge.derive.authoring.language import half_square, sigmoid, softmax, softplus
+from saddleforge.derive.calculus.chain import rows_of_two_as_sigmoids, staged_derivatives
+from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from saddleforge.derive.emit.kernel import Kernel, freeze, hoist
-from saddleforge.derive.language import Sigmoid, SoftmaxEntry, Softplus, half_square, sigmoid, softmax, softplus
+from saddleforge.derive.emit.printers import mpmath as mpmath_printer
+from saddleforge.derive.emit.printers import numba as numba_printer
 
 x = sp.symbols("x0:3", real=True)
 y = sp.symbols("y0:3", real=True)

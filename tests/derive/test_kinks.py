@@ -5,8 +5,8 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
-from saddleforge.derive.emit.kinks import integration_variables, loss_kinks, metric_kinks
 from saddleforge.derive.models.mixture_classification import mixture_classification
+from saddleforge.derive.theory.kinks import integration_variables, loss_kinks, metric_kinks
 
 
 def shown(expressions):

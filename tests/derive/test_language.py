@@ -7,7 +7,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saddleforge.derive.language import (
+from saddleforge.derive.authoring.language import (
     Matrix,
     exact,
     half_square,

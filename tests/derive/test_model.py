@@ -5,14 +5,22 @@ import re
 import pytest
 import sympy as sp
 
-from saddleforge.derive.emit.metadata_source import metadata_file
+from saddleforge.derive.authoring.language import half_square, softplus, square
+from saddleforge.derive.authoring.model import Model, model
+from saddleforge.derive.authoring.parameters import (
+    DiscreteNoise,
+    GaussianNoise,
+    Parameter,
+    Start,
+    Structure,
+    structural,
+    trained,
+)
+from saddleforge.derive.authoring.regulariser import Ridge, penalty
+from saddleforge.derive.authoring.tokens import Tokens, isotropic_tokens
+from saddleforge.derive.emit.sides.metadata_source import metadata_file
 from saddleforge.derive.emit.writer import generate
 from saddleforge.derive.errors import ModelError
-from saddleforge.derive.language import half_square, softplus, square
-from saddleforge.derive.model import Model, model
-from saddleforge.derive.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, Structure, structural, trained
-from saddleforge.derive.regulariser import Ridge, penalty
-from saddleforge.derive.tokens import Tokens, isotropic_tokens
 
 TRAINED = trained(1)
 

@@ -7,8 +7,8 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.latex import document
-from saddleforge.derive.text import describe
+from saddleforge.derive.report.latex import document
+from saddleforge.derive.report.text import describe
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "trained_temperature.py"
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 import sympy as sp
 
-from saddleforge.derive.averages import Average, Jacobian, MatrixAverage
+from saddleforge.derive.calculus.averages import Average, Jacobian, MatrixAverage
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.replicas import message_passing, specialisation
-from saddleforge.derive.replicas.derivation import replica_calculation
-from saddleforge.derive.replicas.objects import LogDet, LogIntegral
+from saddleforge.derive.replicas import message_passing
+from saddleforge.derive.replicas.algebra.objects import LogDet, LogIntegral
+from saddleforge.derive.replicas.own import specialisation
+from saddleforge.derive.replicas.steps.derivation import replica_calculation
+from saddleforge.derive.report.notebook import markdown
 
 KINDS = {"ridge": ("ridge", 0, False), "penalty": ("penalty", 2, True)}
 
@@ -26,7 +28,7 @@ def test_names_of_checks_are_unique():
 
 
 def test_a_notebook_shows_steps_and_formulas():
-    shown = replica_calculation()._repr_markdown_()
+    shown = markdown(replica_calculation())
     assert shown.count("**Step ") == shown.count(r"$$\begin{aligned}") == 9
     assert r"\operatorname{Tr}\left[\hat{V}_{c} \, q_{c}\right]" in shown
 

@@ -7,17 +7,20 @@ import subprocess
 import pytest
 import sympy as sp
 
-from saddleforge.derive import text
-from saddleforge.derive.averages import CONTEXTS, Average
+from saddleforge.derive.authoring.model import model
+from saddleforge.derive.authoring.parameters import DiscreteNoise, Parameter
+from saddleforge.derive.authoring.tokens import Tokens
+from saddleforge.derive.calculus.averages import CONTEXTS, Average
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.errors import ModelError
-from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
-from saddleforge.derive.latex import document, typeset
-from saddleforge.derive.model import model
-from saddleforge.derive.parameters import DiscreteNoise, Parameter
-from saddleforge.derive.replicas.references import Bibliography
-from saddleforge.derive.text import WIDTH, describe, report
-from saddleforge.derive.tokens import Tokens
+from saddleforge.derive.report import text
+from saddleforge.derive.report.compose import report
+from saddleforge.derive.report.latex import document, typeset
+from saddleforge.derive.report.sections import theory
+from saddleforge.derive.report.sections.references import Bibliography
+from saddleforge.derive.report.text import describe
+from saddleforge.derive.report.text_printer import WIDTH
+from saddleforge.derive.theory.free_entropy import FreeEntropy, free_entropy
 
 SHIPPED_CASES = [
     pytest.param(catalogue_model(name), structure, id=f"{name}-{structure.key}")
@@ -294,8 +297,8 @@ def test_what_is_shown_follows_the_free_entropy(monkeypatch):
         (old,) = [a for a in phi.expression.atoms(Average) if a.kind == CONTEXTS]
         return FreeEntropy(phi.expression.xreplace({old: Average(CONTEXTS, old.summand + pair / 2)}), p)
 
-    monkeypatch.setattr(text, "_THEORY_SECTIONS", {})
-    monkeypatch.setattr(text, "free_entropy", wrong)
+    monkeypatch.setattr(theory, "_THEORY_SECTIONS", {})
+    monkeypatch.setattr(theory, "free_entropy", wrong)
     lines = lines_of(describe(catalogue_model("ridge_regression")))
     assert "m^_c = α E_c[g_l]" not in lines
     assert "m^_c = 2 α E_c[g_l]" in lines

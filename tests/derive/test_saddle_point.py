@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from saddleforge.derive.averages import (
+from saddleforge.derive.calculus.averages import (
     CHANNEL,
     CONTEXTS,
     COORDINATE,
@@ -17,8 +17,8 @@ from saddleforge.derive.averages import (
     Symbols,
     trace_gradient,
 )
-from saddleforge.derive.free_entropy import FreeEntropy, free_entropy
-from saddleforge.derive.saddle_point import SaddlePoint, channel_averages, saddle_point
+from saddleforge.derive.theory.free_entropy import FreeEntropy, free_entropy
+from saddleforge.derive.theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 
 SIZES = [(None, None), (1, 1), (2, 1)]
 

@@ -7,12 +7,12 @@ import pytest
 import sympy as sp
 from scipy.optimize import root
 
-from saddleforge.derive.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage
+from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage
+from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.free_entropy import free_entropy
-from saddleforge.derive.language import Sigmoid, SoftmaxEntry, Softplus
-from saddleforge.derive.saddle_point import channel_averages, saddle_point
-from saddleforge.derive.stability import (
+from saddleforge.derive.theory.free_entropy import free_entropy
+from saddleforge.derive.theory.saddle_point import channel_averages, saddle_point
+from saddleforge.derive.theory.stability import (
     TOKENS,
     coefficient_of,
     covariance,

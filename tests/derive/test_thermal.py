@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import sympy as sp
 
-from saddleforge.derive import thermal
-from saddleforge.derive.averages import CONTEXTS, COORDINATE, Average, Symbols
-from saddleforge.derive.free_entropy import free_entropy
-from saddleforge.derive.regulariser import Ridge, penalty
-from saddleforge.derive.replicas.derivation import replica_calculation
-from saddleforge.derive.replicas.objects import FIELD, LogDet, LogIntegral, gathered, same, scalars_out
-from saddleforge.derive.replicas.zero_temperature import rescaling
-from saddleforge.derive.thermal import beta, corrections
+from saddleforge.derive.authoring.regulariser import Ridge, penalty
+from saddleforge.derive.calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
+from saddleforge.derive.replicas.algebra.objects import FIELD, LogDet, LogIntegral, gathered, same, scalars_out
+from saddleforge.derive.replicas.steps.derivation import replica_calculation
+from saddleforge.derive.replicas.steps.zero_temperature import rescaling
+from saddleforge.derive.theory import thermal
+from saddleforge.derive.theory.free_entropy import free_entropy
+from saddleforge.derive.theory.thermal import beta, corrections
 
 REGULARISERS = {"ridge": Ridge(), "penalty": penalty(lambda w: w[0] ** 2)}
 

@@ -12,7 +12,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.cli import main
-from saddleforge.derive.model import Model
+from saddleforge.derive.authoring.model import Model
 from saddleforge.solution import Solution
 from saddleforge.solver import read_model_file
 

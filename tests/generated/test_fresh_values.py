@@ -8,11 +8,12 @@ import pytest
 import sympy as sp
 
 from saddleforge.derive import values
+from saddleforge.derive.authoring.regulariser import Ridge
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
-from saddleforge.derive.emit import channel, kernel, writer
+from saddleforge.derive.emit import kernel, writer
 from saddleforge.derive.emit.kernel import Frozen, Kernel, freeze, recorded
-from saddleforge.derive.free_entropy import free_entropy
-from saddleforge.derive.regulariser import Ridge
+from saddleforge.derive.emit.sides import channel
+from saddleforge.derive.theory.free_entropy import free_entropy
 
 FOLDER = Path(__file__).parent / "values"
 x, y = sp.symbols("x y", real=True)

@@ -175,7 +175,7 @@ def test_logistic_meets_its_first_order_condition():
 @cache
 def _symbolic_channel(which: str) -> Any:
     from saddleforge.derive.catalogue import catalogue_model
-    from saddleforge.derive.emit.channel import build_channel
+    from saddleforge.derive.emit.sides.channel import build_channel
 
     model = catalogue_model(which.split()[0])
     return build_channel(model.at(model.structure(**SHIPPED[which])))
@@ -204,7 +204,7 @@ def _random_inputs(which: str, rng: np.random.Generator) -> tuple[Problem, Any, 
 
 
 def _exact(kernel: Any, names: dict[str, float]) -> list[float]:
-    from saddleforge.derive.emit import mpmath_printer
+    from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 
     with mp.workdps(40):
         found = mpmath_printer.evaluate(kernel, {name: mp.mpf(value) for name, value in names.items()})

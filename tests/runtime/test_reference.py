@@ -10,7 +10,7 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError
-from saddleforge.derive.emit.reference_source import reduced
+from saddleforge.derive.emit.sides.reference_source import reduced
 from saddleforge.overlaps import Overlaps
 from saddleforge.reference.channel import Channel, Rule
 from saddleforge.reference.improve import decimals

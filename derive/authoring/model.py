@@ -1,0 +1,515 @@
+"""A sequence multi-index model as its author writes it, and the same at a given structure.
+
+`Model` is the family (any L, s, t, K it admits); `Model.at(structure)` is a `ModelAt`, in which the loss is a SymPy
+expression of finitely many symbols. A model holds physics only (docs/theory.md section 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy as sp
+
+from ..errors import ModelError
+from .language import exact, token_weight
+from .outputs import Output, OutputAt, output_at
+from .parameters import (
+    STRUCTURAL,
+    DiscreteNoise,
+    GaussianNoise,
+    Parameter,
+    Start,
+    Structural,
+    Structure,
+    Trained,
+    as_parameter,
+    leaves,
+    shape_of,
+)
+from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge
+from .tokens import Tokens, unstructured_tokens
+
+DEFAULT_STARTS = {
+    "semantic": Start(teacher="3/5"),
+    "positional": Start(encodings="2/5"),
+    "mixed": Start(teacher="1/2", encodings="2/5"),
+    "uninformed": Start(noise="3/5"),
+}
+
+
+@dataclass(frozen=True)
+class ModelAt:
+    """A model at one structure: symbols and expressions, ready to be derived and generated.
+
+    Attributes:
+        X, Y: symbol matrices of the student's and the teacher's fields, L x s and L x t. The metric's fields h use X.
+        noise: name -> (symbol, GaussianNoise or DiscreteNoise with expressions resolved).
+        labels: cluster label symbols k_l.
+        Q: symbol matrices of the overlaps q of every token, s x s; for losses that hold them.
+        trained: name -> (symbol, Trained), the numbers phi trained with the weights.
+        loss, metric: expressions in X, Y, noise, labels, rho_l, Q, phi and parameters; metric and baseline may be None.
+        baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
+        law: nested tuples of expressions in parameters, see `Tokens`.
+        loss_kinks, metric_kinks: expressions, affine in the integration variables, at whose zero the integrand is as
+            good as not smooth; those that its expression shows are found without (`theory.kinks`).
+        unbounded: whether the author says that the regulariser holds a loss without a lower bound.
+        output: what a Bayes-optimal learner observes of Y, or None.
+    """
+
+    name: str
+    structure: Structure
+    parameters: Mapping[str, Parameter]
+    X: sp.Matrix
+    Y: sp.Matrix
+    noise: Mapping[str, tuple[sp.Symbol, GaussianNoise | DiscreteNoise]]
+    labels: tuple[sp.Symbol, ...]
+    Q: tuple[sp.Matrix, ...]
+    trained: Mapping[str, tuple[sp.Symbol, Trained]]
+    loss: sp.Expr
+    metric: sp.Expr | None
+    baseline: tuple[sp.Expr, sp.Matrix] | None
+    law: Mapping[str, Any]
+    regulariser: Regulariser
+    loss_kinks: tuple[sp.Expr, ...]
+    metric_kinks: tuple[sp.Expr, ...]
+    unbounded: bool = False
+    output: OutputAt | None = None
+
+    @property
+    def own(self) -> list[sp.Symbol]:
+        """What loss and metric hold of the solution itself: entries of q, token by token, and the trained numbers."""
+        q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
+        others = [e for e in (self.metric, *self.loss_kinks, *self.metric_kinks) if e is not None]
+        held = self.loss_holds_q or any(e.has(*leaves(self.Q)) for e in others)
+        return [s for matrix in q for s in matrix if held] + [s for s, _ in self.trained.values()]
+
+    @property
+    def loss_holds_q(self) -> bool:
+        """Whether the loss depends on the overlaps q themselves."""
+        return self.loss.has(*leaves(self.Q))
+
+    @property
+    def penalty(self) -> PenaltyAt | None:
+        """The penalty's expression, where the regulariser is one."""
+        return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
+
+    def parameter_symbols(self) -> list[sp.Symbol]:
+        """All scalar symbols of the parameters, in the order of declaration, rows first."""
+        flat: list[sp.Symbol] = []
+        for parameter in self.parameters.values():
+            flat.extend(leaves(parameter.symbols(self.structure)))
+        return flat
+
+    def parameter_defaults(self) -> list[sp.Expr]:
+        """Default values in the order of `parameter_symbols`."""
+        return [leaf for p in self.parameters.values() for leaf in leaves(p.value(self.structure))]
+
+    def digest(self) -> str:
+        """Identity of the physics a solver is generated from: symbols, loss, law's form, regulariser (hex, 16)."""
+        parts = [
+            self.name,
+            self.structure.key,
+            [(p.name, p.shape(self.structure)) for p in self.parameters.values()],
+            sp.srepr(self.loss),
+            sp.srepr(self.metric),
+            sp.srepr(self.baseline[0]) if self.baseline else None,
+            [(n, str(s), repr(law)) for n, (s, law) in self.noise.items()],
+            repr(self.law),
+            self.regulariser.identity(self.structure),
+            [sp.srepr(e) for e in (*self.loss_kinks, *self.metric_kinks)],
+            [(n, str(s), repr(value.ridge)) for n, (s, value) in self.trained.items()],
+        ]
+        if self.output is not None:
+            parts.append(self.output.identity)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A sequence multi-index model: loss, law of the tokens, noise, regulariser; beside them metric and starts.
+
+    Made by the decorator `model`. The loss function takes X (L x s) and Y (L x t) as SymPy matrices, the noise by
+    name, `k` (tuple of labels) and `Q` (the overlaps q of the tokens, L matrices s x s) if it wants them, and
+    parameters as keywords whose defaults are numbers, arrays, `Parameter`s or, for numbers trained with W,
+    `trained(start)`. `output` says what is observed of Y, for Bayes-optimal inference: an `Output`, or a function of
+    the Structure that returns one or None.
+
+    Raises:
+        ModelError: on construction, when a field does not fit; the sentence names it.
+    """
+
+    name: str
+    loss: Callable[..., Any]
+    sizes: Mapping[str, int | Structural]
+    law: Callable[..., Tokens] = unstructured_tokens
+    regulariser: Regulariser = field(default_factory=Ridge)
+    noise: Mapping[str, GaussianNoise | DiscreteNoise] = field(default_factory=dict)
+    metric: Callable[..., Any] | None = None
+    baseline: Callable[..., Any] | None = None
+    starts: Mapping[str, Start] = field(default_factory=lambda: dict(DEFAULT_STARTS))
+    loss_kinks: Callable[..., Any] | None = None
+    metric_kinks: Callable[..., Any] | None = None
+    unbounded: bool = False
+    output: Output | Callable[[Structure], Output | None] | None = None
+    summary: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[^\W\d_][\w +-]*", self.name):
+            raise ModelError(f"model name {self.name!r} is not allowed (a letter, then letters, digits, blanks, _ + -)")
+        if set(self.sizes) != set(STRUCTURAL):
+            raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
+        for start, value in self.starts.items():
+            if not isinstance(value, Start):
+                raise ModelError(f"model {self.name}: start {start!r} must be a Start, not {type(value).__name__}")
+        for name, law in self.noise.items():
+            if not isinstance(law, GaussianNoise | DiscreteNoise):
+                raise ModelError(f"model {self.name}: noise {name!r} must be GaussianNoise or DiscreteNoise")
+        if not isinstance(self.regulariser, Regulariser):
+            raise ModelError(f"model {self.name}: regulariser must be a Regulariser such as Ridge()")
+        self.at()
+
+    def default_structure(self) -> Structure:
+        return Structure(**{n: v.default if isinstance(v, Structural) else v for n, v in self.sizes.items()})
+
+    def structure(self, **sizes: int) -> Structure:
+        """The structure with some free sizes changed.
+
+        Raises:
+            ModelError: a size is fixed by the model, or out of its bounds.
+        """
+        for name, value in sizes.items():
+            spec = self.sizes.get(name)
+            if spec is None:
+                raise ModelError(f"unknown size {name!r}; known are {', '.join(STRUCTURAL)}")
+            if not isinstance(spec, Structural):
+                if value != spec:
+                    raise ModelError(f"{name} of model {self.name} is fixed at {spec}, got {value}")
+                continue
+            high = spec.high if spec.high is not None else float("inf")
+            if not isinstance(value, int) or not spec.low <= value <= high:
+                raise ModelError(f"{name} = {value!r}: model {self.name} allows whole numbers in [{spec.low}, {high}]")
+        return self.default_structure().replace(**sizes)
+
+    def at(self, structure: Structure | None = None) -> ModelAt:
+        """The model at a structure (default: its own), checked.
+
+        Raises:
+            ModelError: the loss, metric, law or noise is not well posed there.
+        """
+        structure = structure or self.default_structure()
+        builder = _Builder(self, structure)
+        return builder.build()
+
+    def identity(self, structure: Structure | None = None) -> str:
+        """Digest of all that a generated solver holds (hex, 16): the physics, and what stands beside it.
+
+        That is defaults, ranges and words of the parameters, starts, summary, source.
+
+        Raises:
+            ModelError: as `at`.
+        """
+        at = self.at(structure)
+        parts = [
+            at.digest(),
+            [replace(p, default=p.value(at.structure)) for p in at.parameters.values()],
+            [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
+            [(name, value) for name, (_, value) in at.trained.items()],
+            [[sp.srepr(kink) for kink in kinks] for kinks in (at.loss_kinks, at.metric_kinks)],
+            at.unbounded,
+            self.summary,
+            self.source,
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+_GIVEN = ("k", "Q", "structure")
+
+
+class _Builder:
+    """Calls a model's functions with symbols and checks what comes back."""
+
+    def __init__(self, model: Model, structure: Structure) -> None:
+        self.model, self.structure = model, structure
+        self.parameters: dict[str, Parameter] = {}
+        tokens, students, teachers = structure.tokens, structure.student_rank, structure.teacher_rank
+        self.X = sp.Matrix(tokens, students, lambda l, a: sp.Symbol(f"x_{l}_{a}", real=True))
+        self.Y = sp.Matrix(tokens, teachers, lambda l, b: sp.Symbol(f"y_{l}_{b}", real=True))
+        self.k = tuple(sp.Symbol(f"k_{l}", integer=True, nonnegative=True) for l in range(tokens))
+        self.u = {name: sp.Symbol(f"u_{name}", real=True) for name in model.noise}
+        self.Q = tuple(
+            sp.Matrix(students, students, lambda a, b, l=l: sp.Symbol(f"q_{l}_{min(a, b)}_{max(a, b)}", real=True))
+            for l in range(tokens)
+        )
+        self.trained: dict[str, tuple[sp.Symbol, Trained]] = {}
+
+    def build(self) -> ModelAt:
+        model, structure = self.model, self.structure
+        law_arrays = self._law()
+        loss = self._scalar(self.call("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
+        if not loss.has(*self.X):
+            raise ModelError(f"model {model.name}: the loss does not depend on X, so nothing can be learned")
+        metric = baseline = None
+        if model.metric is not None:
+            metric = self._scalar(self.call("metric", model.metric, h=self.X, Y=self.Y, **self.u), "metric")
+        if model.baseline is not None:
+            B = sp.Matrix(structure.tokens, structure.tokens, lambda i, j: sp.Symbol(f"B_{i}_{j}", real=True))
+            expression = self._scalar(
+                self.call("baseline", model.baseline, B=B, Y=self.Y, **self.u), "baseline", extra=set(B)
+            )
+            if not _quadratic(expression, list(B)):
+                raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
+            baseline = (expression, B)
+        noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
+        output = self._output()
+        parameters = {**self.parameters, **model.regulariser.parameters(structure)}
+        overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
+        if overlap:
+            raise ModelError(f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's")
+        self._check_symbols(parameters)
+        for start, value in model.starts.items():
+            try:
+                value.at(structure)
+            except ModelError as error:
+                raise ModelError(f"model {model.name}: start {start!r}: {error}") from None
+        return ModelAt(
+            name=model.name,
+            structure=structure,
+            parameters=parameters,
+            X=self.X,
+            Y=self.Y,
+            noise=noise,
+            labels=self.k,
+            Q=self.Q,
+            trained=self.trained,
+            loss=loss,
+            metric=metric,
+            baseline=baseline,
+            law=law_arrays,
+            regulariser=model.regulariser,
+            loss_kinks=self._kinks("loss_kinks", model.loss_kinks, "X"),
+            metric_kinks=self._kinks("metric_kinks", model.metric_kinks, "h"),
+            unbounded=model.unbounded,
+            output=output,
+        )
+
+    def _check_symbols(self, parameters: Mapping[str, Parameter]) -> None:
+        """Two names must not make one symbol, as `a` and `a_` do, or `a_0` and the first entry of an array `a`."""
+        owner: dict[sp.Symbol, str] = {}
+        named = [(name, leaves(p.symbols(self.structure))) for name, p in parameters.items()]
+        for name, symbols in [*named, *((name, [symbol]) for name, (symbol, _) in self.trained.items())]:
+            for symbol in symbols:
+                if owner.setdefault(symbol, name) != name:
+                    both = f"{owner[symbol]!r} and {name!r}"
+                    raise ModelError(f"model {self.model.name}: {both} would be one symbol, {symbol}; rename one")
+
+    def _output(self) -> OutputAt | None:
+        output = self.model.output
+        if callable(output):
+            output = output(self.structure)
+        if output is None:
+            return None
+        if not isinstance(output, Output):
+            raise ModelError(f"model {self.model.name}: output must be an Output, not {type(output).__name__}")
+
+        def known(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+            self._known(used, field_name, fields={*fields, *self.k})
+
+        return output_at(self.model.name, output, self.structure, self.call, known)
+
+    def call(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
+        """Call one of the model's functions with the symbols its signature asks for."""
+        arguments: dict[str, Any] = {}
+        for name, spec in inspect.signature(function).parameters.items():
+            if spec.kind is inspect.Parameter.VAR_KEYWORD:
+                arguments.update({n: value for n, value in fields.items() if n not in arguments})
+            elif spec.default is not inspect.Parameter.empty and (name in _GIVEN or name in fields):
+                given = ", ".join([*fields, *_GIVEN])
+                raise ModelError(
+                    f"model {self.model.name}: {field_name} declares a parameter {name!r}, which is the name of "
+                    f"something it is given ({given}); give it another"
+                )
+            elif name == "structure":
+                arguments[name] = self.structure
+            elif name == "k":
+                arguments[name] = self.k
+            elif name == "Q":
+                arguments[name] = self.Q
+            elif name in self.trained:
+                arguments[name] = self.trained[name][0]
+            elif isinstance(spec.default, Trained):
+                if field_name != "loss":
+                    raise ModelError(f"model {self.model.name}: {name} is trained; declare it in the loss")
+                symbol = as_parameter(name, 0).symbols(self.structure)
+                self.trained[name] = (symbol, spec.default)
+                arguments[name] = symbol
+            elif name in fields:
+                arguments[name] = fields[name]
+            elif spec.default is not inspect.Parameter.empty:
+                known = self.parameters.setdefault(name, as_parameter(name, spec.default))
+                arguments[name] = known.symbols(self.structure)
+            elif name in self.parameters:
+                arguments[name] = self.parameters[name].symbols(self.structure)
+            else:
+                raise ModelError(
+                    f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
+                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default"
+                )
+        try:
+            return function(**arguments)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _law(self) -> dict[str, Any]:
+        tokens = self.call("law", self.model.law)
+        if not isinstance(tokens, Tokens):
+            raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
+        try:
+            arrays = tokens.arrays()
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {error}") from None
+        structure = self.structure
+        contexts = structure.tokens * structure.clusters
+        atoms = len(arrays["weights"])
+        size = contexts + structure.teacher_rank
+        expected = {
+            "covariance": (atoms, contexts),
+            "gram": (atoms, size, size),
+            "labels": (structure.clusters**structure.tokens,),
+            "teacher_means": (contexts, structure.teacher_rank),
+        }
+        for name, shape in expected.items():
+            if shape_of(arrays[name]) != shape:
+                raise ModelError(
+                    f"model {self.model.name}: law.{name} has shape {shape_of(arrays[name])}, expected {shape}"
+                )
+        if "rows" in arrays:
+            expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
+            if [shape_of(part) for part in arrays["rows"]] != expected_rows:
+                raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
+            if isinstance(self.model.regulariser, Penalty):
+                raise ModelError(f"model {self.model.name}: rows of few values go with a ridge, not with a penalty")
+        try:
+            tokens.check()
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {error}") from None
+        for name, value in arrays.items():
+            self._known(set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set())
+        return arrays
+
+    def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
+        if isinstance(law, GaussianNoise):
+            variance = exact(law.variance)
+            known = [leaf for p in self.parameters.values() for leaf in leaves(p.symbols(self.structure))]
+            names = {str(s).rstrip("_"): s for s in known}
+            variance = variance.xreplace({s: names[str(s)] for s in variance.free_symbols if str(s) in names})
+            self._known(variance.free_symbols, f"noise {name}: variance", fields=set())
+            return GaussianNoise(variance)
+        probabilities = law.probabilities
+        if callable(probabilities):
+            probabilities = self.call(f"noise {name}", probabilities, Y=self.Y)
+        probabilities = exact(probabilities)
+        values = exact(law.values)
+        if len(values) != len(probabilities):
+            raise ModelError(
+                f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
+            )
+        if sp.simplify(sp.Add(*probabilities)) != 1:
+            raise ModelError(f"model {self.model.name}: noise {name}: probabilities add up to {sp.Add(*probabilities)}")
+        return DiscreteNoise(values, probabilities)
+
+    def _kinks(self, field_name: str, function: Callable[..., Any] | None, student: str) -> tuple[sp.Expr, ...]:
+        if function is None:
+            return ()
+        kinks = self.call(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
+        kinks = tuple(exact(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
+        variables = [*self.X, *self.Y, *self.u.values()]
+        for kink in kinks:
+            inside = [v for v in variables if kink.has(v)]
+            if not inside or any(sp.expand(sp.diff(kink, v)).has(*variables) for v in inside):
+                raise ModelError(
+                    f"model {self.model.name}: {field_name}: {kink} must be affine in the fields {student} and Y and "
+                    "the noise, and hold one of them"
+                )
+            self._known(kink.free_symbols, field_name, fields={*variables, *self.k, *leaves(self.Q), *self._phi()})
+        return kinks
+
+    def _scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
+        if isinstance(value, sp.MatrixBase):
+            if value.shape != (1, 1):
+                raise ModelError(f"model {self.model.name}: {field_name} is a {value.shape} matrix, expected a number")
+            value = value[0, 0]
+        try:
+            value = exact(value)
+        except (TypeError, sp.SympifyError) as error:
+            raise ModelError(
+                f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
+            ) from error
+        self._known(
+            value.free_symbols - extra,
+            field_name,
+            fields={*self.X, *self.Y, *self.k, *self.u.values(), *leaves(self.Q), *self._phi()},
+        )
+        return value
+
+    def _phi(self) -> set[sp.Symbol]:
+        return {symbol for symbol, _ in self.trained.values()}
+
+    def _known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+        parameters = {s for p in self.parameters.values() for s in leaves(p.symbols(self.structure))}
+        weights = {token_weight(l) for l in range(self.structure.tokens)}
+        unknown = used - parameters - weights - fields
+        if unknown:
+            listed = ", ".join(sorted(str(s) for s in unknown))
+            raise ModelError(
+                f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter; "
+                f"parameters come from the signature and are {', '.join(self.parameters) or 'none'}"
+            )
+
+
+def _quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
+    """Whether all third derivatives vanish; few second derivatives still hold a variable, if any does."""
+    first = [sp.diff(expression, a) for a in variables]
+    second = {sp.diff(slope, b) for a, slope in enumerate(first) for b in variables[a:]}
+    return all(sp.diff(entry, c) == 0 for entry in second if entry.has(*variables) for c in variables)
+
+
+def model(
+    *,
+    tokens: int | Structural = 1,
+    student: int | Structural = 1,
+    teacher: int | Structural = 1,
+    clusters: int | Structural = 1,
+    name: str | None = None,
+    **fields: Any,
+) -> Callable[[Callable[..., Any]], Model]:
+    """Decorator that makes a `Model` of a loss function; the docstring's first line is the summary.
+
+    Args:
+        tokens, student, teacher, clusters: L, s, t, K; an int fixes the size, `structural(n)` lets the user set it.
+        name: default, the function's name.
+        fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
+    """
+
+    def decorate(loss: Callable[..., Any]) -> Model:
+        lines = [line.strip() for line in (inspect.getdoc(loss) or "").splitlines()]
+        sources = [line.removeprefix("Source:").strip() for line in lines if line.startswith("Source:")]
+        return Model(
+            name=name or loss.__name__.strip("<>"),
+            loss=loss,
+            sizes={"tokens": tokens, "student_rank": student, "teacher_rank": teacher, "clusters": clusters},
+            summary=fields.pop("summary", lines[0] if lines else ""),
+            source=fields.pop("source", sources[0] if sources else ""),
+            **fields,
+        )
+
+    return decorate

@@ -1,0 +1,188 @@
+"""Output channels: what is observed of the teacher's fields, as a change of coordinates Y = Psi(observed, hidden).
+
+The posterior of the fields Y of a sentence given what is observed needs sums over what stays hidden, never a delta
+function: for y = |z| one observes y > 0, the sign stays hidden, and z = sign y. With the Gaussian law of Y around a
+cavity field omega,
+
+    Z_out(observed; omega, V) = sum over hidden of  N(Psi; omega, V) |det dPsi| P(observed | Y),
+
+sums over discrete coordinates, integrals over the others. The determinant is that of the continuous coordinates in
+which Psi is written; those of `observed` that Psi does not hold carry a density P(observed | Y) of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy as sp
+
+from ..errors import ModelError
+from .language import exact
+from .parameters import Structure
+
+REAL, POSITIVE = "real", "positive"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a learner sees of the teacher's fields, as an author writes it.
+
+    Args:
+        fields: function of the coordinates by name that returns Y: L x t, or a number where both are 1.
+        observed, hidden: name -> "real", "positive", or a tuple of the values that a discrete coordinate takes.
+        log_likelihood: function of the coordinates by name, log P(observed | Y); 0 where Psi alone says everything.
+        needs: function of parameters, positive where the channel is the one written, as Delta for noise of variance
+            Delta; None where it always is.
+
+    The functions may take the model's parameters by name.
+    """
+
+    fields: Callable[..., Any]
+    observed: Mapping[str, Any]
+    hidden: Mapping[str, Any] = field(default_factory=dict)
+    log_likelihood: Callable[..., Any] | None = None
+    needs: Callable[..., Any] | None = None
+
+
+def sign_of_field() -> Output:
+    """y = sign z of one field: the label is seen, |z| is not."""
+    return Output(lambda label, size: label * size, observed={"label": (-1, 1)}, hidden={"size": POSITIVE})
+
+
+def noisy_field() -> Output:
+    """y = z + noise of variance Delta, a parameter of the model."""
+    return Output(
+        lambda z: z,
+        observed={"y": REAL},
+        hidden={"z": REAL},
+        log_likelihood=lambda y, z, Delta: -((y - z) ** 2) / (2 * Delta) - sp.log(2 * sp.pi * Delta) / 2,
+        needs=lambda Delta: Delta,
+    )
+
+
+def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
+    """Everything but a common sign of the fields of all tokens, as the matrix Y Y^T tells at t = 1.
+
+    softmax(Y Y^T) tells it, too: its rows give y_l (y_l - y_m), hence (y_l - y_m)^2 and y_l^2 - y_m^2.
+    """
+    if structure.teacher_rank != 1 or structure.tokens < 2:
+        return None
+    names = [f"y{l + 1}" for l in range(structure.tokens)]
+
+    def fields(sign: sp.Symbol, **y: sp.Symbol) -> list[list[sp.Expr]]:
+        return [[sign * y[name]] for name in names]
+
+    observed = {name: POSITIVE if l == 0 else REAL for l, name in enumerate(names)}
+    return Output(fields, observed, hidden={"sign": (-1, 1)}, needs=needs)
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A coordinate of the channel: its symbol, and its values if discrete (else None and its kind)."""
+
+    name: str
+    symbol: sp.Symbol
+    kind: str
+    values: tuple[sp.Expr, ...] = ()
+
+    @property
+    def continuous(self) -> bool:
+        return self.kind != "discrete"
+
+
+@dataclass(frozen=True)
+class OutputAt:
+    """An output channel at one structure.
+
+    Attributes:
+        fields: Psi, L x t.
+        jacobian: log |det dPsi| of the continuous coordinates in Psi.
+        log_likelihood: log P(observed | Y).
+        needs: expression in parameters that must be positive.
+    """
+
+    observed: tuple[Coordinate, ...]
+    hidden: tuple[Coordinate, ...]
+    fields: sp.Matrix
+    jacobian: sp.Expr
+    log_likelihood: sp.Expr
+    needs: sp.Expr
+
+    @property
+    def identity(self) -> str:
+        """What a digest must see of it."""
+        parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
+        return repr(
+            [parts, sp.srepr(self.fields), sp.srepr(self.jacobian), sp.srepr(self.log_likelihood), sp.srepr(self.needs)]
+        )
+
+
+def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:
+    """Symbols of the coordinates of a group.
+
+    Raises:
+        ModelError: a domain is none of those allowed.
+    """
+    made = []
+    for name, domain in given.items():
+        if domain in (REAL, POSITIVE):
+            symbol = sp.Symbol(f"c_{name}", real=True, positive=True if domain == POSITIVE else None)
+            made.append(Coordinate(name, symbol, domain))
+        elif isinstance(domain, tuple | list) and len(domain) > 0:
+            made.append(Coordinate(name, sp.Symbol(f"c_{name}", real=True), "discrete", exact(domain)))
+        else:
+            raise ModelError(
+                f"model {model}: output: {group} coordinate {name!r} has domain {domain!r}; allowed are "
+                f"{REAL!r}, {POSITIVE!r} or a tuple of values"
+            )
+    return tuple(made)
+
+
+def output_at(
+    model: str, output: Output, structure: Structure, call: Callable[..., Any], known: Callable[..., None]
+) -> OutputAt:
+    """The channel at a structure, checked.
+
+    Args:
+        call: calls a function of the model with fields and parameters by name.
+        known: refuses symbols that are neither coordinates nor parameters.
+
+    Raises:
+        ModelError: Psi is no change of coordinates.
+    """
+    observed = coordinates(model, "observed", output.observed)
+    hidden = coordinates(model, "hidden", output.hidden)
+    every = (*observed, *hidden)
+    if len({c.name for c in every}) != len(every) or not observed:
+        raise ModelError(f"model {model}: output: at least one coordinate is observed, each is named once")
+    names = {c.name: c.symbol for c in every}
+    value = call("output", output.fields, **names)
+    tokens, teachers = structure.tokens, structure.teacher_rank
+    fields = sp.Matrix(value) if isinstance(value, sp.MatrixBase | list | tuple) else sp.Matrix([[value]])
+    fields = exact(fields)
+    if fields.shape != (tokens, teachers):
+        raise ModelError(f"model {model}: output: fields are {fields.shape}, expected {(tokens, teachers)}")
+    inside = [c.symbol for c in every if c.continuous and fields.has(c.symbol)]
+    if len(inside) != tokens * teachers:
+        raise ModelError(
+            f"model {model}: output: the fields hold {len(inside)} continuous coordinates "
+            f"({', '.join(map(str, inside)) or 'none'}), a change of coordinates needs {tokens * teachers}"
+        )
+    determinant = sp.Matrix(list(fields)).jacobian(inside).det()
+    square = sp.simplify(determinant**2)  # signs, which are discrete coordinates, drop out of it in the kernel
+    if square == 0:
+        raise ModelError(f"model {model}: output: the Jacobian of the fields vanishes")
+    jacobian = sp.expand_log(sp.log(square)) / 2
+    likelihood = sp.Integer(0)
+    if output.log_likelihood is not None:
+        likelihood = exact(call("output", output.log_likelihood, **names))
+    lonely = [c for c in observed if c.continuous and not fields.has(c.symbol) and not likelihood.has(c.symbol)]
+    if lonely:
+        raise ModelError(f"model {model}: output: nothing depends on the observed coordinate {lonely[0].name!r}")
+    for expression in (*fields, likelihood):
+        known(expression.free_symbols, "output", fields=set(names.values()))
+    needs = sp.Integer(1) if output.needs is None else exact(call("output", output.needs))
+    known(needs.free_symbols, "output", fields=set())
+    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs)

@@ -1,0 +1,230 @@
+"""Named parameters of a model, and the structural sizes that decide which solver is generated."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy as sp
+
+from ..errors import ModelError
+from .language import exact
+
+STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
+_SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
+# What the functions of a model are given, or a problem takes, under these names.
+_RESERVED = {
+    *("alpha", "lambda", "inverse_temperature", "spectrum", "law", "model", *STRUCTURAL),
+    *("X", "Y", "h", "B", "k", "Q", "structure"),
+}
+
+
+@dataclass(frozen=True)
+class Structure:
+    """L tokens, s student columns, t teacher columns, K clusters a token."""
+
+    tokens: int
+    student_rank: int
+    teacher_rank: int
+    clusters: int = 1
+
+    def __post_init__(self) -> None:
+        for name in STRUCTURAL:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ModelError(f"{name} = {value!r}: allowed are whole numbers from 1")
+
+    @property
+    def key(self) -> str:
+        """Folder name of the generated solver, as l2_s1_t1_k1."""
+        return "_".join(f"{_SHORT[name]}{getattr(self, name)}" for name in STRUCTURAL)
+
+    def replace(self, **changes: int) -> Structure:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Structural:
+    """A structural size that the user may set, with its default and bounds."""
+
+    default: int
+    low: int = 1
+    high: int | None = None
+
+
+def structural(default: int, low: int = 1, high: int | None = None) -> Structural:
+    """Mark a structural size of a model as free: `@model(tokens=structural(2))`."""
+    return Structural(default, low, high)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A named number or array that a model depends on; changing it never regenerates a solver.
+
+    Args:
+        default: a number, a nested list, or a function of the Structure that returns one of these.
+        low, high: range allowed for every entry; open_low, open_high exclude the end.
+        doc: a few words for the catalogue.
+        vanishing: whether the model is meant at zero, as a width over which a corner is rounded: half widths hold what
+            its value moves.
+    """
+
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    open_high: bool = False
+    doc: str = ""
+    name: str = ""
+    vanishing: bool = False
+
+    def named(self, name: str) -> Parameter:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
+            others = ", ".join(sorted(_RESERVED))
+            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; {others} mean other things)")
+        return replace(self, name=name)
+
+    def value(self, structure: Structure) -> Any:
+        """The default as exact SymPy number or nested tuple."""
+        default = self.default(structure) if callable(self.default) else self.default
+        return exact(default)
+
+    def shape(self, structure: Structure) -> tuple[int, ...]:
+        value, shape = self.value(structure), []
+        while isinstance(value, tuple):
+            shape.append(len(value))
+            value = value[0]
+        return tuple(shape)
+
+    def symbols(self, structure: Structure) -> Any:
+        """What the model function receives: a Symbol, a nested tuple of them, or for two axes a Matrix.
+
+        Their names end in an underscore, as no name of the generated code does: a parameter may be called `weight`.
+        """
+        shape = self.shape(structure)
+
+        def build(prefix: str, rest: tuple[int, ...]) -> Any:
+            if not rest:
+                return sp.Symbol(f"{prefix.rstrip('_')}_", real=True)
+            return tuple(build(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
+
+        built = build(self.name, shape)
+        return sp.Matrix(built) if len(shape) == 2 else built
+
+    @property
+    def allowed(self) -> str:
+        """The range in interval notation."""
+        left = "(" if self.open_low or self.low is None else "["
+        right = ")" if self.open_high or self.high is None else "]"
+        low = "-inf" if self.low is None else f"{self.low:g}"
+        high = "inf" if self.high is None else f"{self.high:g}"
+        return f"{left}{low}, {high}{right}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An O(1) number phi that is trained with the weights, as a temperature or a bias (docs/theory.md (1.3), (5.12)).
+
+    Args:
+        start: where an iteration starts.
+        ridge: strength of its own penalty 1/2 ridge phi^2, counted per d.
+    """
+
+    start: Any = 1
+    ridge: Any = 0
+    name: str = ""
+
+
+def trained(start: Any = 1, ridge: Any = 0) -> Trained:
+    """Mark an argument of the loss as trained: `def loss(X, Y, *, beta=trained(1))`."""
+    return Trained(exact(start), exact(ridge))
+
+
+def leaves(value: Any) -> list[Any]:
+    """The entries of a number, nested tuple or matrix, rows first."""
+    if isinstance(value, sp.MatrixBase):
+        return list(value)
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def as_parameter(name: str, default: Any) -> Parameter:
+    """A signature's default as a Parameter; plain numbers and arrays get an unlimited range."""
+    parameter = default if isinstance(default, Parameter) else Parameter(default)
+    return parameter.named(name)
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """A coordinate of u: normal, mean zero, with a variance that may depend on parameters.
+
+    Args:
+        variance: an expression in parameter names, or a number.
+    """
+
+    variance: Any
+
+
+@dataclass(frozen=True)
+class DiscreteNoise:
+    """A coordinate of u with finitely many values; their probabilities may depend on Y and on parameters.
+
+    Args:
+        values: the values.
+        probabilities: numbers, or a function of (Y, **parameters) that returns one expression a value.
+    """
+
+    values: tuple[Any, ...]
+    probabilities: Any
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an iteration starts: weights w_i = teacher . pi_i + encodings . tau_i + noise, and a scale for V.
+
+    Args:
+        teacher: coefficient of the teacher's rows, s x t; a number goes on the diagonal (column a learns row a).
+        encodings: coefficient of the mean coordinates tau, s x L, even over a token's clusters, or s x C, one a context
+            (token, cluster), cluster fastest; a number is that of token 1 in the last column.
+        noise: standard deviation of an independent part, one for all columns.
+        susceptibility: V_c = susceptibility * rho_c on the diagonal.
+
+    Each may also be a function of the Structure.
+    """
+
+    teacher: Any = 0
+    encodings: Any = 0
+    noise: Any = field(default="1/5")
+    susceptibility: Any = 20
+
+    def at(self, structure: Structure) -> dict[str, Any]:
+        """The four as exact numbers and nested tuples, checked.
+
+        Raises:
+            ModelError: a matrix does not have the shape of the structure.
+        """
+        given = {name: getattr(self, name) for name in ("teacher", "encodings", "noise", "susceptibility")}
+        values = {name: exact(value(structure) if callable(value) else value) for name, value in given.items()}
+        s, tokens = structure.student_rank, structure.tokens
+        allowed: dict[str, list[tuple[int, ...]]] = {
+            "teacher": [(s, structure.teacher_rank)],
+            "encodings": list(dict.fromkeys([(s, tokens), (s, tokens * structure.clusters)])),
+        }
+        for name, value in values.items():
+            shape = shape_of(value)
+            if shape and shape not in allowed.get(name, []):
+                matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
+                raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
+        return values
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Shape of a number or nested tuple or matrix, whose rows may be unequal: then the shape has a -1."""
+    if isinstance(value, sp.MatrixBase):
+        return tuple(value.shape)
+    if not isinstance(value, tuple):
+        return ()
+    inner = {shape_of(item) for item in value}
+    return (len(value), *(inner.pop() if len(inner) == 1 else (-1,)))

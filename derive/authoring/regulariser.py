@@ -1,0 +1,178 @@
+"""The prior side behind one protocol: what a regulariser must tell the derivation.
+
+`Ridge` has a closed form in second moments. `Penalty` is any convex r(w), or r(w, pi) that knows the teacher's row, as
+an expression; its averages run over the field b of a row of W (docs/theory.md section 6).
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy as sp
+
+from ..calculus.averages import Symbols
+from ..errors import ModelError
+from .language import exact
+from .parameters import Parameter, Structure, as_parameter, leaves
+
+
+class Regulariser(ABC):
+    """r(w) of one row w of W (docs/theory.md (1.3), (4.5), (6.1))."""
+
+    @abstractmethod
+    def parameters(self, structure: Structure) -> dict[str, Parameter]:
+        """Its named parameters at a structure."""
+
+    @abstractmethod
+    def potential(self, symbols: Symbols) -> sp.Expr:
+        """E_eta max_w {-r(w) - w^T G w / 2 + w^T (B + Q^{1/2} eta)}: traces of G, B, Q, or the symbol `envelope`."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Which theory it belongs to: regularisers of one kind share every equation."""
+
+    @abstractmethod
+    def identity(self, structure: Structure) -> str:
+        """A string that changes when the mathematics does."""
+
+
+@dataclass(frozen=True)
+class Ridge(Regulariser):
+    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s)."""
+
+    default: float | str = 0.01
+
+    def parameters(self, structure: Structure) -> dict[str, Parameter]:
+        values = (self.default,) * structure.student_rank
+        return {
+            "lambda_": Parameter(values, low=0, open_low=True, doc="ridge strength, one a column of W", name="lambda_")
+        }
+
+    def potential(self, symbols: Symbols) -> sp.Expr:
+        p = symbols
+        return sp.Trace((p.Lambda + p.G).inv() * (p.B * p.B.T + p.Q)) / 2
+
+    @property
+    def kind(self) -> str:
+        return "ridge"
+
+    def identity(self, structure: Structure) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True)
+class PenaltyAt:
+    """A penalty at a structure, in symbols.
+
+    Attributes:
+        w, pi: symbols of a row of W (s x 1) and of the teacher's row (t x 1).
+        expression: r(w, pi).
+        kinks: places w_0 = ... at which the slope of r jumps, expressions in pi and parameters (s = 1 only).
+    """
+
+    w: sp.Matrix
+    pi: sp.Matrix
+    parameters: Mapping[str, Parameter]
+    expression: sp.Expr
+    kinks: tuple[sp.Expr, ...]
+
+    @property
+    def knows_teacher(self) -> bool:
+        return self.expression.has(*self.pi)
+
+
+@dataclass(frozen=True)
+class Penalty(Regulariser):
+    """A convex r(w, pi), written as a function of w (s x 1), if wanted pi (t x 1), and parameters; see `penalty`.
+
+    Convexity is probed at the parameters' defaults and again at the values of a problem; a probe is not a proof.
+    """
+
+    function: Callable[..., Any]
+    known: dict[Structure, PenaltyAt] = field(default_factory=dict, compare=False, repr=False)
+
+    def at(self, structure: Structure) -> PenaltyAt:
+        """The penalty at a structure.
+
+        Raises:
+            ModelError: it is not a convex function of w that the prior's averages can take.
+        """
+        if structure not in self.known:
+            self.known[structure] = self._built(structure)
+        return self.known[structure]
+
+    def _built(self, structure: Structure) -> PenaltyAt:
+        name = getattr(self.function, "__name__", "penalty")
+        w = sp.Matrix(structure.student_rank, 1, lambda a, _: sp.Symbol(f"w_{a}", real=True))
+        pi = sp.Matrix(structure.teacher_rank, 1, lambda b, _: sp.Symbol(f"pi_{b}", real=True))
+        parameters: dict[str, Parameter] = {}
+        arguments: dict[str, Any] = {}
+        for key, spec in inspect.signature(self.function).parameters.items():
+            if key in ("w", "pi"):
+                arguments[key] = {"w": w, "pi": pi}[key]
+            elif spec.default is not inspect.Parameter.empty:
+                parameters[key] = as_parameter(key, spec.default)
+                arguments[key] = parameters[key].symbols(structure)
+            else:
+                raise ModelError(f"penalty {name} asks for {key!r}; known are w, pi and parameters with a default")
+        try:
+            expression = exact(self.function(**arguments))
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"penalty {name} failed at {structure.key}: {type(error).__name__}: {error}") from error
+        if isinstance(expression, sp.MatrixBase | tuple):
+            raise ModelError(f"penalty {name} returned {expression}, expected a number")
+        known = {*w, *pi, *[s for p in parameters.values() for s in leaves(p.symbols(structure))]}
+        unknown = expression.free_symbols - known
+        if unknown:
+            raise ModelError(f"penalty {name} uses {', '.join(sorted(map(str, unknown)))}, which it does not declare")
+        return PenaltyAt(w, pi, parameters, expression, _kinks(name, expression, w))
+
+    def parameters(self, structure: Structure) -> dict[str, Parameter]:
+        return dict(self.at(structure).parameters)
+
+    def potential(self, symbols: Symbols) -> sp.Expr:
+        return symbols.envelope
+
+    @property
+    def kind(self) -> str:
+        return "penalty"
+
+    def identity(self, structure: Structure) -> str:
+        return f"{self.kind} {sp.srepr(self.at(structure).expression)}"
+
+
+def penalty(function: Callable[..., Any]) -> Penalty:
+    """A convex penalty r(w) or r(w, pi) of one row of W, from a function; its parameters come from the signature.
+
+    >>> @penalty
+    ... def elastic_net(w, *, l1=0.1, l2=0.01):
+    ...     return sum(l1 * sp.Abs(a) + l2 * a**2 / 2 for a in w)
+    """
+    return Penalty(function)
+
+
+def _kinks(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
+    """Where a penalty of one column has a corner: zeros in w of what stands in |.|, max, min, sign and steps."""
+    found: list[sp.Expr] = []
+    for atom in sorted(expression.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
+        if not atom.has(*w):
+            continue
+        first = atom.args[0]
+        surfaces = [a - first for a in atom.args[1:]] if isinstance(atom, sp.Max | sp.Min) else [first]
+        for surface in surfaces:
+            if len(w) > 1:
+                raise ModelError(
+                    f"penalty {name}: corners as in {atom} are supported for one column of W; use a smooth penalty"
+                )
+            slope = sp.diff(surface, w[0])
+            if slope == 0 or slope.has(w[0]):
+                raise ModelError(f"penalty {name}: {surface} must be linear in w, so that its corner can be located")
+            found.append(sp.simplify(-surface.subs(w[0], 0) / slope))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,358 @@
+"""The law of the tokens: cluster labels, joint spectrum of the covariances, and second moments of (tau, pi).
+
+One coordinate i of the common eigenbasis carries gamma_c (eigenvalue of Sigma_c), tau_c = sqrt(d) (mu_c + p_l)_i and
+pi = row i of W* (docs/theory.md (1.6)). With ridge only the second moments of z = (tau_1, ..., tau_C, pi_1, ..., pi_t)
+given the spectral atom matter: one Gram matrix an atom. Contexts c = (l, k) are ordered with k fastest.
+"""
+
+from __future__ import annotations
+
+import cmath
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import sympy as sp
+
+from ..errors import ModelError
+from .language import exact
+from .parameters import Parameter, Structure, shape_of
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Law of the tokens; entries are numbers or expressions in parameters.
+
+    Means mu, encodings p and the teacher's rows are given by the products of each pair, which decide all the theory
+    needs: the Gram matrix of tau = sqrt(d) (mu + p) and pi that the student sees, and m* = W*^T mu / sqrt(d) that the
+    teacher sees, which knows nothing of encodings. What is not given is zero. Each is a matrix, or one an atom.
+
+    Args:
+        weights: probability of each spectral atom, shape (atoms,).
+        covariance: gamma, shape (atoms, C), C = L K contexts (token, cluster), the cluster fastest.
+        gram: E[z z^T], z = (tau_1..tau_C, pi_1..pi_t), given the atom, shape (atoms, C + t, C + t), in place of the
+            products below; there may be `encodings_taught` beside it.
+        labels: p(k_1, ..., k_L), flattened with the last label fastest, shape (K^L,).
+        teacher_means: m*_c, shape (C, t); it follows from the others and need not be given.
+        rows: (probabilities, values), shapes (n,) and (n, t), where the teacher's rows take few values; the default is
+            Gaussian rows. `teacher` and `gram` hold their second moments.
+        means: means . means, shape (C, C).
+        encodings: encodings . encodings, (L, L).
+        along: means . encodings, (C, L).
+        teacher: teacher . teacher, second moments of the rows of W*, (t, t).
+        taught: means . teacher, (C, t): in an average over the atoms it is m*.
+        encodings_taught: encodings . teacher, (L, t); beside `gram`, in an average over the atoms.
+    """
+
+    weights: Sequence[Any]
+    covariance: Sequence[Sequence[Any]]
+    gram: Sequence[Any] | None = None
+    labels: Sequence[Any] = (1,)
+    teacher_means: Sequence[Sequence[Any]] | None = None
+    rows: Sequence[Any] = ()
+    means: Any = None
+    encodings: Any = None
+    along: Any = None
+    teacher: Any = None
+    taught: Any = None
+    encodings_taught: Any = None
+
+    @classmethod
+    def from_arrays(
+        cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
+    ) -> Tokens:
+        """The law of tokens seen as data, with numbers for entries; `law_of_data` has the arguments and its quality.
+
+        Raises:
+            InputError: the arrays do not fit together.
+        """
+        # The estimate is numerical: NumPy is loaded when data are given, not by writing a model.
+        law = (
+            import_module("saddleforge.data")
+            .law_of_data(x, labels, encodings=encodings, teacher=teacher, atoms=atoms)
+            .law
+        )
+        return cls(
+            weights=law.weights.tolist(),
+            covariance=law.gamma.tolist(),
+            gram=law.gram.tolist(),
+            labels=law.labels.ravel().tolist(),
+            encodings_taught=law.encodings_taught.tolist(),
+        )
+
+    def arrays(self) -> dict[str, Any]:
+        """Weights, covariance, gram, labels, teacher means and, if any, rows as nested tuples of exact expressions.
+
+        Raises:
+            ModelError: products of vectors do not fit together, or are given twice.
+        """
+        arrays = {"weights": _tuples(self.weights), "covariance": _tuples(self.covariance)}
+        arrays["gram"] = self._of_vectors() if self.gram is None else self._given_gram()
+        arrays["labels"] = _tuples(self.labels)
+        given = self.teacher_means is not None
+        arrays["teacher_means"] = _tuples(self.teacher_means) if given else self._derived_means(arrays["gram"])
+        return arrays | ({"rows": _tuples(self.rows)} if self.rows else {})
+
+    def check(self) -> None:
+        """Compare teacher means that are given with those that follow; shapes are taken to be right.
+
+        Raises:
+            ModelError: they differ.
+        """
+        if self.teacher_means is None:
+            return
+        arrays = self.arrays()
+        for c, (given, derived) in enumerate(
+            zip(arrays["teacher_means"], self._derived_means(arrays["gram"]), strict=True)
+        ):
+            for b, (one, other) in enumerate(zip(given, derived, strict=True)):
+                if not _vanishes(one - other):
+                    raise ModelError(
+                        f"law.teacher_means[{c}][{b}] is {one}, where {other} follows: gram holds the overlap of mean "
+                        "and encoding with the teacher, teacher_means that of the mean. Leave teacher_means out and, "
+                        "where encodings overlap the teacher, give encodings_taught (L x t)"
+                    )
+
+    def _given_gram(self) -> Any:
+        beside = [
+            name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
+        ]
+        if beside:
+            raise ModelError(f"law.gram and law.{beside[0]} say the same twice; give gram, or the products of vectors")
+        return _tuples(self.gram)
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Atoms and contexts."""
+        covariance = _tuples(self.covariance)
+        return len(covariance), len(covariance[0])
+
+    def _of_vectors(self) -> Any:
+        """Gram matrices of (tau, pi) from the products of means, encodings and teacher."""
+        atoms, contexts = self._sizes
+        teacher = self.teacher
+        if teacher is None and self.rows:
+            shares, values = (sp.Matrix(_tuples(part)) for part in self.rows)
+            teacher = values.T * sp.diag(*shares) * values
+        if teacher is None:
+            raise ModelError("law: teacher is missing, the second moments of the teacher's rows (t x t)")
+        teachers = shape_of(_tuples(teacher))[-1]
+        tokens = self._tokens
+        if contexts % tokens:
+            raise ModelError(f"law: {tokens} encodings do not go with {contexts} contexts, which are tokens x clusters")
+
+        def each(name: str, value: Any, *shape: int) -> Any:
+            return _one_an_atom(name, value, atoms, shape)
+
+        means, along = each("means", self.means, contexts, contexts), each("along", self.along, contexts, tokens)
+        encodings, pi = each("encodings", self.encodings, tokens, tokens), each("teacher", teacher, teachers, teachers)
+        taught = each("taught", self.taught, contexts, teachers)
+        shown = each("encodings_taught", self.encodings_taught, tokens, teachers)
+        token = [c * tokens // contexts for c in range(contexts)]
+        grams = []
+        for a in range(atoms):
+            gram = sp.zeros(contexts + teachers, contexts + teachers)
+            gram[contexts:, contexts:] = sp.Matrix(pi[a])
+            for c in range(contexts):
+                for e in range(contexts):
+                    cross = sp.factor_terms(along[a][c][token[e]] + along[a][e][token[c]])
+                    gram[c, e] = means[a][c][e] + cross + encodings[a][token[c]][token[e]]
+                for b in range(teachers):
+                    gram[c, contexts + b] = gram[contexts + b, c] = taught[a][c][b] + shown[a][token[c]][b]
+            grams.append(gram)
+        return _tuples(grams)
+
+    @property
+    def _tokens(self) -> int:
+        """L, as the encodings say; 1 without any."""
+        for value, axis in ((self.encodings, -1), (self.along, -1), (self.encodings_taught, -2)):
+            if value is not None:
+                return shape_of(_tuples(value))[axis]
+        return 1
+
+    def _derived_means(self, gram: Any) -> Any:
+        """m*_c: what the teacher has in common with tau beyond the encodings; none where shapes do not fit."""
+        atoms, contexts = self._sizes
+        weights = _tuples(self.weights)
+        size = shape_of(gram)[-1] if gram else 0
+        tokens = self._tokens
+        if shape_of(gram) != (atoms, size, size) or size <= contexts or len(weights) != atoms or contexts % tokens:
+            return ()
+        shown = _one_an_atom("encodings_taught", self.encodings_taught, atoms, (tokens, size - contexts))
+        return tuple(
+            tuple(
+                sp.Add(
+                    *[
+                        weights[a] * (gram[a][c][contexts + b] - shown[a][c * tokens // contexts][b])
+                        for a in range(atoms)
+                    ]
+                )
+                for b in range(size - contexts)
+            )
+            for c in range(contexts)
+        )
+
+
+def _one_an_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
+    """A matrix an atom; the same for all where one is given, zeros where none is.
+
+    Raises:
+        ModelError: another shape.
+    """
+    if value is None:
+        value = sp.zeros(*shape)
+    value = _tuples(value)
+    found = shape_of(value)
+    if found == shape:
+        return (value,) * atoms
+    if found != (atoms, *shape):
+        raise ModelError(f"law.{name} has shape {found}; {shape}, or {(atoms, *shape)} with one an atom, is expected")
+    return value
+
+
+def _vanishes(expression: sp.Expr) -> bool:
+    """Whether it is zero, to rounding of decimals, identically in its parameters: at random points where unclear."""
+    expression = sp.expand(expression)
+    generator = random.Random(6)
+    for _ in range(3):
+        point = {s: sp.Rational(generator.randrange(100, 900), 1000) for s in sorted(expression.free_symbols, key=str)}
+        value = complex(expression.xreplace(point).evalf())
+        if cmath.isfinite(value) and abs(value) > 1e-9:
+            return False
+    return True
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, sp.MatrixBase):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_tuples(item) for item in value)
+    return exact(value)
+
+
+def simplex(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
+    """Gram matrix of a regular simplex of unit vectors, one a token: -1/(L-1) off the diagonal."""
+    count = structure.tokens
+    return tuple(
+        tuple(sp.Integer(1) if i == j else -sp.Rational(1, count - 1) for j in range(count)) for i in range(count)
+    )
+
+
+def isotropic_tokens(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(0.5, low=0, open_low=True, doc="standard deviation of a token's coordinates"),  # noqa: B008
+    encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+) -> Tokens:
+    """Independent tokens N(0, sigma^2 I) with positional encodings, teacher rows standard normal (paper, section 5)."""
+    count, teachers = structure.tokens, structure.teacher_rank
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * count],
+        encodings=encodings,
+        teacher=sp.eye(teachers),
+    )
+
+
+def unstructured_tokens(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
+) -> Tokens:
+    """Inputs N(0, sigma^2 I) without encodings, teacher rows standard normal: the usual generalised linear setting."""
+    count, teachers = structure.tokens, structure.teacher_rank
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * count],
+        teacher=sp.eye(teachers),
+    )
+
+
+def binary_teacher(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
+) -> Tokens:
+    """Inputs N(0, sigma^2 I), every entry of the teacher's rows +1 or -1, alike and independent."""
+    count, teachers = structure.tokens, structure.teacher_rank
+    values = list(product((-1, 1), repeat=teachers))
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma**2] * count],
+        rows=([sp.Rational(1, len(values))] * len(values), values),
+    )
+
+
+def sparse_teacher(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
+    density: Any = Parameter(0.2, 0, 1, open_low=True, doc="share of the teacher's rows that are not zero"),  # noqa: B008
+) -> Tokens:
+    """Inputs N(0, sigma^2 I), teacher rows zero or, in a share `density`, N(0, I / density): of variance one in all.
+
+    Two atoms of the law of a coordinate differ in the teacher's row only; within an atom (tau, pi) is Gaussian.
+    """
+    count, teachers = structure.tokens, structure.teacher_rank
+    rows = [sp.eye(teachers) / density, sp.zeros(teachers, teachers)]
+    return Tokens(
+        weights=[density, 1 - density],
+        covariance=[[sigma**2] * count] * 2,
+        teacher=rows,
+    )
+
+
+def uniform_labels(structure: Structure) -> tuple[sp.Rational, ...]:
+    """Independent labels, each cluster as likely as the others."""
+    count = structure.clusters**structure.tokens
+    return (sp.Rational(1, count),) * count
+
+
+def opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """Gram matrix of balanced means along one direction shared by the tokens: evenly spaced from -1 to 1."""
+    last = structure.clusters - 1
+    places = [sp.Rational(2 * k - last, last) if last else sp.Integer(0) for k in range(structure.clusters)]
+    along = places * structure.tokens
+    return tuple(tuple(a * b for b in along) for a in along)
+
+
+def _per_context(value: Any) -> Any:
+    return lambda structure: (sp.Rational(value),) * (structure.tokens * structure.clusters)
+
+
+def _zeros(columns: str) -> Any:
+    def zeros(structure: Structure) -> tuple[tuple[sp.Integer, ...], ...]:
+        count = getattr(structure, columns)
+        return ((sp.Integer(0),) * count,) * (structure.tokens * structure.clusters)
+
+    return zeros
+
+
+def clustered_tokens(
+    structure: Structure,
+    *,
+    sigma: Any = Parameter(_per_context("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
+    labels: Any = Parameter(uniform_labels, 0, 1, doc="p(k_1..k_L), the last label fastest"),  # noqa: B008
+    separation: Any = Parameter(1, 0, doc="length of the means, a factor on `means`"),  # noqa: B008
+    means: Any = Parameter(opposite_means, doc="Gram matrix of the means at separation 1, contexts x contexts"),  # noqa: B008
+    along: Any = Parameter(_zeros("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
+    encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+    taught: Any = Parameter(_zeros("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
+) -> Tokens:
+    """Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings; the labels' law correlates tokens.
+
+    Contexts are (token, cluster) with the cluster fastest (docs/theory.md (1.1)).
+    """
+    return Tokens(
+        weights=[1],
+        covariance=[[sigma[c] ** 2 for c in range(structure.tokens * structure.clusters)]],
+        labels=list(labels),
+        means=separation**2 * means,
+        encodings=encodings,
+        along=separation * along,
+        teacher=sp.eye(structure.teacher_rank),
+        taught=separation * taught,
+    )

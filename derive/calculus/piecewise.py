@@ -1,0 +1,56 @@
+"""Functions in pieces: their derivatives almost everywhere, their pieces, and where these meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+
+import sympy as sp
+from sympy.core.relational import Relational
+
+PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
+
+
+def pieces_of(atom: sp.Expr) -> list[sp.Expr]:
+    """What a function in pieces is equal to, piece by piece."""
+    if isinstance(atom, sp.Max | sp.Min):
+        return list(atom.args)
+    if isinstance(atom, sp.Piecewise):
+        return [value for value, _ in atom.args]
+    if isinstance(atom, sp.Abs):
+        return [atom.args[0], -atom.args[0]]
+    return [sp.Integer(1), sp.Integer(-1 if isinstance(atom, sp.sign) else 0)]
+
+
+def almost_everywhere(expression: sp.Expr) -> sp.Expr:
+    """Without the deltas that differentiating a step leaves: right where the slope is continuous there."""
+    return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
+
+
+def switches(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
+    """What vanishes where one of the expressions may not be smooth."""
+    found: set[sp.Expr] = set()
+    for expression in expressions:
+        found |= {atom.args[0] for atom in expression.atoms(sp.Abs, sp.sign, sp.Heaviside)}
+        found |= {a - b for atom in expression.atoms(sp.Max, sp.Min) for a, b in combinations(atom.args, 2)}
+        found |= {relation.lhs - relation.rhs for relation in expression.atoms(Relational)}
+    return sorted(found, key=sp.default_sort_key)
+
+
+def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """All zeros in a variable, and possibly more: of every piece, over all of the line. None where it is no polynomial
+    of degree two or less in pieces; zeros that are not real for some values of the other symbols are listed, too."""
+    for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
+        if not atom.has(variable) or any(a.has(*PIECEWISE) for a in atom.args if a.has(variable)):
+            continue
+        parts = [zeros(switch.xreplace({atom: piece}), variable) for piece in pieces_of(atom)]
+        if any(part is None for part in parts):
+            return None
+        return list(dict.fromkeys(zero for part in parts for zero in part or []))
+    if switch.has(sp.Piecewise) or not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
+        return None
+    a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
+    if a == 0:
+        return [sp.factor_terms(-c / b)] if b != 0 else []
+    root = sp.sqrt(sp.factor(b**2 - 4 * a * c))
+    return [sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1)]

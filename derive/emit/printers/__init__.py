@@ -1,0 +1,1 @@
+"""Kernels as source: Python's expressions, and the dialects of Numba, mpmath and intervals."""

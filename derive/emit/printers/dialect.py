@@ -1,0 +1,95 @@
+"""Nodes of a kernel as Python source; dialects differ in how they write numbers and name functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..kernel import Kernel, Node
+
+_PRECEDENCE = {"add": 1, "mul": 2, "power": 3}
+_INFIX = {
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "where": "({1} if {0} else {2})",
+    "pow": "({0}) ** ({1})",
+    "abs": "abs({0})",
+    "sigmoid": "_sigmoid({0})",
+    "softplus": "_softplus({0})",
+    "heaviside": "_step({0})",
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a library writes numbers and functions.
+
+    Attributes:
+        number: numerator and denominator to an expression that needs no parentheses in a product.
+        functions: kernel function -> format of its arguments ({0}, {1}, ... and {all}), beside those in common.
+        library: module that holds what `functions` does not name.
+    """
+
+    number: Callable[[int, int], str]
+    functions: Mapping[str, str]
+    library: str
+
+    def expression(self, node: Node, parent: int = 0) -> str:
+        """One node as an expression."""
+        kind = node[0]
+        if kind == "number":
+            text = self.number(node[1], node[2])
+            return f"({text})" if node[1] < 0 and parent > 1 else text
+        if kind == "name":
+            return node[1]
+        if kind == "add":
+            text = " + ".join(self.expression(a, 1) for a in node[1:]).replace("+ -", "- ")
+        elif kind == "mul":
+            text = self._product(node)
+        elif kind == "power":
+            return self._power(node, parent)
+        else:
+            return self._call(node)
+        return f"({text})" if _PRECEDENCE[kind] < parent or (kind == parent) else text
+
+    def body(self, kernel: Kernel) -> list[str]:
+        """Statements of a kernel, results assigned to their names."""
+        lines = [f"{', '.join(s.targets)} = {self.expression(s.expression)}" for s in kernel.statements]
+        return lines + [f"{name} = {self.expression(node)}" for name, node in kernel.results if node != ("name", name)]
+
+    def _product(self, node: Node) -> str:
+        sign, numerator, denominator = "", [], []
+        for factor in node[1:]:
+            if factor == ("number", -1, 1):
+                sign = "-"
+            elif factor[0] == "power" and factor[2] < 0:
+                denominator.append(factor[1] if factor[2] == -1 else ("power", factor[1], -factor[2]))
+            else:
+                numerator.append(factor)
+        top = " * ".join(self.expression(a, 2) for a in numerator) or self.number(1, 1)
+        if denominator:
+            bottom = " * ".join(self.expression(a, 2) for a in denominator)
+            top = f"{top} / ({bottom})"
+        return sign + top
+
+    def _power(self, node: Node, parent: int) -> str:
+        base, exponent = node[1], node[2]
+        if exponent < 0:
+            inner = self.expression(base, 2) if exponent == -1 else self._power(("power", base, -exponent), 3)
+            return f"({self.number(1, 1)} / {inner})"
+        if base[0] == "name" and exponent <= 4:
+            text = " * ".join([base[1]] * exponent)
+            return f"({text})" if parent >= 2 else text
+        return f"{self.expression(base, 3)} ** {exponent}"
+
+    def _call(self, node: Node) -> str:
+        name, arguments = node[1], [self.expression(a) for a in node[2:]]
+        if name in ("and", "or"):
+            return f"({f' {name} '.join(arguments)})"
+        form = self.functions.get(name) or _INFIX.get(name)
+        if name in ("max", "min"):
+            form = f"{name}({{all}})"
+        every = ", ".join(arguments)
+        return (form or f"{self.library}.{name}({{all}})").format(*arguments, all=every, count=len(arguments))

@@ -1,0 +1,1 @@
+"""What the template of each generated file is filled with: channel, prior, tangent, metric, temperature, Bayes."""

@@ -1,0 +1,69 @@
+"""What the template of Bayes-optimal inference needs: the output channel and the two Gaussian integrals as kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...authoring.model import ModelAt
+from ...authoring.outputs import Coordinate, OutputAt
+from ...calculus.chain import rows_of_two_as_sigmoids
+from ...theory.bayes import fields, rows
+from ..kernel import Kernel, freeze
+from ..printers.numba import helpers
+from .channel import constants_of
+from .channel_source import names_of
+from .metadata_source import literal
+
+
+def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Names and kernels; fields are flattened token by token."""
+    structure = model.structure
+    L, t = structure.tokens, structure.teacher_rank
+    gaussian, row = fields(L, t), rows(t)
+    names = [y.name for y in gaussian.Y]
+    kernels = {
+        "fields": freeze(
+            {
+                **dict(zip(names, output.fields, strict=True)),
+                "log_jacobian": output.jacobian,
+                "log_likelihood": output.log_likelihood,
+            }
+        ),
+        "needs": freeze({"needs": output.needs}),
+        "gaussian": freeze({"exponent": gaussian.exponent, **_named("g", gaussian.slope)}),
+        "row": freeze({"log_integral": row.log_integral, **_named("moment", row.moment)}),
+    }
+    if model.metric is not None:
+        kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
+    return {
+        "has_metric": model.metric is not None,
+        "x_names": names_of(model.X),
+        "u_names": [symbol.name for symbol, _ in model.noise.values()],
+        "needs": " ".join(str(output.needs).replace("_", "").split()),
+        "L": L,
+        "t": t,
+        "D": L * t,
+        "constants": constants_of(model),
+        "unpack": unpack,
+        "kernels": kernels,
+        "softmax_widths": helpers(list(kernels.values())),
+        "observed": [c.symbol.name for c in output.observed],
+        "hidden": [c.symbol.name for c in output.hidden],
+        "observed_literal": _literals(output.observed),
+        "hidden_literal": _literals(output.hidden),
+        "y_names": names,
+        "w_names": [w.name for w in gaussian.omega],
+        "g_names": list(_named("g", gaussian.slope)),
+        "p_names": [(token, a, b) for token in range(L) for a in range(t) for b in range(a, t)],
+    }
+
+
+def _named(name: str, matrix: Any) -> dict[str, Any]:
+    rows_, columns = matrix.shape
+    return {f"{name}_{i}_{j}": matrix[i, j] for i in range(rows_) for j in range(columns)}
+
+
+def _literals(coordinates: tuple[Coordinate, ...]) -> str:
+    parts = [f"({c.name!r}, {c.kind!r}, {literal(c.values)})" for c in coordinates]
+    return f"({', '.join(parts)},)" if parts else "()"

@@ -1,0 +1,284 @@
+"""The channel side of a model as kernels: what is evaluated at every node of an integral.
+
+For one assignment of cluster labels: features of the teacher (maximal subexpressions of Y and u), the Moreau objective
+with gradient and Hessian in X, the raw channel averages of the saddle point, and the loss's own derivatives for the
+prox-space rule (docs/theory.md section 11), split into columns that depend on X alone and the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixElement
+
+from ...authoring.language import token_weight
+from ...authoring.model import ModelAt
+from ...authoring.parameters import DiscreteNoise, GaussianNoise
+from ...calculus.averages import Symbols
+from ...calculus.chain import rows_of_two_as_sigmoids, staged_derivatives
+from ...calculus.piecewise import almost_everywhere
+from ...calculus.subexpressions import extract
+from ...theory.free_entropy import free_entropy
+from ...theory.kinks import check_slope
+from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
+from ..kernel import Kernel, freeze, hoist
+
+PROX_SPACE_LIMIT = 4
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One raw channel average: its summand as text, its shape, and where its entries start in a token's row."""
+
+    text: str
+    shape: tuple[int, int]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Kernels of one model at one structure; D = L s student fields.
+
+    Attributes:
+        constants: names of the entries of the constants vector: rho_l, labels k_l, parameters.
+        features: teacher features f0, f1, ... from Y, u.
+        objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
+        starts: extra start points of the proximal solver, as signs of the token's fields.
+        moments: layout; moment_rows: kernel whose results are r_<token>_<index>; token 0 carries those of phi.
+        moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
+            r_<token>_<index>_<field>_<column>.
+        own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
+            entries that `moments` lists, the second derivatives in phi follow.
+        own_gradient: kernel of the loss's derivatives in `ModelAt.own`, in that order, for the risk at finite d.
+        columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields; the
+            last holds the derivatives of det(I + V H) in the entries of V, det_<token>_<row>_<column>.
+    """
+
+    model: ModelAt
+    constants: tuple[str, ...]
+    features: Kernel
+    feature_names: tuple[str, ...]
+    objective: Kernel
+    derivatives: Kernel
+    loss: Kernel
+    loss_gradient: Kernel
+    loss_hessian: Kernel
+    moments: tuple[Moment, ...]
+    moment_rows: Kernel
+    moment_slopes: Kernel
+    own_slopes: Kernel | None
+    own_gradient: Kernel | None
+    noise_probabilities: Kernel | None
+    noise_values: tuple[tuple[float, ...], ...]
+    columns: Kernel | None
+    column_names: tuple[str, ...]
+    critical: Kernel | None
+    determinant: Kernel | None
+    determinant_slopes: Kernel | None
+
+
+def saddle_for(model: ModelAt) -> SaddlePoint:
+    """The saddle point of the model at its concrete s and t."""
+    structure = model.structure
+    sizes = structure.student_rank, structure.teacher_rank
+    return saddle_point(free_entropy(*sizes, model.regulariser, len(model.trained), model.loss_holds_q))
+
+
+def constants_of(model: ModelAt) -> tuple[str, ...]:
+    """Names of the vector handed to every channel function, constant over its averages."""
+    weights = [token_weight(l).name for l in range(model.structure.tokens)]
+    labels = [k.name for k in model.labels]
+    return (*weights, *labels, *[s.name for s in (*model.parameter_symbols(), *model.own)])
+
+
+def fields(model: ModelAt, name: str) -> sp.Matrix:
+    """Symbols of another L x s (or L x t for dy) set of fields: w (omega), g, dw (omega - m), dy (Y - m*)."""
+    columns = model.structure.teacher_rank if name == "dy" else model.structure.student_rank
+    return sp.Matrix(model.structure.tokens, columns, lambda l, a: sp.Symbol(f"{name}_{l}_{a}", real=True))
+
+
+def precision(model: ModelAt, token: int, name: str = "p") -> sp.Matrix:
+    """Symbols of a symmetric s x s matrix of a token: p (V^{-1}) or v (V)."""
+    s = model.structure.student_rank
+    return sp.Matrix(s, s, lambda a, b: sp.Symbol(f"{name}_{token}_{min(a, b)}_{max(a, b)}", real=True))
+
+
+def build_channel(model: ModelAt) -> Channel:
+    """Differentiate the loss and freeze every kernel of the channel.
+
+    Raises:
+        ModelError: the slope of the loss in X jumps.
+    """
+    check_slope(model)
+    structure = model.structure
+    X = list(model.X)
+    features, feature_names, loss = teacher_features(model)
+    quadratic = quadratic_part(model)
+    stages = staged_derivatives(loss, X)
+    # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
+    value = {"value": quadratic + stages.value}
+    first = {f"d_{i}": sp.factor_terms(sp.diff(quadratic, x)) + stages.gradient[i] for i, x in enumerate(X)}
+    second = {f"h_{i}_{j}": sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()}
+    own_gradient = {f"d_{i}": e for i, e in enumerate(stages.gradient)}
+    own_hessian = {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
+
+    saddle = saddle_for(model)
+    moments, rows, slopes = moment_rows(model, saddle, loss)
+    moment_slopes = _moment_slopes(model, rows)
+    probabilities, values = joint_discrete_noise(model)
+
+    columns = critical = determinant = determinant_slopes = None
+    column_names: tuple[str, ...] = ()
+    if len(X) <= PROX_SPACE_LIMIT:
+        constants = set(constants_of(model))
+        whole = freeze({"loss": stages.value, **own_gradient, **own_hessian}, stages.definitions)
+        columns, critical = hoist(whole, {*[x.name for x in X], *constants}, "c")
+        column_names = tuple(name for name, _ in columns.results)
+        polynomial = _determinant(model)
+        determinant = freeze({"determinant": polynomial}, prefix="e")
+        variances = {v for token in range(structure.tokens) for v in precision(model, token, "v")}
+        determinant_slopes = freeze(
+            {f"det_{v.name.removeprefix('v_')}": sp.diff(polynomial, v) for v in sorted(variances, key=str)}, prefix="a"
+        )
+    return Channel(
+        model=model,
+        constants=constants_of(model),
+        features=features,
+        feature_names=feature_names,
+        objective=freeze(value, stages.definitions),
+        derivatives=freeze({**value, **first, **second}, stages.definitions),
+        loss=freeze({"loss": stages.value}, stages.definitions),
+        loss_gradient=freeze({"loss": stages.value, **own_gradient}, stages.definitions),
+        loss_hessian=freeze(own_hessian, stages.definitions),
+        moments=moments,
+        moment_rows=freeze(rows, prefix="z"),
+        moment_slopes=moment_slopes,
+        own_slopes=slopes,
+        own_gradient=_own_gradient(model, loss),
+        noise_probabilities=probabilities,
+        noise_values=values,
+        columns=columns,
+        column_names=column_names,
+        critical=critical,
+        determinant=determinant,
+        determinant_slopes=determinant_slopes,
+    )
+
+
+def teacher_features(model: ModelAt) -> tuple[Kernel, tuple[str, ...], sp.Expr]:
+    """Maximal subexpressions of Y and u as a kernel, their names, and the loss in terms of them."""
+    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
+    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*model.X, *model.own}, "f")
+    names = tuple(symbol.name for symbol, _ in definitions)
+    return freeze({symbol.name: e for symbol, e in definitions}, inner=True), names, loss
+
+
+def quadratic_part(model: ModelAt) -> sp.Expr:
+    """1/2 (X - w)^T V^{-1} (X - w) summed over tokens."""
+    w = fields(model, "w")
+    total = sp.Integer(0)
+    for token in range(model.structure.tokens):
+        step = (model.X[token, :] - w[token, :]).T
+        total += (step.T * precision(model, token) * step)[0, 0] / 2
+    return total
+
+
+def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:
+    """The loss's derivatives in the overlaps q and the trained numbers that it holds itself."""
+    slopes = {f"o_{i}": almost_everywhere(sp.diff(loss, symbol)) for i, symbol in enumerate(model.own)}
+    return freeze(slopes) if slopes else None
+
+
+def _determinant(model: ModelAt) -> sp.Expr:
+    """det(I + V H) with V block diagonal over tokens and H the Hessian of the loss."""
+    size = len(model.X)
+    H = sp.Matrix(size, size, lambda i, j: sp.Symbol(f"h_{min(i, j)}_{max(i, j)}", real=True))
+    V = sp.diag(*[precision(model, token, "v") for token in range(model.structure.tokens)])
+    return (sp.eye(size) + V * H).det(method="berkowitz")
+
+
+def moment_rows(
+    model: ModelAt, saddle: SaddlePoint, loss: sp.Expr
+) -> tuple[tuple[Moment, ...], dict[str, sp.Expr], Kernel | None]:
+    """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy and in the
+    loss's derivatives in its own q and phi; and those derivatives."""
+    p: Symbols = saddle.symbols
+    moments: list[Moment] = []
+    results: dict[str, sp.Expr] = {}
+    own: dict[sp.Expr, str] = {}
+    g, dw, dy = fields(model, "g"), fields(model, "dw"), fields(model, "dy")
+    phi = [symbol for symbol, _ in model.trained.values()]
+
+    def slope(expression: sp.Expr) -> sp.Expr:
+        derivative = almost_everywhere(expression)
+        return sp.Symbol(own.setdefault(derivative, f"own_{len(own)}"), real=True) if derivative != 0 else derivative
+
+    offset = 0
+    for average in channel_averages(saddle):
+        matrix = average.summand
+        rows, columns = (int(n) for n in matrix.shape)
+        moments.append(Moment(str(matrix), (rows, columns), offset))
+        explicit = sp.Matrix(matrix.as_explicit())
+        for token in range(model.structure.tokens):
+            named: dict[sp.Expr, sp.Expr] = {}
+            for entry in explicit.atoms(MatrixElement):
+                if entry.parent == p.loss_q:
+                    # Off the diagonal one symbol stands for two entries of the symmetric matrix.
+                    share = 1 if entry.i == entry.j else sp.Rational(1, 2)
+                    named[entry] = slope(sp.diff(loss, model.Q[token][entry.i, entry.j])) * share
+                elif entry.parent == p.loss_phi:
+                    named[entry] = slope(sp.diff(loss, phi[entry.i])) if token == 0 else sp.Integer(0)
+                else:
+                    named[entry] = {p.g: g, p.domega: dw, p.dY: dy}[entry.parent][token, entry.i]
+            for position, (a, b) in enumerate(product(range(rows), range(columns))):
+                results[f"r_{token}_{offset + position}"] = explicit[a, b].xreplace(named)
+        offset += rows * columns
+    if phi:
+        # Not asked for by the saddle point: a scale for steps in phi.
+        moments.append(Moment("loss_phi_phi", (len(phi), 1), offset))
+        for token in range(model.structure.tokens):
+            for n, symbol in enumerate(phi):
+                results[f"r_{token}_{offset + n}"] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
+    slopes = freeze({name: expression for expression, name in own.items()}, prefix="o", inner=True) if own else None
+    return tuple(moments), results, slopes
+
+
+def _moment_slopes(model: ModelAt, rows: Mapping[str, sp.Expr]) -> Kernel:
+    """Derivatives of the moment rows in the g and dw of their token, without those that vanish."""
+    slopes: dict[str, sp.Expr] = {}
+    for name, row in rows.items():
+        token = int(name.split("_")[1])
+        for field in ("g", "dw"):
+            for column, symbol in enumerate(fields(model, field)[token, :]):
+                if (slope := sp.diff(row, symbol)) != 0:
+                    slopes[f"{name}_{field}_{column}"] = slope
+    return freeze(slopes, prefix="y")
+
+
+def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
+    """Joint values of the discrete coordinates of u and a kernel for their probabilities given Y."""
+    discrete = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
+    if not discrete:
+        return None, ()
+    combinations = list(product(*[range(len(law.values)) for law in discrete]))
+    probabilities = {
+        f"probability_{n}": sp.Mul(*[law.probabilities[i] for law, i in zip(discrete, choice, strict=True)])
+        for n, choice in enumerate(combinations)
+    }
+    values = tuple(
+        tuple(float(law.values[i]) for law, i in zip(discrete, choice, strict=True)) for choice in combinations
+    )
+    return freeze(probabilities), values
+
+
+def gaussian_noise(model: ModelAt) -> list[tuple[str, sp.Expr]]:
+    """(symbol name, variance) of the Gaussian coordinates of u, in order."""
+    return [(symbol.name, law.variance) for symbol, law in model.noise.values() if isinstance(law, GaussianNoise)]
+
+
+def discrete_noise(model: ModelAt) -> list[str]:
+    """Symbol names of the discrete coordinates of u, in order."""
+    return [symbol.name for symbol, law in model.noise.values() if isinstance(law, DiscreteNoise)]

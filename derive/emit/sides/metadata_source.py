@@ -1,0 +1,176 @@
+"""The metadata file of a generated solver: parameters, starts, laws of tokens and noise, kinks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+
+from ...authoring.model import Model, ModelAt
+from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
+from ...theory.kinks import integration_variables, loss_kinks, metric_kinks
+from ..kernel import freeze
+from ..printers.dialect import Dialect
+from ..printers.numba import NUMBA
+from ..probes import seems_nonnegative
+from .channel import constants_of, gaussian_noise
+
+
+def _plain(value: Any) -> Any:
+    """Exact numbers as floats and ints for a literal in generated code."""
+    if isinstance(value, tuple | list):
+        return tuple(_plain(v) for v in value)
+    value = sp.sympify(value)
+    return int(value) if value.is_Integer else float(value)
+
+
+def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
+    value = _plain(parameter.value(structure))
+    return (
+        f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.shape(structure)!r}, "
+        f"low={_bound(parameter.low)}, high={_bound(parameter.high)}, open_low={parameter.open_low!r}, "
+        f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, vanishing={parameter.vanishing!r}, "
+        f"doc={parameter.doc!r})"
+    )
+
+
+def _bound(value: float | None) -> str:
+    return "None" if value is None else repr(float(value))
+
+
+def _start_literal(start: Start, structure: Structure) -> str:
+    parts = {name: _plain(value) for name, value in start.at(structure).items()}
+    return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
+
+
+def literal(value: Any, dialect: Dialect = NUMBA) -> str:
+    """Nested tuples of simple expressions as source.
+
+    Raises:
+        TypeError: an entry needs more than one statement.
+    """
+    if isinstance(value, tuple):
+        inner = ", ".join(literal(v, dialect) for v in value)
+        return f"({inner},)" if value else "()"
+    lines = dialect.body(freeze({"literal": value}))
+    if len(lines) != 1:
+        raise TypeError(f"law entries must be simple expressions, not {value}")
+    return lines[0].removeprefix("literal = ")
+
+
+def parameters_in(values: Any, at: ModelAt) -> list[str]:
+    """Lines that read the parameters in nested expressions from the flat vector p."""
+    used: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, tuple | list):
+            for v in value:
+                collect(v)
+        else:
+            used.update(s.name for s in value.free_symbols)
+
+    collect(values)
+    return [f"    {symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+
+
+def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
+    """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector.
+
+    Args:
+        jump: why there is no solver at zero temperature, if there is none.
+    """
+    structure = at.structure
+    symbols = [s.name for s in at.parameter_symbols()]
+
+    noise = [variance for _, variance in gaussian_noise(at)]
+    lines = [
+        header,
+        f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels.',
+        "",
+        "Written by saddleforge from the symbolic model; do not edit.",
+        '"""',
+        "",
+        f"NAME = {at.name!r}",
+        f"SUMMARY = {model.summary!r}",
+        f"SOURCE = {model.source!r}",
+        f"DIGEST = {at.digest()!r}",
+        f"STRUCTURE = dict(tokens={structure.tokens}, student_rank={structure.student_rank}, "
+        f"teacher_rank={structure.teacher_rank}, clusters={structure.clusters})",
+        "PARAMETERS = (",
+        *[f"    {_parameter_literal(p, structure)}," for p in at.parameters.values()],
+        ")",
+        f"SYMBOLS = {tuple(symbols)!r}",
+        "STARTS = {",
+        *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
+        "}",
+        "TRAINED = ("
+        + "".join(
+            f"dict(name={n!r}, start={_plain(v.start)!r}, ridge={_plain(v.ridge)!r}), "
+            for n, (_, v) in at.trained.items()
+        )
+        + ")",
+        f"NOISE = {tuple((n, isinstance(law, GaussianNoise)) for n, (_, law) in at.noise.items())!r}  "
+        "# coordinates of u: name, whether Gaussian",
+        f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
+        f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
+        f"NONNEGATIVE = {seems_nonnegative(at)!r}",
+        f"REGULARISER = {at.regulariser.kind!r}",
+        f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
+        "",
+        "",
+        "def law(p):",
+        '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
+        *parameters_in(tuple(at.law.values()), at),
+        "    return dict(",
+        *[f"        {name}={literal(value)}," for name, value in at.law.items()],
+        "    )",
+        "",
+        "",
+        "def noise_variances(p):",
+        '    """Variances of the Gaussian coordinates of u."""',
+        *parameters_in(noise, at),
+        f"    return {literal(tuple(noise))}",
+        "",
+        "",
+        *_planes_source(at),
+    ]
+    if any("math." in line for line in lines):
+        lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
+    return "\n".join(lines) + "\n"
+
+
+def _planes_source(at: ModelAt) -> list[str]:
+    """Where loss and metric are not smooth, as a function of the constants, and what of it no rule can split."""
+    kinks = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
+    variables = integration_variables(at)
+    outputs: dict[str, sp.Expr] = {}
+    rows: dict[str, list[list[str]]] = {}
+    for name, found in kinks.items():
+        rows[name] = []
+        for n, plane in enumerate(found.planes):
+            coefficients = [sp.expand(sp.diff(plane, v)) for v in variables]
+            constant = plane.xreplace(dict.fromkeys(variables, sp.Integer(0)))
+            row = []
+            for i, entry in enumerate([*coefficients, constant]):
+                if not entry.is_number:
+                    outputs[f"{name}_plane_{n}_{i}"] = entry
+                row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
+            rows[name].append(row)
+    kernel = freeze(outputs)
+    curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
+    read = [f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names]
+    return [
+        f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
+        "",
+        "",
+        "def planes(c):",
+        '    """Planes in (X, Y, Gaussian noise) on which loss and metric are not smooth: coefficients, constant."""',
+        *read,
+        *["    " + line for line in NUMBA.body(kernel)],
+        "    return dict(",
+        *[
+            f"        {name}=({''.join(f'({chr(44).join(row)}), ' for row in own).rstrip()}),"
+            for name, own in rows.items()
+        ],
+        "    )",
+    ]

@@ -1,0 +1,60 @@
+"""What the templates need to print test error and linear baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy as sp
+
+from ...authoring.model import ModelAt
+from ...calculus.chain import rows_of_two_as_sigmoids
+from ..kernel import Kernel, freeze
+from ..printers.numba import helpers
+from .channel import constants_of, gaussian_noise, joint_discrete_noise
+from .channel_source import names_of, noise_branch
+
+
+def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    structure = model.structure
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
+    probabilities, values = joint_discrete_noise(model)
+    kernels: dict[str, Kernel | None] = {"noise_probabilities": probabilities, "metric": None, "baseline": None}
+    if model.metric is not None:
+        kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
+    baseline_lines: list[str] = []
+    size = 0
+    if model.baseline is not None:
+        expression, B = model.baseline
+        expression = rows_of_two_as_sigmoids(expression)
+        entries = list(B)
+        size = len(entries)
+        zero = {b: 0 for b in entries}
+        outputs = {"baseline": expression.subs(zero)}
+        for i, b in enumerate(entries):
+            outputs[f"first_{i}"] = sp.diff(expression, b).subs(zero)
+            baseline_lines.append(f"gradient[{i}] += weight * first_{i}")
+            for j in range(i, size):
+                second = sp.diff(expression, b, entries[j])
+                if second != 0:
+                    outputs[f"second_{i}_{j}"] = second
+                    baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
+        kernels["baseline"] = freeze(outputs)
+    return {
+        "L": L,
+        "s": s,
+        "t": t,
+        "constants": constants_of(model),
+        "kernels": kernels,
+        "unpack": unpack,
+        "has_metric": model.metric is not None,
+        "has_baseline": model.baseline is not None,
+        "baseline_size": size,
+        "baseline_lines": baseline_lines,
+        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
+        "x_names": names_of(model.X),
+        "y_names": names_of(model.Y),
+        "u_names": [symbol.name for symbol, _ in model.noise.values()],
+        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
+        "branch": noise_branch(model, probabilities, values, unpack),
+    }

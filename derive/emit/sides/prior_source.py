@@ -1,0 +1,418 @@
+"""What the prior template needs: the saddle point's equations as lines of scalar code.
+
+Averages over the channel become entries of the moment rows, inverses are named innermost first, and averages over a
+coordinate are reduced to second moments of (tau, pi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixElement
+
+from ...authoring.model import ModelAt
+from ...authoring.parameters import leaves
+from ...authoring.regulariser import PenaltyAt
+from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols
+from ...calculus.piecewise import almost_everywhere
+from ...theory.free_entropy import free_entropy, split_average
+from ...theory.saddle_point import SaddlePoint, channel_averages
+from ...theory.thermal import beta, corrections
+from ..kernel import Kernel, freeze
+from ..printers.dialect import Dialect
+from ..printers.numba import NUMBA, helpers
+from .channel import saddle_for
+
+# Points an axis of the grids that find a Boltzmann weight, by the number of variables.
+SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
+
+
+@cache
+def _explicit(matrix: sp.MatrixExpr) -> sp.MatrixExpr:
+    """Entry by entry: models of the same sizes, and the printers of each, ask for the same matrices."""
+    return matrix.doit().as_explicit()
+
+
+def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
+    return sp.Matrix(_explicit(matrix))
+
+
+def _named(expression: sp.Expr) -> sp.Expr:
+    """Matrix elements A[i, j] as plain symbols A_i_j."""
+    return expression.xreplace(
+        {e: sp.Symbol(f"{e.parent.name}_{int(e.i)}_{int(e.j)}", real=True) for e in expression.atoms(MatrixElement)}
+    )
+
+
+def _loads(names: Iterable[str], arrays: set[str], vectors: set[str]) -> list[str]:
+    """Lines that read A_i_j from the array A of context n."""
+    lines = []
+    for name in sorted(set(names)):
+        stem, *indices = name.rsplit("_", 2)
+        if stem in arrays and len(indices) == 2:
+            i, j = indices
+            index = f"n, {i}" if stem in vectors else f"n, {i}, {j}"
+            lines.append(f"{name} = {stem}[{index}]")
+    return lines
+
+
+@dataclass(frozen=True)
+class Stages:
+    """From channel averages and overlaps to the conjugates of one context, entry by entry.
+
+    Attributes:
+        averages: (name of an entry, column of the moment row).
+        inverses: (name, matrix whose inverse it is), innermost first; later matrices use the names of earlier ones.
+        targets: conjugates, symmetrised where they must be.
+    """
+
+    averages: tuple[tuple[str, int], ...]
+    inverses: tuple[tuple[str, sp.Matrix], ...]
+    targets: dict[str, sp.Matrix]
+
+
+def conjugate_stages(saddle: SaddlePoint) -> Stages:
+    """Name averages and inverses of the equations for the conjugates."""
+    p = saddle.symbols
+    named_averages: dict[sp.MatrixExpr, sp.MatrixSymbol] = {}
+    columns: list[tuple[str, int]] = []
+    for position, average in enumerate(channel_averages(saddle)):
+        shape = [int(n) for n in average.shape]
+        named_averages[average] = sp.MatrixSymbol(f"average{position}", *shape)
+        for i, j in product(*map(range, shape)):
+            columns.append((f"average{position}_{i}_{j}", len(columns)))
+    equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
+    inverses: list[tuple[str, sp.Matrix]] = []
+    while True:
+        found = sorted({i for e in equations.values() for i in e.atoms(sp.Inverse)}, key=str)
+        found = [i for i in found if not i.arg.has(sp.Inverse)]
+        if not found:
+            break
+        for inverse in found:
+            name, size = f"inverse{len(inverses)}", int(inverse.shape[0])
+            inverses.append((name, _entries(inverse.arg).applyfunc(_named)))
+            symbol = sp.MatrixSymbol(name, size, size)
+            equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
+    targets = {}
+    for target, value in equations.items():
+        matrix = _entries(value)
+        if target == p.V_hat.name:
+            matrix = (matrix + matrix.T) / 2
+        targets[target] = matrix.applyfunc(_named)
+    return Stages(tuple(columns), tuple(inverses), targets)
+
+
+def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
+    """Lines and kernels of a prior template, of the variant that the regulariser asks for."""
+    structure = model.structure
+    s, t = structure.student_rank, structure.teacher_rank
+    saddle = saddle_for(model)
+    p = saddle.symbols
+    vectors = {p.m.name, p.m_hat.name}
+    arrays = {a.name for a in (*p.overlaps, *p.conjugates, p.rho_star)}
+
+    stages = conjugate_stages(saddle)
+    names: set[str] = set()
+    inverses: list[tuple[str, int, list[str]]] = []
+    for name, matrix in stages.inverses:
+        kernel = freeze(
+            {f"{name}_of[{i}, {j}]": matrix[i, j] for i, j in product(*map(range, matrix.shape))}, prefix=f"{name}_t"
+        )
+        names |= kernel.names
+        inverses.append((name, int(matrix.shape[0]), dialect.body(kernel)))
+    outputs: dict[str, sp.Expr] = {}
+    for target, matrix in stages.targets.items():
+        for i, j in product(*map(range, matrix.shape)):
+            index = f"n, {i}" if target in vectors else f"n, {i}, {j}"
+            outputs[f"{target}[{index}]"] = matrix[i, j]
+    conjugate_kernel = freeze(outputs)
+    names |= conjugate_kernel.names
+    loads = _loads(names, arrays, vectors) + [f"{n} = moments[n, {k}]" for n, k in stages.averages if n in names]
+
+    return {
+        "s": s,
+        "t": t,
+        "channel_inverses": inverses,
+        "conjugate_loads": loads,
+        "conjugate_lines": dialect.body(conjugate_kernel),
+        "composite_lines": _composite_lines(saddle, arrays, vectors, dialect),
+        "trace_lines": _trace_lines(saddle, model, arrays, vectors, dialect),
+        "thermal_trace_lines": _thermal_trace_lines(saddle, arrays, vectors, dialect),
+        **(
+            _penalty_context(model, model.penalty, saddle, vectors, dialect)
+            if model.penalty
+            else _ridge_lines(model, saddle, vectors, dialect)
+        ),
+    }
+
+
+def composite_entries(saddle: SaddlePoint) -> dict[str, sp.Expr]:
+    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B (entries of `field`): linear in the
+    conjugates."""
+    p: Symbols = saddle.symbols
+    s, t = int(p.s), int(p.t)
+    gamma_n = sp.Symbol("gamma_n", real=True)
+    entries: dict[str, sp.Expr] = {}
+    for composite, summand in p.composites.items():
+        matrix = _entries(summand)
+        if composite == p.B:
+            for a in range(s):
+                coefficients = {"n": sp.diff(matrix[a, 0], p.tau)}
+                coefficients |= {f"contexts + {b}": sp.diff(matrix[a, 0], p.pi[b, 0]) for b in range(t)}
+                for column, e in coefficients.items():
+                    entries[f"field[{a}, {column}]"] = _named(e.subs(p.gamma, gamma_n))
+        else:
+            for i, j in product(range(s), range(s)):
+                entries[f"{composite.name}[{i}, {j}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
+    return entries
+
+
+def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
+    """`composite_entries` added up, as lines."""
+    composite_lines: list[str] = []
+    composite_names: set[str] = set()
+    for target, e in composite_entries(saddle).items():
+        kernel = freeze({target: e})
+        composite_names |= kernel.names
+        (line,) = dialect.body(kernel)
+        composite_lines.append(line.replace(" = ", " += ", 1))
+    return _loads(composite_names, arrays, vectors) + composite_lines
+
+
+def _trace_lines(
+    saddle: SaddlePoint, model: ModelAt, arrays: set[str], vectors: set[str], dialect: Dialect
+) -> list[str]:
+    """The part of Phi that pairs overlaps with conjugates, for one context."""
+    phi = free_entropy(int(saddle.symbols.s), int(saddle.symbols.t), model.regulariser)
+    trace = sp.Integer(0)
+    for term in sp.Add.make_args(phi.expression):
+        coefficient, average = split_average(term)
+        if average.kind == CONTEXTS:
+            trace += coefficient * _trace_entries(average.summand)
+    kernel = freeze({"trace_n": _named(trace)})
+    return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
+
+
+def _thermal_trace_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
+    """What a temperature adds to it."""
+    trace = _trace_entries(corrections(saddle.symbols, ridge=False).trace)
+    kernel = freeze({"trace_n": _named(trace).xreplace({beta: 1 / sp.Symbol("temperature", positive=True)})})
+    return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
+
+
+def overlap_entries(
+    saddle: SaddlePoint, entries_of: Callable[[sp.MatrixExpr], sp.Matrix]
+) -> dict[sp.MatrixSymbol, sp.Matrix]:
+    """What a coordinate adds to the overlaps of context n; `entries_of` names what a summand becomes.
+
+    Raises:
+        TypeError: an equation is no sum of averages over a coordinate.
+    """
+    p: Symbols = saddle.symbols
+    gamma_n = sp.Symbol("gamma_n", real=True)
+    found: dict[sp.MatrixSymbol, sp.Matrix] = {}
+    for equation in saddle.equations:
+        if equation.target not in p.overlaps:
+            continue
+        matrix = sp.zeros(*(int(n) for n in equation.target.shape))
+        for term in sp.MatAdd.make_args(equation.value):
+            scalar, average = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
+            if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
+                raise TypeError(f"{equation.target}: no rule for {term}")
+            matrix += scalar * entries_of(average.summand)
+        found[equation.target] = matrix.applyfunc(lambda e: _named(e.subs(p.gamma, gamma_n)))
+    return found
+
+
+def _overlap_lines(
+    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix], dialect: Dialect
+) -> list[str]:
+    """`overlap_entries` added to the overlaps of context n, as lines."""
+    outputs: dict[str, sp.Expr] = {}
+    for target, matrix in overlap_entries(saddle, entries_of).items():
+        for i, j in product(*map(range, matrix.shape)):
+            index = f"n, {i}" if target.name in vectors else f"n, {i}, {j}"
+            outputs[f"{target.name}[{index}]"] = matrix[i, j]
+    lines = []
+    for line in dialect.body(freeze(outputs)):
+        target, expression = line.split(" = ", 1)
+        lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
+    return lines
+
+
+def _penalty_context(
+    model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect
+) -> dict[str, Any]:
+    """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
+    p: Symbols = saddle.symbols
+    s, t = int(p.s), int(p.t)
+    w = list(penalty.w)
+    upper = [(i, j) for i in range(s) for j in range(i, s)]
+    # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
+    gradient = [almost_everywhere(sp.diff(penalty.expression, a)) for a in w]
+    slopes = {f"d_{i}": e for i, e in enumerate(gradient)}
+    slopes |= {f"h_{i}_{j}": almost_everywhere(sp.diff(gradient[i], w[j])) for i, j in upper}
+    kernels = {
+        "value": freeze({"value": penalty.expression}),
+        "slopes": freeze(slopes),
+        "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}),
+    }
+    names = [symbol.name for key in penalty.parameters.values() for symbol in leaves(key.symbols(model.structure))]
+
+    def unpack(kernel: Kernel) -> str:
+        return "\n".join(f"    {name} = c[{i}]" for i, name in enumerate(names) if name in kernel.names)
+
+    square, response = sp.MatrixSymbol("ww", s, s), sp.MatrixSymbol("response", s, s)
+    means, taught = sp.MatrixSymbol("wtau", s, 1), sp.MatrixSymbol("wpi", s, t)
+
+    def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
+        scalar, factors = summand.as_coeff_matrices() if isinstance(summand, sp.MatMul) else (sp.Integer(1), [summand])
+        if factors == [Jacobian(p.w, p.b)]:
+            return scalar * _entries(response)
+        if factors == [p.w] and scalar.has(p.tau):
+            return scalar / p.tau * _entries(means)
+        known = {(p.w, p.w.T): square, (p.w, p.pi.T): taught}
+        return scalar * _entries(known[tuple(factors)])
+
+    lines = [f"ww_{a}_{b} = ww[{a}, {b}]" for a in range(s) for b in range(s)]
+    lines += [f"response_{a}_{b} = response[{a}, {b}]" for a in range(s) for b in range(s)]
+    lines += [f"wtau_{a}_0 = wz[{a}, n]" for a in range(s)]
+    lines += [f"wpi_{a}_{b} = wz[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
+    return {
+        "prior_side": "penalty.py.jinja",
+        "uses_math": True,
+        "kernels": kernels,
+        "unpack": unpack,
+        "softmax_widths": helpers(list(kernels.values())),
+        "corners": penalty.kinks,
+        "known_teachers": t if penalty.knows_teacher else 0,
+        "w_names": [a.name for a in w],
+        "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
+        "d_names": [f"d_{i}" for i in range(s)],
+        "h_names": [f"h_{i}_{j}" for i, j in upper],
+        "scan": SCAN[min(s, max(SCAN))],
+        "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of, dialect),
+    }
+
+
+def ridge_moments(
+    saddle: SaddlePoint,
+) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, Callable[[sp.MatrixExpr], sp.Matrix]]:
+    """Names of R, E[B B^T], E[B tau] and E[B pi^T], and what a summand over a coordinate becomes in them."""
+    p: Symbols = saddle.symbols
+    s, t = int(p.s), int(p.t)
+    resolvent = sp.MatrixSymbol("R", s, s)
+    product_BB, product_tau = sp.MatrixSymbol("BB", s, s), sp.MatrixSymbol("Btau", s, 1)
+    product_pi = sp.MatrixSymbol("Bpi", s, t)
+
+    def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
+        known = summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
+        return _second_moments(known, p, product_BB, product_tau, product_pi)
+
+    return resolvent, product_BB, product_tau, product_pi, entries_of
+
+
+def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect) -> dict[str, Any]:
+    """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
+    p: Symbols = saddle.symbols
+    s, t = model.structure.student_rank, model.structure.teacher_rank
+    resolvent, product_BB, product_tau, product_pi, entries_of = ridge_moments(saddle)
+    second_moment_lines: list[str] = []
+    for a, b in product(range(s), range(s)):
+        second_moment_lines.append(f"R_{a}_{b} = R[{a}, {b}]")
+        second_moment_lines.append(f"Q_{a}_{b} = Q[{a}, {b}]")
+        second_moment_lines.append(f"BB_{a}_{b} = 0.0")
+    second_moment_lines.append("for i in range(contexts + TEACHER):")
+    for a, b in product(range(s), range(s)):
+        second_moment_lines.append(f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]")
+
+    overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
+    overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
+    overlap_lines += _overlap_lines(saddle, vectors, entries_of, dialect)
+
+    phi = free_entropy(s, t, model.regulariser)
+    entropic = sp.Integer(0)
+    for term in sp.Add.make_args(phi.expression):
+        coefficient, average = split_average(term)
+        if average.kind == COORDINATE:
+            summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
+            entropic += coefficient * _second_moment_trace(summand, p, product_BB)
+    second = _second_moments(resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi)
+    ridge = [sp.Symbol(f"ridge_{a}", positive=True) for a in range(s)]
+    penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
+    entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
+    own, by_temperature = corrections(p, ridge=True), {beta: 1 / sp.Symbol("temperature", positive=True)}
+    spread = _trace_entries(own.penalty.xreplace({(p.Lambda + p.G).inv(): resolvent}))
+    spread = spread.xreplace(
+        {_entries(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)}
+    )
+    volume = (own.log_volume + own.log_det * sp.Symbol("log_det", real=True)).xreplace(by_temperature)
+    thermal_kernel = freeze({"entropic_n": volume, "penalty_n": _named(spread).xreplace(by_temperature)})
+    entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
+    entropic_lines += [
+        *dialect.body(entropic_kernel),
+        "entropic += weights[atom] * entropic_n",
+        "penalty += weights[atom] * penalty_n",
+    ]
+    return {
+        "prior_side": "ridge.py.jinja",
+        "uses_math": True,
+        "second_moment_lines": second_moment_lines,
+        "overlap_lines": overlap_lines,
+        "entropic_lines": entropic_lines,
+        "thermal_lines": [
+            *dialect.body(thermal_kernel),
+            "entropic += weights[atom] * entropic_n",
+            "penalty += weights[atom] * penalty_n",
+        ],
+    }
+
+
+def _second_moments(
+    expression: sp.MatrixExpr, p: Symbols, BB: sp.MatrixSymbol, Btau: sp.MatrixSymbol, Bpi: sp.MatrixSymbol
+) -> sp.Matrix:
+    """Components of a product that is quadratic in (tau, pi), with B B^T, tau B and B pi^T named (B is linear in them).
+
+    Raises:
+        TypeError: a factor B is left over.
+    """
+    total = sp.zeros(*(int(n) for n in expression.shape))
+    expanded = expression.expand() if hasattr(expression, "expand") else expression
+    for term in sp.MatAdd.make_args(expanded.doit()):
+        scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
+        named: list[Any] = []
+        for factor in factors:
+            if named and named[-1] == p.B and factor == p.B.T:
+                named[-1] = BB
+            elif named and named[-1] == p.B and factor == p.pi.T:
+                named[-1] = Bpi
+            else:
+                named.append(factor)
+        if p.B in named and scalar.has(p.tau):
+            scalar, named[named.index(p.B)] = scalar / p.tau, Btau
+        if p.B in named or scalar.has(p.tau):
+            raise TypeError(f"{term} is not quadratic in (tau, pi)")
+        total += scalar * _entries(sp.MatMul(*named).doit())
+    return total
+
+
+def _second_moment_trace(scalar: sp.Expr, p: Symbols, BB: sp.MatrixSymbol) -> sp.Expr:
+    total = sp.Integer(0)
+    for term in sp.Add.make_args(scalar):
+        coefficient, traced = term.as_independent(sp.Trace)
+        empty = sp.MatrixSymbol("unused", *p.B.shape)
+        total += coefficient * sp.trace(_second_moments(traced.arg, p, BB, empty, empty))
+    return total
+
+
+def _trace_entries(scalar: sp.Expr) -> sp.Expr:
+    total = sp.Integer(0)
+    for term in sp.Add.make_args(scalar):
+        coefficient, traced = term.as_independent(sp.Trace)
+        total += coefficient * sp.trace(_entries(traced.arg))
+    return total

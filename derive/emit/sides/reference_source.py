@@ -1,0 +1,177 @@
+"""What the reference template needs: kernels in the dialect of mpmath, and integrals reduced to two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import sympy as sp
+
+from ...authoring.model import ModelAt
+from ...authoring.parameters import DiscreteNoise, GaussianNoise
+from ...calculus.piecewise import almost_everywhere, switches, zeros
+from ...calculus.subexpressions import extract
+from ..kernel import Kernel, freeze
+from ..printers.mpmath import MPMATH
+from .channel import Channel, constants_of, gaussian_noise
+from .channel_source import blocks_of, names_of
+from .metadata_source import literal, parameters_in
+from .prior_source import prior_context
+
+
+@dataclass(frozen=True)
+class Integral:
+    """An average over X, Y and Gaussian noise of one token, s = t = 1, reduced to X and one more coordinate at most.
+
+    Attributes:
+        drive: how the integrand depends on the other coordinate, the combination of Y and noise that it holds:
+            "none", "steps" (constant between steps) or "smooth" (between them).
+        weights: coefficients of (Y, Gaussian noise) in the combination.
+        kinks: places in X at which the integrand is not smooth, at given Y and noise, some perhaps not real.
+        steps: places in the combination at which it is not.
+        difference: whether the integrand holds X and the combination f through X - f alone.
+    """
+
+    drive: str
+    weights: tuple[sp.Expr, ...]
+    kinks: tuple[sp.Expr, ...]
+    steps: tuple[sp.Expr, ...]
+    difference: bool
+
+
+COMBINATION = sp.Symbol("combination", real=True)
+
+
+def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> Integral | None:
+    """The reduction for integrands that hold these expressions; None where there is none."""
+    structure = model.structure
+    if (structure.tokens, structure.student_rank, structure.teacher_rank) != (1, 1, 1) or model.own:
+        return None
+    x = model.X[0]
+    gaussian = [symbol for symbol, law in model.noise.values() if isinstance(law, GaussianNoise)]
+    inner = [model.Y[0], *gaussian]
+    features = [e for _, e in extract(expressions, set(inner), {x}, "f")[0]]
+    slopes = [[almost_everywhere(sp.diff(e, v)) for v in inner] for e in features]
+    smooth = any(slope != 0 for row in slopes for slope in row)
+    weights = _combination(features, slopes, inner)
+    if weights is None:
+        return None
+    pivot = next((i for i, weight in enumerate(weights) if weight != 0), None)
+    kinks: list[sp.Expr] = []
+    steps: list[sp.Expr] = []
+    for switch in switches(expressions):
+        if switch.has(x):
+            found = zeros(switch, x)
+            kinks += found or []
+        else:
+            along = {v: COMBINATION / weights[i] if i == pivot else sp.Integer(0) for i, v in enumerate(inner)}
+            found = zeros(switch.subs(along), COMBINATION)
+            steps += found or []
+        if found is None:
+            return None
+    drive = "none" if pivot is None else "smooth" if smooth else "steps"
+    moved = sum((weight * v for weight, v in zip(weights, inner, strict=True)), start=x)
+    difference = drive == "smooth" and not any(sp.expand(e.xreplace({x: moved})).has(*inner) for e in expressions)
+    return Integral(drive, weights, tuple(dict.fromkeys(kinks)), tuple(dict.fromkeys(steps)), difference)
+
+
+def _combination(
+    features: Sequence[sp.Expr], slopes: Sequence[Sequence[sp.Expr]], inner: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, ...] | None:
+    """Coefficients of the one linear combination of the inner coordinates that all features depend on."""
+    used = [v for v in inner if any(e.has(v) for e in features)]
+    if len(used) < 2:
+        return tuple(sp.Integer(int(v in used)) for v in inner)
+    gradients: list[Sequence[sp.Expr]] = []
+    for feature, row in zip(features, slopes, strict=True):
+        if any(slope != 0 for slope in row):
+            gradients.append(row)
+        for switch in switches([feature]):
+            gradients.append([almost_everywhere(sp.diff(switch, v)) for v in inner])
+    common: tuple[sp.Expr, ...] | None = None
+    for gradient in gradients:
+        pivot = next((slope for slope in gradient if slope != 0), None)
+        if pivot is None:
+            continue
+        ratios = tuple(sp.simplify(slope / pivot) for slope in gradient)
+        if any(ratio.has(*inner) for ratio in ratios) or (common is not None and ratios != common):
+            return None
+        common = ratios
+    return common
+
+
+def reference_context(
+    model: ModelAt, channel: Channel, metric: Kernel | None, unpack: Callable[[Kernel], str]
+) -> dict[str, Any]:
+    """What the template prints.
+
+    Args:
+        metric: kernel of the metric; unpack: lines that read a kernel's constants.
+    """
+    structure = model.structure
+    fields = [f"{l}_{a}" for l in range(structure.tokens) for a in range(structure.student_rank)]
+    row = sum(moment.shape[0] * moment.shape[1] for moment in channel.moments)
+    probabilities = channel.noise_probabilities
+    noise = tuple(variance for _, variance in gaussian_noise(model))
+    kernels = {
+        "features": channel.features,
+        "derivatives": channel.derivatives,
+        "moments": channel.moment_rows,
+        "own_slopes": channel.own_slopes,
+        "probabilities": probabilities,
+        "metric": metric,
+    }
+    y, u = names_of(model.Y), [symbol.name for symbol, _ in model.noise.values()]
+    integrals = {}
+    laws = [p for _, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
+    for name, expression in (("loss", model.loss), ("metric", model.metric)):
+        integral = reduced(model, [expression, *map(sp.sympify, laws)]) if expression is not None else None
+        if integral is not None:
+            integrals[name] = integral
+            for part in ("weights", "kinks", "steps"):
+                values = getattr(integral, part)
+                kernels[f"{name}_{part}"] = freeze({f"{part}_{n}": e for n, e in enumerate(values)})
+    prior = prior_context(model, MPMATH)
+    kernels |= {f"penalty_{name}": kernel for name, kernel in prior.get("kernels", {}).items() if name != "corners"}
+    return {
+        "kernels": kernels,
+        "integrals": integrals,
+        "unpack": unpack,
+        "code": lambda kernel: "\n".join("    " + line for line in MPMATH.body(kernel)),
+        "returned": _returned,
+        "constants": constants_of(model),
+        "features": list(channel.feature_names),
+        "x_names": names_of(model.X),
+        "y_names": y,
+        "u_names": u,
+        "w_names": [f"w_{field}" for field in fields],
+        "g_names": [f"g_{field}" for field in fields],
+        "dw_names": [f"dw_{field}" for field in fields],
+        "dy_names": [f"d{name}" for name in y],
+        "p_names": blocks_of(structure, "p"),
+        "row_names": [f"r_{l}_{i}" for l in range(structure.tokens) for i in range(row)],
+        "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
+        "noise_values": _noise_values(model),
+        "gaussian": tuple(isinstance(law, GaussianNoise) for _, law in model.noise.values()),
+        "law_parameters": "\n".join(parameters_in(tuple(model.law.values()), model)),
+        "law": {name: literal(value, MPMATH) for name, value in model.law.items()},
+        "noise_parameters": "\n".join(parameters_in(noise, model)),
+        "noise": literal(noise, MPMATH),
+        "prior": prior,
+        "s": structure.student_rank,
+        "t": structure.teacher_rank,
+    }
+
+
+def _returned(names: Iterable[str]) -> str:
+    """A tuple of names, of any length."""
+    return "(" + "".join(f"{name}, " for name in names).rstrip(" ") + ")"
+
+
+def _noise_values(model: ModelAt) -> str:
+    """Joint values of the discrete noise, exact, one row a choice."""
+    laws = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
+    rows = tuple(product(*[tuple(map(sp.sympify, law.values)) for law in laws])) if laws else ()
+    return literal(rows, MPMATH)

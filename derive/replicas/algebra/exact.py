@@ -1,0 +1,256 @@
+"""Exact values of the expressions of a step at explicit matrices: what its checks compare.
+
+Numbers are rationals, or symbols where a check keeps some; Gaussian integrals are done in closed form. An expression
+and what it is compared with meet only here, so that a wrong term in either shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import permutations, product
+from random import Random
+from typing import Any
+
+import sympy as sp
+
+from ...calculus.averages import Average, Jacobian, MatrixAverage
+from .objects import PAIRS, REPLICAS, LogDet, LogIntegral
+
+
+@dataclass(frozen=True)
+class Law:
+    """A normal law of named vectors, for exact averages of polynomials of second degree and of their exponentials.
+
+    Attributes:
+        names: the vectors, stacked; mean: their mean; covariance: their covariance.
+    """
+
+    names: tuple[str, ...]
+    mean: sp.Matrix
+    covariance: sp.Matrix
+
+    def draw(self, values: Mapping[str, Any]) -> tuple[list[sp.Symbol], dict[str, Any]]:
+        """Fresh symbols for the entries, and the values with the vectors replaced by them."""
+        letters = [sp.Dummy(f"z{i}", real=True) for i in range(len(self.mean))]
+        bound, first = dict(values), 0
+        for name in self.names:
+            size = bound[name].rows
+            bound[name] = sp.Matrix(letters[first : first + size])
+            first += size
+        return letters, bound
+
+    def average(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+        constant, linear, quadratic = coefficients(polynomial, letters)
+        m = self.mean
+        return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
+
+    def log_average_exp(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+        precision = self.covariance.inv()
+        z = sp.Matrix(letters) - self.mean
+        norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
+        return log_integral(polynomial - (z.T * precision * z)[0] / 2, letters) - norm
+
+
+def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr, sp.Matrix, sp.Matrix]:
+    """(c, h, P) of c + h^T z - 1/2 z^T P z.
+
+    Raises:
+        ValueError: the exponent is not a polynomial of second degree.
+    """
+    place = {letter: i for i, letter in enumerate(letters)}
+    constants: list[sp.Expr] = []
+    linear, quadratic = sp.zeros(len(letters), 1), sp.zeros(len(letters), len(letters))
+    for term in sp.Add.make_args(sp.expand(polynomial)):
+        number, rest = term.as_independent(*letters, as_Add=False)
+        factors = [base for base, power in rest.as_powers_dict().items() for _ in range(int(power)) if base != 1]
+        if len(factors) > 2 or not set(factors) <= set(letters):
+            raise ValueError("not a polynomial of second degree")
+        if not factors:
+            constants.append(number)
+        elif len(factors) == 1:
+            linear[place[factors[0]]] += number
+        else:
+            i, j = (place[factor] for factor in factors)
+            quadratic[i, j] -= number
+            quadratic[j, i] -= number
+    return sp.Add(*constants), linear, quadratic
+
+
+def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+    """log of the integral of exp(c + h^T z - 1/2 z^T P z): c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi)."""
+    constant, linear, precision = coefficients(exponent, letters)
+    if precision.is_hermitian and not precision.free_symbols and not precision.is_positive_definite:
+        raise ValueError("the integral diverges")
+    return (
+        constant
+        + (linear.T * precision.inv() * linear)[0] / 2
+        - sp.log(sp.factor(precision.det())) / 2
+        + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
+    )
+
+
+@dataclass(frozen=True)
+class Values:
+    """Explicit matrices and numbers by name, laws by the kind of average, and how many replicas there are.
+
+    Attributes:
+        values: name -> matrix or number, or a function of (these values, replica suffix) for what depends on others;
+            those of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
+        sums: kind of average -> (weight, values of their own) of each of its terms; one term by default.
+        laws: kind of average -> normal law.
+        replicas: n where sums over replicas are written out.
+        indices: what the replica letters a, b stand for at this place.
+    """
+
+    values: Mapping[str, Any]
+    sums: Mapping[str, tuple[tuple[Any, Mapping[str, Any]], ...]] = field(default_factory=dict)
+    laws: Mapping[str, Law] = field(default_factory=dict)
+    replicas: int = 1
+    indices: Mapping[str, str] = field(default_factory=dict)
+
+    def having(self, values: Mapping[str, Any] | None = None, **indices: str) -> Values:
+        merged = {**self.values, **(values or {})}
+        return Values(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
+
+    def __call__(self, expression: Any) -> Any:
+        """The value of an expression.
+
+        Raises:
+            TypeError: something has no value here.
+        """
+        return _value(expression, self)
+
+
+def _symbol(expression: Any, at: Values) -> Any:
+    stem, bar, letters = expression.name.partition("|")
+    name = stem + bar + "".join(at.indices.get(letter, letter) for letter in letters)
+    if name in at.values:
+        found = at.values[name]
+        return found(at, "") if callable(found) else found
+    if bar and callable(at.values.get(stem)):
+        return at.values[stem](at, name.removeprefix(stem))
+    if expression.is_Matrix:
+        raise KeyError(f"no value for {name}")
+    return expression
+
+
+def _average(expression: Average | MatrixAverage, at: Values) -> Any:
+    kind, inside = expression.kind, expression.summand
+    numbers = [str(a) for a in range(1, at.replicas + 1)]
+    if kind == REPLICAS:
+        return _sum([at.having(a=a)(inside) for a in numbers], inside)
+    if kind == PAIRS:
+        return _sum([at.having(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
+    if kind not in at.laws:
+        return _sum([weight * at.having(own)(inside) for weight, own in at.sums.get(kind, ((1, {}),))], inside)
+    law = at.laws[kind]
+    letters, bound = law.draw(at.values)
+    value = at.having(bound)(inside)
+    if isinstance(value, sp.MatrixBase):
+        return value.applyfunc(lambda entry: law.average(entry, letters))
+    return law.average(value, letters)
+
+
+def _sum(values: list[Any], like: Any) -> Any:
+    if getattr(like, "is_Matrix", False):
+        return sum(values[1:], values[0])
+    return sp.Add(*values)
+
+
+def _value(expression: Any, at: Values) -> Any:
+    if isinstance(expression, sp.Symbol | sp.MatrixSymbol):
+        return _symbol(expression, at)
+    if isinstance(expression, Average | MatrixAverage):
+        return _average(expression, at)
+    if isinstance(expression, Jacobian):
+        field, variable = expression.args
+        given = at.values.get(f"d{field.name}/d{variable.name}")
+        return at(field).jacobian(at(variable)) if given is None else given
+    if isinstance(expression, sp.MatrixBase):
+        return sp.Matrix(expression.applyfunc(at))
+    if isinstance(expression, sp.BlockMatrix):
+        blocks = expression.blocks
+        rows = [sp.Matrix.hstack(*[at(block) for block in blocks.row(i)]) for i in range(blocks.rows)]
+        return sp.Matrix.vstack(*rows)
+    if isinstance(expression, sp.MatAdd):
+        return _sum([at(a) for a in expression.args], expression)
+    if isinstance(expression, sp.MatMul):
+        scalar, factors = expression.as_coeff_matrices()
+        made = at(factors[0])
+        for factor in factors[1:]:
+            made = made * at(factor)
+        return at(scalar) * made
+    if isinstance(expression, sp.Transpose):
+        return at(expression.arg).T
+    if isinstance(expression, sp.Inverse):
+        return at(expression.arg).inv()
+    if isinstance(expression, sp.MatPow):
+        return at(expression.base) ** int(expression.exp)
+    if isinstance(expression, sp.Trace):
+        return sp.trace(at(expression.arg))
+    if isinstance(expression, LogDet):
+        return sp.log(sp.factor(at(expression.matrix).det()))
+    if isinstance(expression, LogIntegral):
+        law = Law((expression.variable.name,), at.values[expression.variable.name] * 0, sp.Matrix())
+        letters, bound = law.draw(at.values)
+        return log_integral(at.having(bound)(expression.exponent), letters)
+    if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
+        average = expression.args[0]
+        if average.kind in at.laws and isinstance(average.summand, sp.exp):
+            law = at.laws[average.kind]
+            letters, bound = law.draw(at.values)
+            return law.log_average_exp(at.having(bound)(average.summand.args[0]), letters)
+    if getattr(expression, "is_Matrix", False):
+        if isinstance(expression, sp.ZeroMatrix | sp.Identity):
+            return (sp.zeros if isinstance(expression, sp.ZeroMatrix) else sp.eye)(*_shape(expression, at))
+        raise TypeError(f"no value for {expression!r}")
+    if expression.args:
+        return expression.func(*[at(a) for a in expression.args])
+    return expression
+
+
+def _shape(expression: Any, at: Values) -> tuple[int, int]:
+    rows, columns = (int(at(size)) for size in expression.shape)
+    return rows, columns
+
+
+def is_zero(expression: Any) -> bool:
+    """Whether a sum of rationals and of rational multiples of logarithms of rationals vanishes, exactly."""
+    if isinstance(expression, sp.MatrixBase):
+        return all(is_zero(entry) for entry in expression)
+    rest, argument = sp.Integer(0), sp.Integer(1)
+    for term in sp.Add.make_args(sp.expand(expression)):
+        logarithms = [factor for factor in sp.Mul.make_args(term) if isinstance(factor, sp.log)]
+        if len(logarithms) == 1 and (term / logarithms[0]).is_Rational:
+            argument *= logarithms[0].args[0] ** (2 * term / logarithms[0])
+        else:
+            rest += term
+    return sp.cancel(sp.together(rest)) == 0 and sp.powsimp(sp.cancel(argument)) == 1
+
+
+class Source:
+    """Rational matrices at random, the same for the same name: small, so that exact arithmetic stays fast."""
+
+    def __init__(self, name: str) -> None:
+        self.random = Random(name)
+
+    def number(self) -> sp.Rational:
+        return sp.Rational(self.random.choice([-1, 1]) * self.random.randint(1, 29), self.random.choice([5, 7, 11, 13]))
+
+    def matrix(self, rows: int, columns: int) -> sp.Matrix:
+        return sp.Matrix(rows, columns, lambda i, j: self.number())
+
+    def positive(self, size: int, least: Any = 1) -> sp.Matrix:
+        """Symmetric, its eigenvalues at least `least`."""
+        half = self.matrix(size, size) / 4
+        return half * half.T + sp.eye(size) * least
+
+    def symmetric(self, size: int) -> sp.Matrix:
+        half = self.matrix(size, size)
+        return half + half.T
+
+
+def configurations(states: int, replicas: int) -> list[tuple[int, ...]]:
+    """Every assignment of a state to each replica."""
+    return list(product(range(states), repeat=replicas))

@@ -1,0 +1,101 @@
+"""Expressions of the written-out saddle point: averages replaced, matrices of one entry as scalars, sums kept short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...authoring.model import ModelAt
+from ...calculus.averages import Average, Jacobian, MatrixAverage
+
+
+def scalar_form(expression: Any, at: ModelAt) -> Any:
+    """An expression of 1 x 1 matrices as a scalar."""
+
+    def scalar(e: Any) -> Any:
+        if isinstance(e, MatrixAverage | Average):
+            return Average(e.kind, scalar(e.summand))
+        if isinstance(e, Jacobian):
+            return sp.Symbol(f"d{e.args[0].name}/d{e.args[1].name}", real=True)
+        if isinstance(e, sp.MatrixSymbol):
+            stem, _, index = e.name.partition("@")
+            return at.Y[int(index or 1) - 1, 0] if stem == "Y" else sp.Symbol(e.name, real=True)
+        if isinstance(e, sp.MatrixBase):
+            return e[0, 0]
+        if isinstance(e, sp.Identity):
+            return sp.Integer(1)
+        if isinstance(e, sp.ZeroMatrix):
+            return sp.Integer(0)
+        if isinstance(e, sp.Transpose | sp.Trace):
+            return scalar(e.arg)
+        if isinstance(e, sp.Inverse):
+            return 1 / scalar(e.arg)
+        if isinstance(e, sp.MatPow):
+            return scalar(e.base) ** e.exp
+        if isinstance(e, sp.MatAdd | sp.Add):
+            return sp.Add(*[scalar(a) for a in e.args])
+        if isinstance(e, sp.MatMul | sp.Mul):
+            return sp.Mul(*[scalar(a) for a in e.args])
+        return e.func(*[scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
+
+    return scalar(expression)
+
+
+def with_averages(
+    expression: MatrixExpr, rule: Callable[[Any], Any], kind: str, names: dict[Any, Any] | None = None
+) -> MatrixExpr:
+    """Averages of one kind replaced by what a rule makes of them, other symbols renamed."""
+
+    def walk(e: Any) -> Any:
+        if isinstance(e, MatrixAverage | Average) and e.kind == kind:
+            return rule(e)
+        if names and e in names:
+            return names[e]
+        if not e.args or isinstance(e, sp.MatrixSymbol):
+            return e
+        return e.func(*[walk(a) for a in e.args])
+
+    return walk(expression).doit()
+
+
+def sum_of(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:
+    """Sum of matrices, the zero matrix for none."""
+    kept = [term for term in terms if not getattr(term, "is_ZeroMatrix", False)]
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *kept).doit()
+
+
+def plain(matrix: sp.Matrix) -> Any:
+    """Zero, a multiple of the identity, or the matrix itself."""
+    matrix = sp.Matrix(matrix)
+    if all(e == 0 for e in matrix):
+        return sp.ZeroMatrix(*matrix.shape)
+    if matrix.is_square and matrix == matrix[0, 0] * sp.eye(matrix.rows):
+        return matrix[0, 0] * sp.Identity(matrix.rows)
+    return sp.ImmutableDenseMatrix(matrix)
+
+
+def tidy(expression: sp.Expr) -> sp.Expr:
+    """A short way to write it; what is long stays a sum, which can be broken over lines."""
+    ways = [expression, sp.factor_terms(expression)]
+    if sp.count_ops(expression) < 40:
+        ways.append(sp.factor(expression))
+    best = min(ways, key=sp.count_ops)
+    sums = [f for f in sp.Mul.make_args(best) if f.is_Add]
+    if best.is_Mul and len(sums) == 1 and sp.count_ops(best) > 30:
+        outside = best / sums[0]
+        return sp.Add(*[outside * term for term in sums[0].args])
+    return best
+
+
+def collected(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
+    """Fewest operations among: as it is, common factors out, in powers of one of the symbols."""
+    ways = [expression, sp.factor_terms(expression)]
+    if sp.count_ops(expression) < 60:
+        expanded = sp.expand(expression)
+        ways += [sp.collect(expanded, z) for z in symbols if expression.has(z)]
+        weights = [z for z in expression.free_symbols if z.name.startswith("rho_")]
+        ways += [sp.collect(expanded, sorted(weights, key=str), sp.factor_terms)] if weights else []
+    return min(ways, key=sp.count_ops)

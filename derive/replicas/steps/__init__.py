@@ -1,0 +1,1 @@
+"""The replica calculation, step by step, each with checks that can fail."""

@@ -1,0 +1,345 @@
+"""Step 9: the stability operators; the replicon out of the second variation of the replicated action."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, symmetrised
+from ...theory.free_entropy import FreeEntropy
+from ...theory.saddle_point import saddle_point
+from ...theory.stability import TOKENS, Replicon, entropic_potential, longitudinal, prior_response, replicon
+from ..algebra.blocks import explicit
+from ..algebra.exact import Source, Values, is_zero
+from ..algebra.objects import PAIRS, replicated, scalars_out
+from ..algebra.step import Expressions, Step, Test
+from .ansatz import ansatz, example, shared
+
+
+def strength() -> sp.Symbol:
+    """epsilon_ab = epsilon_ba, its rows sum to zero and its diagonal vanishes: a replicon direction (n >= 4)."""
+    return sp.Symbol("epsilon|ab", real=True)
+
+
+def composite(p: Symbols) -> sp.MatrixSymbol:
+    """Gamma = sum_c gamma_c D^_c: what a row of the weights feels of the conjugates' perturbations."""
+    return sp.MatrixSymbol("Gamma", p.s, p.s)
+
+
+def perturbations(p: Symbols) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol]:
+    """D and D_hat: q_ab = q + epsilon_ab D, q_hat_ab = q_hat + epsilon_ab D_hat."""
+    return sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
+
+
+def second_cumulant(matrix: MatrixExpr, perturbation: MatrixExpr) -> MatrixExpr:
+    """T with 1/4 Tr[K T] the second cumulant of 1/2 sum_ab epsilon_ab z_a^T K z_b, over sum_ab epsilon_ab^2.
+
+    K is `perturbation`; the z_a are independent and alike, of covariance `matrix`. Means drop out: the rows of
+    epsilon sum to zero.
+    """
+    return matrix * perturbation * matrix.T
+
+
+def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
+    """Perturb the replica-symmetric point in a direction that keeps it symmetric on average; expand to second order."""
+    phi = FreeEntropy(zero["Phi"], p)
+    D, D_hat = perturbations(p)
+    Gamma, response = composite(p), symmetrised(prior_response(phi), p)
+    trace = trace_variation(p, action["trace"])
+    rows = Average(COORDINATE, sp.Trace(Gamma * symmetrised(second_cumulant(response, Gamma), p)) / 4)
+    through = MatrixAverage(TOKENS, second_cumulant(Jacobian(p.g, p.omega), D))
+    sentences = Average(CONTEXTS, sp.Trace(D * MatrixAverage(CHANNEL, through))) / 4
+    operator = replicon(phi)
+    after: dict[str, Any] = {
+        "trace": Average(CONTEXTS, trace),
+        "rows": rows,
+        "sentences": p.alpha * sentences,
+        "D_hat": p.alpha * MatrixAverage(CHANNEL, through),
+        "D_prime": MatrixAverage(COORDINATE, p.gamma * symmetrised(second_cumulant(response, Gamma), p)),
+    }
+    tests = [
+        Test(
+            "second cumulant at integer n",
+            "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
+            lambda _before, after: _cumulant_holds(after),
+            ("rows", "sentences"),
+        ),
+        Test(
+            "rows at integer n",
+            "normal integral over n s weights of ridge, second order in the perturbation, n = 4, 5, s = 2, exactly",
+            lambda before, after: _rows_hold(before, after, p),
+            ("trace", "rows"),
+        ),
+        Test(
+            "sentences at integer n",
+            "square loss averaged over the perturbed law of n fields, second order, n = 4, s = t = 2, exactly",
+            lambda _before, after: _sentences_hold(after),
+            ("sentences",),
+        ),
+        Test(
+            "stationary in the perturbations",
+            "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
+            lambda _before, after: _stationary(after),
+            ("trace", "rows", "sentences", "D_hat", "D_prime"),
+        ),
+        Test(
+            "equal to the map of GAMP",
+            "as symbols, with the covariance of perturbations carried once through channel and prior",
+            lambda _before, after: _is_gamp(after, operator, p),
+            ("D_hat", "D_prime"),
+        ),
+    ]
+    if not p.trained and not p.loss_holds_q and entropic_potential(phi) != p.envelope:
+        linear = longitudinal(saddle_point(phi))
+        after |= {f"d{name}": change for name, change in linear.prior.items()}
+        tests.append(
+            Test(
+                "longitudinal, from conjugates to overlaps",
+                "the derivative of each overlap along a change of the rows' sums over conjugates, s = t = 2, exactly",
+                lambda _before, after: _longitudinal_holds(after),
+                tuple(f"d{name}" for name in linear.prior),
+            )
+        )
+    return Step(
+        9,
+        "Stability of the replica-symmetric saddle point",
+        {"trace": action["trace"], "entropic": action["entropic"], "q|ab": p.q + strength() * D,
+         "q_hat|ab": p.q_hat + strength() * D_hat},
+        after,
+        "Overlaps of different replicas and their conjugates are perturbed by a symmetric matrix that is zero on the "
+        "diagonal of the replicas and whose rows sum to zero. This leaves all averages over replicas alone and "
+        "decouples from every other direction. Relative to the sum of its squared entries the second variation does "
+        "not depend on n except through the weight of the shared field, which is 1 at n = 0; at zero temperature a "
+        "susceptibility is a response over the inverse temperature. Where the second variation is singular, the map "
+        "below has the eigenvalue 1. Longitudinal directions: the eight equations are differentiated once more.",
+        "J. R. L. de Almeida, D. J. Thouless, J. Phys. A 11, 983 (1978); M. Bayati, A. Montanari, "
+        "IEEE Trans. Inf. Theory 57, 764 (2011), arXiv 1001.3448",
+        tuple(tests),
+    )  # fmt: skip
+
+
+def trace_variation(p: Symbols, trace: sp.Expr) -> sp.Expr:
+    """The coefficient of eps_ab^2 in the trace term of step 3, per pair."""
+    (whole,) = [a for a in trace.atoms(Average) if a.kind == CONTEXTS]
+    (pairs,) = [a for a in whole.atoms(Average) if a.kind == PAIRS]
+    number = sp.Mul(
+        *[a for term in whole.summand.args if term.has(pairs) for a in sp.Mul.make_args(term) if a != pairs]
+    )
+    D, D_hat = perturbations(p)
+    moved = {
+        replicated(p.q, "ab"): p.q + strength() * D,
+        replicated(p.q_hat, "ab"): p.q_hat + strength() * D_hat,
+    }
+    expanded = scalars_out(pairs.summand.xreplace(moved).xreplace({D_hat.T: D_hat}))
+    return number * sp.expand(expanded).coeff(strength(), 2).xreplace({D_hat.T: D_hat})
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def direction(replicas: int) -> sp.Matrix:
+    """A symmetric matrix with zero diagonal whose rows sum to zero, as general as `replicas` allows."""
+    unknown = {(a, b): sp.Symbol(f"e{a}{b}") for a in range(replicas) for b in range(a + 1, replicas)}
+    matrix = sp.Matrix(replicas, replicas, lambda a, b: 0 if a == b else unknown[min(a, b), max(a, b)])
+    solution = sp.solve([sum(matrix.row(a)) for a in range(replicas)], list(unknown.values()), dict=True)[0]
+    matrix = matrix.subs(solution)
+    free = sorted(matrix.free_symbols, key=str)
+    return matrix.subs({symbol: (2, -3, 5, 1, 7)[i % 5] for i, symbol in enumerate(free)})
+
+
+@cache
+def _written_out(replicas: int, size: int) -> sp.Expr:
+    """<P^2>/2 for P = 1/2 sum_ab eps_ab z_a^T K z_b, from moments mu_i and mu_ij of each independent z_a."""
+    eps, K = direction(replicas), cumulant_matrices(size)["K"]
+    z = [[sp.Symbol(f"z{a}_{i}") for i in range(size)] for a in range(replicas)]
+    P = sp.Add(*[
+        eps[a, b] * K[i, j] * z[a][i] * z[b][j] / 2
+        for a in range(replicas) for b in range(replicas) for i in range(size) for j in range(size)
+    ])  # fmt: skip
+    owner = {symbol: (a, i) for a, row in enumerate(z) for i, symbol in enumerate(row)}
+    mean, second = cumulant_matrices(size)["mean"], cumulant_matrices(size)["second"]
+    polynomial = sp.Poly(sp.expand(P**2), *owner)
+    total: sp.Expr = sp.Integer(0)
+    for powers, number in polynomial.terms():
+        held: dict[int, list[int]] = {}
+        for (a, i), power in zip(owner.values(), powers, strict=True):
+            held.setdefault(a, []).extend([i] * power)
+        moment = sp.Mul(*[
+            mean[own[0]] if len(own) == 1 else second[own[0], own[1]] for own in held.values() if own
+        ])  # fmt: skip
+        total += number * moment
+    return total / 2
+
+
+@cache
+def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
+    """K, and the first two moments of z."""
+    source = Source("cumulant")
+    covariance, mean = source.positive(size), source.matrix(size, 1)
+    return {"K": source.symmetric(size), "mean": mean, "covariance": covariance, "second": covariance + mean * mean.T}
+
+
+def _cumulant_holds(after: Expressions) -> bool:
+    """For rows z = w at its field, for sentences the derivatives of exp(log I): the same algebra of moments."""
+    for size, replicas in ((1, 4), (1, 5), (2, 4)):
+        known = cumulant_matrices(size)
+        squares = sum(e**2 for e in direction(replicas))
+        values = {"Gamma": known["K"], "D": known["K"], "alpha": sp.Integer(1)}
+        at = Values({**values, **_responding(known["covariance"])})
+        for name in ("rows", "sentences"):
+            if not is_zero(_written_out(replicas, size) - squares * at(after[name])):
+                return False
+    return True
+
+
+def _responding(response: sp.Matrix) -> dict[str, Any]:
+    """Values at which every response is a given symmetric matrix: dg/domega, dw/db, or the resolvent of ridge."""
+    return {"dg/domega": response, "dw/db": response, "G": response.inv(), "Lambda": sp.zeros(*response.shape)}
+
+
+def _rows_hold(before: Expressions, after: Expressions, p: Symbols) -> bool:
+    """Trace and rows of step 3 at q_hat + eps D^, ridge; the response at finite temperature is that over beta."""
+    own = example("replicon rows")
+    values, D, D_hat, size = shared("replicon rows", [own]), *_symmetric_pair("replicon rows"), 2
+    precision = values["beta"] * values["Lambda"] + values["G"]
+    for replicas in (4, 5):
+        eps, step_ = direction(replicas), sp.Symbol("epsilon")
+        squares = sum(e**2 for e in eps)
+        whole = explicit(precision, -values["Q"], replicas)
+        stacked = sp.Matrix.vstack(*[values["B"]] * replicas)
+        inverse = whole.inv()
+        change = -own["gamma"] * sp.Matrix(sp.kronecker_product(eps, D_hat))
+        # Second-order term of -1/2 log det and of 1/2 B^T K^{-1} B at K + epsilon change.
+        second = sp.trace(inverse * change * inverse * change) / 4
+        second += (stacked.T * inverse * change * inverse * change * inverse * stacked)[0] / 2
+        at = Values({"Gamma": own["gamma"] * D_hat, **_responding(precision.inv())})
+        if not is_zero(second - squares * at(after["rows"])):
+            return False
+        # Trace: replica by replica, out of step 3.
+        pairs = {f"{name}|{a + 1}{b + 1}": base + step_ * eps[a, b] * move
+                 for name, base, move in (("q", own["q"], D), ("q_hat", own["q_hat"], D_hat))
+                 for a in range(replicas) for b in range(replicas)}  # fmt: skip
+        rest = {
+            f"{z.name.partition('|')[0]}|{a + 1}": sp.zeros(*_shape(z, size))
+            for z in _single(p)
+            for a in range(replicas)
+        }
+        written = Values({**pairs, **rest}, replicas=replicas)(before["trace"])
+        coefficient = sp.expand(written).coeff(step_, 2)
+        if not is_zero(coefficient - squares * Values({"D": D, "D_hat": D_hat})(after["trace"])):
+            return False
+    return True
+
+
+def _single(p: Symbols) -> list[sp.MatrixSymbol]:
+    return [z for z in ansatz(p) if not z.name.endswith("|ab")]
+
+
+def _shape(symbol: sp.MatrixSymbol, size: int) -> tuple[int, int]:
+    return size, 1 if symbol.name.startswith(("m", "phi")) else size
+
+
+def _symmetric_pair(name: str) -> tuple[sp.Matrix, sp.Matrix]:
+    source = Source(name)
+    return source.symmetric(2), source.symmetric(2)
+
+
+def _sentences_hold(after: Expressions) -> bool:
+    """log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) = q + eps_ab D.
+
+    The response is -(V + K^{-1})^{-1}.
+    """
+    own, source, replicas, size = example("replicon sentences"), Source("replicon sentences"), 4, 2
+    K, E, D = source.positive(size), source.matrix(size, size), _symmetric_pair("replicon sentences")[0]
+    eps = direction(replicas)
+    student = explicit(
+        own["V"], own["q"] - own["theta"] * E.T - E * own["theta"].T + E * own["rho_star"] * E.T, replicas
+    )
+    change = sp.Matrix(sp.kronecker_product(eps, D))
+    mean = sp.Matrix.vstack(*[own["m"] - E * own["m_star"]] * replicas)
+    stiffness = sp.Matrix(sp.kronecker_product(sp.eye(replicas), K))
+    # -1/2 log det(1 + S K) - 1/2 mean^T (S + 1/K)^{-1} mean at S = Cov(X - E Y) + epsilon change, to second order.
+    inverse = (student + stiffness.inv()).inv()
+    second = sp.trace(inverse * change * inverse * change) / 4
+    second -= (mean.T * inverse * change * inverse * change * inverse * mean)[0] / 2
+    at = Values({"D": D, "alpha": sp.Integer(1), **_responding(-(own["V"] + K.inv()).inv())})
+    return is_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
+
+
+def _stationary(after: Expressions) -> bool:
+    """Two tokens of one cluster each, s = 2: the field's responses G_ll' are the blocks of a symmetric matrix."""
+    source, size, tokens = Source("stationary"), 2, 2
+    whole, J = source.symmetric(size * tokens), source.symmetric(size)
+    letters = {name: [_letters(f"{name}{l}", size) for l in range(tokens)] for name in ("D", "H")}
+    gammas = [abs(source.number()) for _ in range(tokens)]
+    block = [
+        [whole[size * i : size * i + size, size * j : size * j + size] for j in range(tokens)] for i in range(tokens)
+    ]
+    Gamma = sum((g * h for g, h in zip(gammas, letters["H"], strict=True)), sp.zeros(size, size))
+    alpha = abs(source.number())
+
+    def at_token(l: int) -> Values:
+        inner = tuple((1, {"dg/domega": block[l][k], "D": letters["D"][k]}) for k in range(tokens))
+        rows = {"dw/db": J, "G": J.inv(), "Lambda": sp.zeros(size, size)}
+        values = {
+            "alpha": alpha,
+            "Gamma": Gamma,
+            **rows,
+            "gamma": gammas[l],
+            "D": letters["D"][l],
+            "D_hat": letters["H"][l],
+        }
+        return Values(values, {TOKENS: inner})
+
+    contexts = [at_token(l) for l in range(tokens)]
+    total = sp.Add(*[
+        at(a.summand) * number for at in contexts for name in ("trace", "sentences")
+        for number, a in [_split(after[name], at)]
+    ])  # fmt: skip
+    total += contexts[0](after["rows"])
+    for l in range(tokens):
+        conjugate, back = contexts[l](after["D_hat"]), contexts[l](after["D_prime"])
+        for i in range(size):
+            for j in range(i, size):
+                # The condition in D_ij: -1/2 D^ + 1/2 (what D^ is) = 0, twice off the diagonal.
+                weight = sp.Rational(1, 2) * (1 if i == j else 2)
+                D, H = letters["D"][l], letters["H"][l]
+                if not is_zero(sp.expand(total.diff(D[i, j]) - weight * (conjugate - H)[i, j])):
+                    return False
+                if not is_zero(sp.expand(total.diff(H[i, j]) - weight * (back - D)[i, j])):
+                    return False
+    return True
+
+
+def _split(expression: sp.Expr, at: Values) -> tuple[sp.Expr, Average]:
+    """The number in front of a sum over contexts, and the sum."""
+    (whole,) = [a for a in sp.Mul.make_args(expression) if isinstance(a, Average)]
+    return at(expression / whole), whole
+
+
+def _letters(stem: str, size: int) -> sp.Matrix:
+    return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{stem}_{min(i, j)}{max(i, j)}"))
+
+
+def _is_gamp(after: Expressions, operator: Replicon, p: Symbols) -> bool:
+    Gamma = MatrixAverage(CONTEXTS, p.gamma * operator.D_hat)
+    prior = after["D_prime"].xreplace({composite(p): Gamma})
+    return bool(after["D_hat"].doit() == operator.channel) and bool(prior.doit() == operator.prior.doit())
+
+
+def _longitudinal_holds(after: Expressions) -> bool:
+    """q = gamma R (B B^T + Q) R and so on, R = (Lambda + G)^{-1}, along G + eps dG, B + eps dB, Q + eps dQ."""
+    own, source, epsilon = example("longitudinal"), Source("longitudinal"), sp.Symbol("epsilon")
+    values = {**own, **shared("longitudinal", [own])}
+    moves = {"dG": source.symmetric(2), "dB": source.matrix(2, 1), "dQ": source.symmetric(2)}
+    G, B, Q = (values[name] + epsilon * moves[f"d{name}"] for name in "GBQ")
+    R = (values["Lambda"] + G).inv()
+    overlaps = {
+        "dq": own["gamma"] * R * (B * B.T + Q) * R, "dV": own["gamma"] * R, "dm": own["tau"] * R * B,
+        "dtheta": own["gamma"] * R * B * values["pi"].T,
+    }  # fmt: skip
+    at = Values({**values, **moves})
+    return all(is_zero(at(after[name]) - moved.diff(epsilon).subs(epsilon, 0)) for name, moved in overlaps.items())

@@ -1,0 +1,185 @@
+"""Step 7: beta -> infinity. Laplace's method turns log integrals into Moreau envelopes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import sympy as sp
+
+from ...authoring.regulariser import Regulariser
+from ...calculus.averages import Average, Symbols
+from ...theory.free_entropy import free_entropy
+from ...theory.stability import TOKENS
+from ..algebra.exact import Source, Values, is_zero
+from ..algebra.numeric import rational
+from ..algebra.objects import FIELD, LogDet, LogIntegral, beta, gathered, same, scalars_out
+from ..algebra.step import Expressions, Step, Test
+from .action import PENALTY
+from .ansatz import quadratic_around
+
+
+def rescaling(p: Symbols) -> dict[Any, Any]:
+    """How every order parameter and composite grows with beta, so that all terms of Phi / beta stay."""
+    return {
+        p.V: p.V / beta,
+        **{z: beta * z for z in (p.V_hat, p.m_hat, p.theta_hat)},
+        p.q_hat: beta**2 * p.q_hat,
+        # Composites follow their conjugates, the field of a row its mean B and covariance Q.
+        p.G: beta * p.G,
+        p.B: beta * p.B,
+        p.Q: beta**2 * p.Q,
+        p.b: beta * p.b,
+    }
+
+
+def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
+    """Substitute the rescaling, keep what grows like beta."""
+    after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
+    laplace_tests = [_laplace_test("sentences", p.loss, "M", 1, p)]
+    if after["Phi"].has(p.envelope):
+        after["N"] = maximum(p)
+        laplace_tests.append(_laplace_test("rows", PENALTY, "N", -1, p))
+    return Step(
+        7,
+        "Zero temperature",
+        {"Phi_beta": finite, **{f"{z.name} becomes": value for z, value in rescaling(p).items() if z in _given(p)}},
+        after,
+        "Order parameters are rescaled so that every term of the free entropy grows like the inverse temperature; what "
+        "remains of their ratio is kept. To this order the logarithm of an integral is the largest exponent (Laplace's "
+        "method), which leaves "
+        "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one.",
+        "arXiv 2402.03902, Appendix C; J. J. Moreau, Bull. Soc. Math. France 93, 273 (1965)",
+        (
+            Test(
+                "leading order at explicit matrices",
+                "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by "
+                "a limit",
+                lambda before, after: _leading_holds(before["Phi_beta"], after, p),
+            ),
+            *laplace_tests,
+            Test(
+                "equal to the free entropy in use",
+                "the very expression that is differentiated to generate solvers",
+                lambda _before, after: _is_in_use(after["Phi"], p, regulariser),
+            ),
+        ),
+    )
+
+
+def _given(p: Symbols) -> tuple[sp.MatrixSymbol, ...]:
+    return (p.V, p.V_hat, p.q_hat, p.m_hat, p.theta_hat)
+
+
+def minimum(p: Symbols) -> sp.Expr:
+    """What X minimises."""
+    return p.loss + Average(TOKENS, quadratic_around(p))
+
+
+def maximum(p: Symbols) -> sp.Expr:
+    """What a row of W maximises."""
+    return -PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
+
+
+def leading(expression: sp.Expr, p: Symbols) -> sp.Expr:
+    """The limit of expression / beta.
+
+    Raises:
+        TypeError: a log integral is not of Laplace's form with a known minimum.
+    """
+    if isinstance(expression, Average):
+        inside = leading(expression.summand, p)
+        if expression.kind == FIELD and inside == p.envelope:
+            return inside  # the coordinate's average includes that over its field
+        return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
+    if isinstance(expression, sp.Add):
+        return sp.Add(*[leading(term, p) for term in expression.args])
+    if isinstance(expression, sp.Mul) and expression.has(Average):
+        (average,) = [a for a in expression.args if a.has(Average)]
+        return expression / average * leading(average, p)
+    if isinstance(expression, LogIntegral):
+        return laplace(expression, p)
+    return _limit(scalars_out(expression))
+
+
+def _limit(expression: sp.Expr) -> sp.Expr:
+    """lim expression / beta of powers and logarithms of beta, by SymPy; what holds no beta is a letter meanwhile."""
+    letters = {a: sp.Dummy(positive=True) for a in expression.atoms(sp.Trace, LogDet, Average)}
+    back = {letter: a for a, letter in letters.items()}
+    return sp.limit(sp.expand_log(expression.xreplace(letters)) / beta, beta, sp.oo).xreplace(back)
+
+
+def laplace(integral: LogIntegral, p: Symbols) -> sp.Expr:
+    """lim (1/beta) log of the integral of exp(-beta f), up to vanishing terms: -min f by its name.
+
+    Raises:
+        TypeError: f is neither the loss with its quadratic term nor the penalty of a row.
+    """
+    f = -leading(integral.exponent, p)
+    if same(f, minimum(p), p):
+        return -p.moreau
+    if same(f, -maximum(p), p):
+        return p.envelope
+    raise TypeError(f"no name for the minimum of {f}")
+
+
+def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
+    """Every term without an integral at explicit matrices, a polynomial in beta, 1/beta and log beta."""
+    source = Source("leading order")
+    values: dict[str, Any] = {z.name: source.positive(2) for z in (p.V, p.q, p.V_hat, p.q_hat, p.G, p.Q, p.Lambda)}
+    values |= {z.name: source.matrix(2, 2) for z in (p.theta, p.theta_hat)}
+    values |= {z.name: source.matrix(2, 1) for z in (p.m, p.m_hat, p.B)}
+    values |= {"s": sp.Integer(2), "phi": source.matrix(2, 1), "Kappa": source.positive(2)}
+
+    def explicit(expression: sp.Expr, at: Values) -> sp.Expr:
+        return sp.Add(
+            *[at(term) for term in sp.Add.make_args(expression) if not term.has(LogIntegral, p.moreau, p.envelope)]
+        )
+
+    at = Values(values)
+    scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
+    limit = sp.limit(sp.expand(sp.expand_log(sp.simplify(explicit(before, scaled)), force=True)) / beta, beta, sp.oo)
+    return is_zero(explicit(after["Phi"], at) - limit)
+
+
+def _laplace_test(what: str, energy: sp.Symbol, name: str, sign: int, p: Symbols) -> Test:
+    return Test(
+        f"Laplace's method, {what}",
+        "the log integral of a quartic at low temperature against its extremum and the next order; the error halves "
+        "with the temperature",
+        lambda before, after: _laplace_holds(before["Phi_beta"], sign * after[name], energy, p),
+    )
+
+
+def _laplace_holds(before: sp.Expr, objective: sp.Expr, energy: sp.Symbol, p: Symbols) -> bool:
+    """L = s = 1, energy x^4/4 - x y: log of the integral of exp(-beta f) at the rescaled order parameters is
+    -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with its normal density's norm, up to O(1/beta)."""
+    source = Source("laplace")
+    numbers = {name: abs(source.number()) for name in ("V", "G")} | {name: source.number() for name in ("omega", "b")}
+    (integral,) = [a for a in before.atoms(LogIntegral) if a.has(energy)]
+    x, y = sp.Symbol("z", real=True), source.number()
+    values: dict[str, Any] = {name: sp.Matrix([[value]]) for name, value in numbers.items()}
+    values |= {integral.variable.name: sp.Matrix([[x]]), energy.name: x**4 / 4 - x * y, "s": sp.Integer(1)}
+    at = Values(values)
+    scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
+    exponent, f = scaled(integral.exponent), at(objective)
+    norm = mp.log(rational(numbers["V"])) if integral.has(p.V) else None
+    errors = []
+    with mp.workdps(25):
+        value, curvature = sp.lambdify(x, f, "mpmath"), sp.lambdify(x, f.diff(x, 2), "mpmath")
+        (least,) = [mp.mpf(root) for root in sp.Poly(f.diff(x), x).nroots(30) if abs(sp.im(root)) < 1e-25]
+        for temperature in (400, 800):
+            density = sp.lambdify(x, exponent.subs(beta, temperature), "mpmath")
+            width = 1 / mp.sqrt(temperature * curvature(least))
+            top = density(least)
+            points = [mp.exp(density(least + width * mp.mpf(k) / 4) - top) for k in range(-48, 49)]
+            found = top + mp.log(mp.fsum(points) * width / 4)
+            expected = -temperature * value(least) - mp.log(curvature(least)) / 2
+            expected += mp.log(2 * mp.pi / temperature) / 2 if norm is None else -norm / 2
+            errors.append(found - expected)
+    return abs(errors[0]) < 1e-2 and abs(errors[0] / errors[1] - 2) < 0.02
+
+
+def _is_in_use(derived: sp.Expr, p: Symbols, regulariser: Regulariser) -> bool:
+    used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q).expression
+    return same(derived, used, p)

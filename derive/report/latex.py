@@ -1,0 +1,195 @@
+"""A derivation as a LaTeX document of its own (article, amsmath), with the content of text.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..authoring.model import Model
+from ..authoring.parameters import Structure
+from .blocks import Relation, Report, Table, Words
+from .compose import report
+from .latex_printer import LatexPrinter, escaped
+from .printing import terms_positive_first
+from .symbols import renamed
+from .text_printer import TextPrinter
+
+LINE = 68  # characters of the text form that fit on one line of a display
+
+_PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{amsmath,amssymb,graphicx}
+\usepackage[margin=25mm]{geometry}
+\newsavebox{\fitbox}
+\newcommand{\fitted}[1]{\sbox{\fitbox}{$\displaystyle #1$}\ifdim\wd\fitbox>0.8\textwidth
+  \resizebox{0.8\textwidth}{!}{\usebox{\fitbox}}\else\usebox{\fitbox}\fi}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{4pt plus 2pt}
+\renewcommand{\arraystretch}{1.25}
+\allowdisplaybreaks
+\emergencystretch=3em
+"""
+
+
+def document(
+    model: Model, structure: Structure | None = None, steps: bool = False, names: Mapping[str, str] | None = None
+) -> str:
+    """The derivation of a model as a complete LaTeX document.
+
+    Args:
+        structure: default, the model's own.
+        steps: with the replica calculation, step by step.
+        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\chi"}, as `renamed` takes them.
+
+    Raises:
+        ModelError: the model is not well posed at the structure, or a name is unknown or taken.
+    """
+    return typeset(report(model, structure, steps), names)
+
+
+def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
+    """A report as a LaTeX document, as `document` returns it."""
+    theory = renamed(names or {}, content.names)
+    printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
+    title = escaped(content.title)
+    lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
+    for section in content.sections:
+        lines += ["", rf"\section*{{{escaped(section.title)}}}"]
+        pending: list[Relation] = []
+        for item in section.items:
+            if isinstance(item, Relation):
+                pending.append(item)
+                continue
+            lines += _display(pending, printer, ruler)
+            pending = []
+            lines += ["", _words(item, printer)] if isinstance(item, Words) else _table(item, printer)
+        lines += _display(pending, printer, ruler)
+    return "\n".join([*lines, r"\end{document}"]) + "\n"
+
+
+def _words(item: Words, printer: LatexPrinter) -> str:
+    pieces = item.text.split("{}")
+    text = _prose(pieces[0])
+    for piece, value in zip(pieces[1:], item.objects, strict=True):
+        text += (_prose(value) if isinstance(value, str) else f"${printer.show(value)}$") + _prose(piece)
+    return text
+
+
+def _prose(text: str) -> str:
+    """Words with the letters of the theory in mathematics mode: L = 2, (l, k), s x t, X^T and the like."""
+    pieces, position = [], 0
+    for found in _MATHEMATICS.finditer(text):
+        formula = re.sub(r"\bl\b", r"\\ell", found[0]).replace(" x ", r" \times ").replace("inf", r"\infty")
+        pieces += [escaped(text[position : found.start()]), f"${formula}$"]
+        position = found.end()
+    return "".join([*pieces, escaped(text[position:])])
+
+
+_LETTER = r"(?<![\w'.-])[LstKVHXYhdclknu](?![\w'-])"
+_MATHEMATICS = re.compile(
+    rf"c = \(l, k\)|\((?:-inf|\d[\d.]*), \S+[\])]|\[\d[\d.]*, \S+[\])]|n/d|L = s = K = 1|L = s = t = 1|s = t = 2"
+    rf"|{_LETTER}(?:\^T| = \d+| x (?:[Lst]|1)\b)?"
+)
+
+
+def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """One align* for consecutive relations; notes in words at the right or below, long sums over several lines."""
+    if not relations:
+        return []
+    rows: list[str] = []
+    for relation in relations:
+        sign = {">": r"\succ", "->": r"\to"}.get(relation.sign, relation.sign)
+        left = printer.show(relation.left, relation.stacked)
+        if isinstance(relation.right, sp.MatrixBase) and _width(relation.right, ruler) > 2 * LINE:
+            rows += _entries(left, relation.right, printer)
+            continue
+        parts = _broken(relation, printer, ruler)
+        rows.append(f"{left} &{sign} {parts[0]}")
+        rows += [rf"&\quad {part}" for part in parts[1:]]
+        if relation.note:
+            width = len(ruler.show(relation.left)) + _width(relation.right, ruler) if len(parts) == 1 else LINE
+            note = rf"\text{{\small ({_prose(relation.note)})}}"
+            if width + len(relation.note) <= LINE:
+                rows[-1] += rf" \qquad {note}"
+            else:
+                rows.append(rf"&\qquad {note}")
+    return [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
+
+
+def _entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
+    """A wide matrix entry by entry: the upper triangle if it is symmetric, without zeros."""
+    upper = matrix.is_symmetric()
+    rows = []
+    for i in range(matrix.rows):
+        for j in range(i if upper else 0, matrix.cols):
+            if matrix[i, j] != 0:
+                rows.append(rf"\left({left}\right)_{{{i + 1}{j + 1}}} &= \fitted{{{printer.show(matrix[i, j])}}}")
+    return rows
+
+
+def _width(value: Any, ruler: TextPrinter) -> int:
+    if isinstance(value, sp.MatrixBase | sp.BlockMatrix):
+        blocks = value.blocks if isinstance(value, sp.BlockMatrix) else value
+        return max(sum(len(ruler.show(e)) + 3 for e in blocks.row(i)) for i in range(blocks.rows))
+    return len(ruler.show(value))
+
+
+def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """The right side as lines that fit, broken between the terms of its sum or of the sum that is its one factor."""
+    value = relation.right
+    room = LINE - len(ruler.show(relation.left))
+    scalar = isinstance(value, sp.Mul) and not isinstance(value, MatrixExpr)
+    sums = [factor for factor in value.args if factor.is_Add] if scalar else []
+    if len(sums) == 1 and _width(value, ruler) > 1.2 * room:
+        outside = printer.show(value / sums[0]).strip()
+        outside = {"1": "", "-1": "-"}.get(outside, outside)
+        lines = _lines_of(sums[0], relation, printer, ruler, room - min(room // 3, len(outside) // 4))
+        return [rf"{outside} \Bigl({lines[0]}", *lines[1:-1], rf"{lines[-1]} \Bigr)"] if len(lines) > 1 else [
+            rf"{outside} \Bigl({lines[0]}\Bigr)"
+        ]  # fmt: skip
+    if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
+        return [_fitted(printer.show(value, relation.stacked), _width(value, ruler), room)]
+    return _lines_of(value, relation, printer, ruler, room)
+
+
+def _lines_of(value: Any, relation: Relation, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
+    """A sum as lines of whole terms."""
+    terms = value.args if isinstance(value, sp.MatAdd) else value.as_ordered_terms()
+    printer.stacked = relation.stacked
+    printed = printer.join_terms(terms)
+    printer.stacked = False
+    lengths = [len(ruler.show(term)) + 3 for term in terms_positive_first(terms)]
+    printed = [_fitted(text, length, room) for text, length in zip(printed, lengths, strict=True)]
+    lines, used = [printed[0]], lengths[0]
+    for text, length in zip(printed[1:], lengths[1:], strict=True):
+        if used + length > room:
+            lines.append(text)
+            used = length
+        else:
+            lines[-1] += f" {text}"
+            used += length
+    return lines
+
+
+def _fitted(text: str, width: int, room: int) -> str:
+    """What cannot be broken and does not fit is made smaller."""
+    return rf"\fitted{{{text}}}" if width > 1.35 * room else text
+
+
+def _table(table: Table, printer: LatexPrinter) -> list[str]:
+    def cell(value: Any) -> str:
+        if isinstance(value, str):
+            return _prose(value)
+        return _words(value, printer) if isinstance(value, Words) else f"${printer.show(value)}$"
+
+    printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
+    columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")
+    rows = [" & ".join(cell(value) for value in row) + r" \\" for row in table.rows]
+    head = " & ".join(rf"\textit{{{escaped(name)}}}" for name in table.head) + r" \\ \hline"
+    printer._settings |= {"fold_short_frac": None, "mat_str": None}
+    return ["", r"\medskip", rf"\begin{{tabular}}{{{columns}}}", head, *rows, r"\end{tabular}", r"\medskip", ""]

@@ -1,0 +1,261 @@
+"""What both printers do: signs, the order of factors, which index a symbol carries where, formulas made of leaves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy.printing.printer import Printer
+
+from ..calculus.averages import CHANNEL, CONTEXTS, Average, Jacobian, MatrixAverage
+from ..theory.stability import TOKENS
+from .blocks import Names, Stacked
+from .symbols import CONTEXT_INDEX, MEANS, STEMS, SUMS, THEORY, TOKEN_INDEX, Entry, theory_entry
+
+
+class Indices:
+    """Which context and token a generic symbol carries at this place: primed inside an inner sum."""
+
+    def __init__(self) -> None:
+        self.context, self.token, self.depth = "c", "l", 0
+
+
+def terms_positive_first(terms: Any) -> list[Any]:
+    """The same terms, those with a minus sign last."""
+    return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _matrix_negative(term)))
+
+
+def _matrix_negative(term: Any) -> bool:
+    if isinstance(term, MatrixAverage):
+        return _matrix_negative(term.summand)
+    if not isinstance(term, sp.MatMul):
+        return False
+    scalar, _ = term.as_coeff_matrices()
+    return bool(scalar.could_extract_minus_sign())
+
+
+def _signed(term: Any) -> tuple[bool, Any]:
+    """(is there a minus sign in front, the term without it); a minus inside an average is taken out."""
+    if isinstance(term, MatrixAverage) and _matrix_negative(term):
+        return True, MatrixAverage(term.kind, _signed(term.summand)[1])
+    if isinstance(term, MatrixExpr):
+        if not _matrix_negative(term):
+            return False, term
+        scalar, factors = term.as_coeff_matrices()
+        rest = factors[0] if len(factors) == 1 and scalar == -1 else None
+        return True, rest if rest is not None else sp.MatMul(*([-scalar] if scalar != -1 else []), *factors)
+    negative = bool(term.could_extract_minus_sign()) and not isinstance(term, sp.Add)
+    return negative, -term if negative else term
+
+
+def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
+    """Numbers, alpha and parameters of the model, then the rest, each in SymPy's order."""
+
+    def rank(factor: sp.Expr) -> int:
+        base = factor.as_base_exp()[0]
+        if factor.is_number or not base.is_Symbol:
+            return 0 if factor.is_number else 3
+        if base.name == "alpha" or names.get(base, ("",))[0].startswith(("parameter", "rho")):
+            return 1
+        return 2 if base.name.startswith("moment@") else 3
+
+    number, rest = product.as_coeff_Mul()
+    factors = sorted(rest.as_ordered_factors(), key=rank)
+    return sp.Mul(*([number] if number != 1 else []), *factors, evaluate=False)
+
+
+def _is_sum(factor: Any) -> bool:
+    """Does a factor need brackets in a product?"""
+    if isinstance(factor, Average | MatrixAverage):
+        return factor.kind in (CONTEXTS, TOKENS, *SUMS)
+    return isinstance(factor, sp.MatAdd | sp.Add)
+
+
+class FormulaPrinter(Printer):
+    """SymPy objects of this package, put together from the leaves of a form.
+
+    Attributes:
+        form: TEXT or LATEX, the column of an entry.
+        leaves: name of a piece of a formula -> how it is written, with its parts as %s.
+    """
+
+    form: int
+    leaves: Mapping[str, str]
+
+    def __init__(self, settings: dict[str, Any], names: Names, theory: Mapping[str, Entry] | None = None) -> None:
+        super().__init__(settings)
+        self.names, self.entries, self.at = names, THEORY if theory is None else theory, Indices()
+        self.stacked = False
+
+    def leaf(self, name: str, *parts: str) -> str:
+        """A piece of a formula around its parts."""
+        return self.leaves[name] % parts
+
+    def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
+        """A symbol of the model."""
+        raise NotImplementedError
+
+    def theory(self, name: str) -> str | None:
+        """A symbol of the theory by its name; None if it has none."""
+        found = theory_entry(name, self.entries)
+        if found is None:
+            return None
+        change, entry, replicas = found
+        symbol = entry[self.form]
+        if name.startswith("slope_"):
+            return self.leaf("slope", symbol)
+        label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(entry[2], "")
+        labels = [part for part in (replicas, "" if self.stacked else self._index(label)) if part]
+        if replicas and "(" in symbol:  # loss(X_a, Y, k, u)
+            return re.sub(r"\((\w)", rf"(\1{self.leaf('index', replicas)}", symbol, count=1)
+        symbol = (self.leaf("change") if change else "") + symbol
+        return symbol + (self.leaf("index", ",".join(labels)) if labels else "")
+
+    def _index(self, label: str) -> str:
+        return label.replace("l", self.leaf("l"))
+
+    def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
+        return self.theory(expr.name) or expr.name
+
+    def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
+        if expr in self.names:
+            return self.own(*self.names[expr])
+        found = re.fullmatch(r"softmax_([^_]+)(?:_(\w+))?", expr.name)
+        if found:
+            return self.leaf("softmax", found[1]) + (self.leaf("softmax entry", found[2]) if found[2] else "")
+        found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
+        if found:
+            return self.entries[STEMS[found[1]]][self.form] + self.leaf("index", str(int(found[2]) + 1))
+        if expr.name.startswith("slope@"):
+            variable = self._print_Symbol(sp.Symbol(expr.name.removeprefix("slope@"), real=True))
+            return self.leaf("derivative", self.leaf("loss"), variable)
+        return self.theory(expr.name) or expr.name
+
+    def signed_terms(self, terms: Any) -> Iterator[tuple[bool, str]]:
+        """(is there a minus sign in front, the term without it) of a sum, those with one last."""
+        for term in terms_positive_first(terms):
+            negative, bare = _signed(term)
+            printed = self._print(bare)
+            yield (
+                negative,
+                self.leaf("brackets", printed) if negative and isinstance(bare, sp.Add | sp.MatAdd) else printed,
+            )
+
+    def _print_MatMul(self, expr: sp.MatMul) -> str:
+        negative, bare = _signed(expr)
+        if not isinstance(bare, sp.MatMul):
+            return ("-" if negative else "") + self._print(bare)
+        scalar, factors = bare.as_coeff_matrices()
+        numbers = [] if scalar == 1 else [scalar] if not scalar.has(Average) else list(sp.Mul.make_args(scalar))
+        parts = [self.leaf("brackets", self._print(a)) if _is_sum(a) else self._print(a) for a in (*numbers, *factors)]
+        return ("-" if negative else "") + self.leaf("times").join(parts)
+
+    def _print_Transpose(self, expr: sp.Transpose) -> str:
+        return self.leaf("transpose", self.raised(expr.arg))
+
+    def _print_Inverse(self, expr: sp.Inverse) -> str:
+        return self.leaf("inverse", self.raised(expr.arg))
+
+    def raised(self, expr: MatrixExpr) -> str:
+        """What an exponent may follow."""
+        printed = self._print(expr)
+        return (
+            printed
+            if isinstance(expr, sp.MatrixSymbol) and not self.has_exponent(printed)
+            else self.leaf("brackets", printed)
+        )
+
+    def has_exponent(self, symbol: str) -> bool:
+        """Whether a printed symbol holds an exponent of its own, which another one must not follow."""
+        raise NotImplementedError
+
+    def _print_Identity(self, expr: sp.Identity) -> str:
+        return "I"
+
+    def _print_ZeroMatrix(self, expr: sp.ZeroMatrix) -> str:
+        return "0"
+
+    def _print_BlockMatrix(self, expr: sp.BlockMatrix) -> str:
+        return self._print(expr.blocks)
+
+    def _print_Tuple(self, expr: Any) -> str:
+        return self.leaf("brackets", ", ".join(self._print(e) for e in expr))
+
+    def _print_Trace(self, expr: sp.Trace, exp: Any = None) -> str:
+        return self.leaf("trace", self._print(expr.arg))
+
+    def _print_Jacobian(self, expr: Jacobian) -> str:
+        """Inside a sum over l' the field keeps the outer token l."""
+        variable = self._print(expr.args[1])
+        inner, self.at.token = self.at.token, "l"
+        field = self._print(expr.args[0])
+        self.at.token = inner
+        return self.leaf("derivative", field, variable)
+
+    def _print_Derivative(self, expr: sp.Derivative) -> str:
+        function, variable = (self.entries[n][self.form] for n in (expr.expr.func.__name__, expr.variables[0].name))
+        return self.leaf("derivative", function, variable)
+
+    def _print_average(self, expr: Average | MatrixAverage) -> str:
+        """Sums bind the index of what stands in them, primed when nested."""
+        at, kind, summand = self.at, expr.kind, expr.summand
+        before = (at.context, at.token, at.depth)
+        # What belongs to a sentence as a whole is averaged over all of them.
+        whole = isinstance(summand, sp.MatrixSymbol) and summand.name == "loss_phi"
+        label = "c" if isinstance(expr, MatrixAverage) and not whole else ""
+        if kind == CONTEXTS:
+            label = at.context = "c'" if at.depth else "c"
+        elif kind == TOKENS and at.depth:
+            label = at.token = at.context = "l'"
+        elif kind == TOKENS:
+            label = "l"
+        elif "@" in kind:  # given labels of a sentence, or a row in an atom of the spectrum
+            stem, _, own = kind.partition("@")
+            label = ",".join(part for part in (self.entries["b"][self.form] if stem == "row" else "", own) if part)
+        elif kind not in SUMS and kind != "field":
+            at.depth += 1
+        body = self._print(summand)
+        at.context, at.token, at.depth = before
+        if kind == CHANNEL or "@" in kind:
+            return self.leaf("mean") + (self.leaf("index", label) if label else "") + self.leaf("square brackets", body)
+        if kind in MEANS:
+            entry = MEANS[kind] + ("_context" if kind == "output" and label else "")  # in one context if it has a label
+            return self.entries[entry][self.form] + self.leaf("square brackets", body)
+        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._index(label)
+        several = isinstance(summand, sp.Add | sp.MatAdd)
+        return self.leaf("sum", index, self.leaf("square brackets", body) if several else body)
+
+    _print_Average = _print_MatrixAverage = _print_average
+
+    def _print_LogDet(self, expr: sp.Expr) -> str:
+        return self.leaf("log det", self._print(expr.args[0]))
+
+    def _print_LogIntegral(self, expr: sp.Expr) -> str:
+        several = self.leaf("all replicas") if "|" in expr.args[1].name else ""
+        variable = "X" if expr.args[1].name == "x" else self._print(expr.args[1])
+        return self.leaf("log integral", several, variable, self._print(expr.args[0]))
+
+    def named_function(self, name: str, arguments: list[str]) -> str | None:
+        """What a report writes as a function, but as no f(x); None for all others."""
+        if name == "minimum":
+            return self.leaf("minimum", arguments[0])
+        if name == "maximum":
+            return self.leaf("maximum", self.entries["w"][self.form], arguments[0])
+        if name == "gradient":
+            return self.leaf("derivative", *arguments)
+        if name == "change":
+            return self.leaf("change of", arguments[0])
+        return None
+
+    def show(self, value: Any, stacked: bool = False) -> str:
+        """Print an object of a report."""
+        if isinstance(value, Stacked):
+            value, stacked = value.expression, True
+        self.stacked = stacked
+        try:
+            return self.doprint(value)
+        finally:
+            self.stacked = False

@@ -1,0 +1,223 @@
+"""Bayes-optimal inference, for models with an output channel."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import sympy as sp
+
+from ...authoring.model import ModelAt
+from ...authoring.outputs import POSITIVE, REAL, Coordinate, OutputAt
+from ...calculus.averages import CONTEXTS, Average, MatrixAverage
+from ...replicas import bayes_optimal as bayes
+from ...replicas.algebra.objects import n
+from ...replicas.algebra.step import Step
+from ..blocks import Items, Relation, Section, Stacked, Table, Words, said, with_symbols
+from .references import Bibliography
+from .steps import checked
+
+TITLE = "Bayes-optimal inference of the same teacher"
+SPOKEN = {
+    name: Stacked(symbol)
+    for name, symbol in (
+        ("q", bayes.q), ("q_hat", bayes.q_hat), ("Q", bayes.Q), ("b", bayes.b), ("omega", bayes.omega),
+        ("pi", bayes.pi), ("f", bayes.f), ("g", bayes.g), ("Z_row", bayes.Z_row), ("Z_out", bayes.Z_out),
+        ("Z", bayes.Z_any),
+    )
+}  # fmt: skip
+EXTREMISED = "extremised over all overlaps and conjugates"
+JACOBIAN, LIKELIHOOD = sp.Symbol("output_jacobian", real=True), sp.Symbol("output_likelihood", real=True)
+m_star, Y = sp.MatrixSymbol("m_star", bayes.t, 1), sp.MatrixSymbol("Y", bayes.t, 1)
+
+
+def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
+    """Setting, channel and the three steps with the outcome of their checks; none without a channel."""
+    if at.output is None:
+        return ()
+    first, second, third = bayes.bayes_derivation().steps
+    parts = ((first, _alike(first, at.output)), (second, _limit(second)), (third, _equations(third)))
+    return (
+        Section(TITLE, (*_setting(works), *_channel(at.output))),
+        *[
+            Section(
+                f"Bayes-optimal, step {step.number}: {step.name}",
+                (
+                    with_symbols(step.rule, SPOKEN),
+                    *items,
+                    checked(step, SPOKEN),
+                    said(f"See {works.cite(step.citation)}."),
+                ),
+            )
+            for step, items in parts
+        ],
+    )
+
+
+def _setting(works: Bibliography) -> Items:
+    return [
+        said(
+            "The learner of this section is given the tokens, the labels of their clusters and, of every sentence, "
+            "what is said below to be observed. It knows the laws of the tokens, of the rows of the teacher's weights "
+            "and of what is observed given the teacher's fields. All that can be known of the teacher is then the "
+            "posterior, the law of its weights given what was seen; neither loss nor penalty enters. The teacher is "
+            "one more sample of the posterior, which no average tells from the others (Nishimori, "
+            f"{works.cite(bayes.NISHIMORI)}). The evidence is the probability of all that is observed given the "
+            "tokens, a density where it is continuous: the integral that normalises the posterior."
+        ),
+        said(
+            "Assumed are (1), (2), (4) and (5) of the assumptions, with the evidence in place of the partition "
+            "function, and in place of (6) that the replicas, teacher and samples of the posterior, are all alike. "
+            "What carries a B belongs to this inference; letters without it mean what they meant before."
+        ),
+    ]
+
+
+def _channel(output: OutputAt) -> Items:
+    """Y in its coordinates, what is seen of them, Jacobian and likelihood."""
+    every = [(c, seen) for seen, group in (("yes", output.observed), ("no", output.hidden)) for c in group]
+    inside = [c.symbol for c, _ in every if c.continuous and output.fields.has(c.symbol)]
+    items: Items = [
+        Words("The teacher's fields are a function of coordinates, some observed (obs) and others hidden (hid):"),
+        Relation(sp.Symbol("fields_Y"), output.fields),
+        Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _domain(c)) for c, seen in every)),
+    ]
+    jacobian = _jacobian(output)
+    if jacobian == 0:
+        items.append(Words(f"The Jacobian of the fields in {_listed(inside)} is 1 in absolute value.", tuple(inside)))
+    else:
+        items += [
+            Words(f"Their Jacobian in {_listed(inside)} is", tuple(inside)),
+            Relation(JACOBIAN, jacobian),
+        ]
+    if output.log_likelihood != 0:
+        number = " ({} in it is the number 3.14159..., not a row)" if output.log_likelihood.has(sp.pi) else ""
+        items += [
+            Words(f"Given the fields, what is observed has the law{number}", (sp.pi,) if number else ()),
+            Relation(LIKELIHOOD, output.log_likelihood),
+        ]
+    if output.needs != 1:
+        items.append(Words("The model shows this where {} is positive.", (output.needs,)))
+    return items
+
+
+def _domain(coordinate: Coordinate) -> Any:
+    if coordinate.continuous:
+        return {REAL: "(-inf, inf)", POSITIVE: "(0, inf)"}[coordinate.kind]
+    return Words(_listed(coordinate.values, "or"), coordinate.values)
+
+
+def _listed(objects: Any, last: str = "and") -> str:
+    """{}, {} and {}."""
+    *first, end = ["{}"] * len(objects)
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def _jacobian(output: OutputAt) -> sp.Expr:
+    """Without discrete coordinates where it does not depend on them, as on signs."""
+    discrete = [c for c in (*output.observed, *output.hidden) if not c.continuous and output.jacobian.has(c.symbol)]
+    values = {
+        sp.expand_log(output.jacobian.subs(dict(zip([c.symbol for c in discrete], chosen, strict=True))))
+        for chosen in product(*[c.values for c in discrete])
+    }
+    return values.pop() if len(values) == 1 else output.jacobian
+
+
+def _weight(output: OutputAt) -> tuple[sp.Expr, Words]:
+    """Z_out of the channel, and what stands in it."""
+    density = sp.Add(*[JACOBIAN] * (_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0))
+    normal = sp.Symbol("normal_weight", positive=True)
+    weight = normal * sp.exp(density)
+    meant = (
+        "where {} is the density, at the fields of all tokens, of normal laws of means {} and covariances {}, "
+        "independent from token to token"
+    )
+    known = normal, bayes.omega, bayes.V
+    if not output.hidden:
+        return weight, Words(f"{meant}.", known)
+    groups = {"a sum": [c.symbol for c in output.hidden if not c.continuous]}
+    groups["an integral"] = [c.symbol for c in output.hidden if c.continuous]
+    hidden = " and ".join(f"{name} over {_listed(symbols)}" for name, symbols in groups.items() if symbols)
+    meant = f"{meant}, and the sum over what is hidden is {hidden}."
+    return Average("hidden", weight), Words(meant, (*known, *groups["a sum"], *groups["an integral"]))
+
+
+def _number_out(expression: sp.Expr) -> sp.Expr:
+    """Numbers and n in front of the sums over contexts."""
+    named = {}
+    for average in expression.atoms(Average):
+        if average.kind == CONTEXTS:
+            number, summand = average.summand.as_independent(sp.Trace)
+            named[average] = number * Average(CONTEXTS, summand)
+    return expression.xreplace(named)
+
+
+def _alike(step: Step, output: OutputAt) -> Items:
+    observed, meant = _weight(output)
+    kinds = {c.continuous for c in output.observed}
+    over = "sums and integrates" if len(kinds) == 2 else "integrates" if kinds == {True} else "sums"
+    total = sp.Add(*[step.after[name] for name in ("trace", "entropic", "energetic")])
+    field, outputs = sp.Symbol("mean_row_field"), sp.Symbol("mean_output")
+    return [
+        Words(
+            "{} is now the number of replicas beside the teacher. {} (t x t) is the covariance of the fields of two of "
+            "the n + 1 in context c; that of one with itself is {}. {} (t x 1) has mean zero and covariance {}, its "
+            "average is written {}; {} has mean {} and covariance {}, independently for each token. {} averages over "
+            f"labels of clusters and {{}} and {over} over what is observed. Then",
+            (
+                n, bayes.q, bayes.rho, bayes.b, bayes.Q, field, bayes.omega, m_star, bayes.q,
+                outputs, Stacked(bayes.omega),
+            ),
+        ),
+        Relation(sp.Symbol("evidence_power"), _number_out(total), f"for large d, {EXTREMISED}"),
+        Relation(bayes.Q, MatrixAverage(CONTEXTS, bayes.gamma * bayes.q_hat)),
+        Words(
+            "The integral over a row {} is an average {} over the law of the teacher's row at given eigenvalues {} and "
+            "mean coordinates {}:",
+            (bayes.pi, sp.Symbol("mean_row"), bayes.gamma, sp.Symbol("tau", real=True)),
+        ),
+        Relation(bayes.Z_row, Average("row law", sp.exp(step.after["row"]))),
+        Words(
+            "Given {} the fields of each of the n + 1 are independent and normal around it with covariance",
+            (bayes.omega,),
+        ),
+        Relation(bayes.V, step.after["variance"]),
+        Words(f"so that what is observed of a sentence has the {'density' if True in kinds else 'probability'}"),
+        Relation(bayes.Z_out, observed),
+        meant,
+    ]  # fmt: skip
+
+
+def _limit(step: Step) -> Items:
+    return [
+        Words("The mean logarithm of the evidence, per dimension, is for large d"),
+        Relation(sp.Symbol("Phi_bayes"), _number_out(step.after["free entropy"]), EXTREMISED),
+        Words("and the law of {} given the teacher's row is", (bayes.b,)),
+        Relation(sp.Symbol("law_row_field"), step.after["law of b"], "up to its normalisation"),
+    ]
+
+
+def _equations(step: Step) -> Items:
+    slopes = step.after["gradient"].applyfunc(lambda entry: Average("of@", entry))
+    return [
+        Words(
+            "With {} the covariance of the field of {}, and {} and {} the derivatives in two components of this field,",
+            (sp.Symbol("C_any"), bayes.Z_any, *bayes.slopes),
+        ),
+        Relation(sp.Symbol("Z_log_Z_gradient"), slopes, "for these components, averages as in step 2"),
+        Words(
+            "The gradient of {} is {}, the posterior mean of a row given its field; that of {} is {}, the inverse of "
+            "{} times the distance of the posterior mean of {} from {}:",
+            (sp.log(bayes.Z_row), bayes.f, sp.log(bayes.Z_out), bayes.g, bayes.V, Y, bayes.omega),
+        ),
+        Relation(bayes.f, sp.Function("gradient")(sp.log(bayes.Z_row), bayes.b)),
+        Relation(bayes.g, sp.Function("gradient")(sp.log(bayes.Z_out), bayes.omega)),
+        Words("and the two conditions are"),
+        Relation(bayes.q, step.after["q_bayes"]),
+        Relation(bayes.q_hat, step.after["q_hat_bayes"], "the average restricted to context c"),
+        Words(
+            "Where {} vanishes nothing of the teacher is known, where it is {} all of it. Of several solutions the one "
+            "of largest {} is that of the posterior.",
+            (bayes.q, bayes.rho, sp.Symbol("Phi_bayes")),
+        ),
+    ]

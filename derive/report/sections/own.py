@@ -1,0 +1,274 @@
+"""The equations of one model, what their checks found, and what its symmetries make of them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import sympy as sp
+
+from ...authoring.language import token_weight
+from ...authoring.model import ModelAt
+from ...replicas.own import specialisation
+from ...replicas.own.specialised import MOST, Specialised
+from ...replicas.own.symmetries import is_even, is_exchangeable, keeps_defaults, number_of_contexts
+from ..blocks import Items, Relation, Section, Words, with_symbols
+from .steps import checked
+
+TITLE = "The equations of this model"
+
+
+def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
+    """Everything that specialised.py writes out, with its symbols said in words.
+
+    Args:
+        outcome: that of the checks; none if they were not carried out.
+    """
+    written = Specialised(at)
+    if written.too_large:
+        limits = ", ".join(f"{count} {name}" for name, count in MOST.items())
+        return Section(TITLE, (Words(f"They are not written out here: at most {limits} (of labels) are."),))
+    return Section(
+        TITLE,
+        (
+            *_opening(written),
+            *_fields(written),
+            *_conjugates(written),
+            *_rows(written),
+            *_overlaps(written),
+            *_trained(written),
+            Words("Both halves are conditions for an extremum of"),
+            Relation(sp.Symbol("Phi"), written.equations["Phi"]),
+            *_symmetries(at),
+            *([outcome] if outcome else []),
+        ),
+    )
+
+
+def checked_own_section(at: ModelAt) -> Section:
+    """The equations with the model's own symbols, and the outcome of their checks."""
+    try:
+        return own_section(at, checked(specialisation.step(at)))
+    except ValueError:  # too many to be written out, which the section says
+        return own_section(at)
+
+
+def _left(written: Specialised, name: str) -> Any:
+    return sp.Symbol(name, real=True) if written.scalar else written.named(name)
+
+
+def _opening(written: Specialised) -> Items:
+    """Which contexts share their overlaps, and which have no mean."""
+    at, items = written.at, list[Any]()
+    contexts = written.contexts
+    sizes = at.structure
+    said = "The symbols of the model are put in for the general ones."
+    if len(contexts) > 1:
+        kind = "tokens" if sizes.clusters == 1 else "clusters" if sizes.tokens == 1 else "contexts"
+        index = {
+            (True, True): "Two indices are those of token and cluster",
+            (True, False): "An index is that of the token",
+            (False, True): "An index is that of the cluster",
+        }[sizes.tokens > 1, sizes.clusters > 1]
+        said += f" {index}."
+        groups = [
+            [c.own for c in contexts if c.shared == shared] for shared in dict.fromkeys(c.shared for c in contexts)
+        ]
+        if len(groups) == 1:
+            said += f" All {kind} have one covariance, hence one q, V and theta."
+        elif any(len(group) > 1 for group in groups):
+            alike = "; ".join(" and ".join(f"({own})" for own in group) for group in groups if len(group) > 1)
+            said += f" The {kind} {alike} have one covariance, hence one q, V and theta, with the index of the first."
+    items.append(with_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")}))
+    centred = [c for c in contexts if not written.has_mean(c)]
+    if centred:
+        which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
+        items.append(
+            Words(
+                f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.",
+                (sp.Symbol("m@"), sp.Symbol("m_hat@")),
+            )
+        )
+    return items
+
+
+def _fields(written: Specialised) -> Items:
+    """Law of (omega, Y), and the proximal point."""
+    at, items = written.at, list[Any]()
+    opening = "With" if at.structure.tokens == 1 else "Tokens are independent, and with"
+    if at.structure.tokens > 1 and at.structure.clusters > 1:
+        opening = "Given the labels tokens are independent, and with"
+    items.append(Words(opening))
+    for context in written.contexts:
+        index = str(context.token + 1) if at.structure.tokens > 1 else ""
+        omega, Y = written.named(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.shapes("Y"))
+        theta, q, m = (written.overlap(name, context) for name in ("theta", "q", "m"))
+        means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
+        rho = written.plain_teacher_covariance(context)
+        mean: Any
+        if written.scalar:
+            y = at.Y[context.token, 0]
+            pair = (sp.Symbol(omega.name, real=True), y)
+            m_, q_, theta_ = (written.written(e) for e in (m, q, theta))
+            mean = sp.Matrix([m_, means[0]])
+            covariance: Any = sp.Matrix([[q_, theta_], [theta_, written.written(rho)]])
+        else:
+            pair = (omega, Y)
+            mean = sp.BlockMatrix([[m], [means if any(means) else sp.ZeroMatrix(*written.shapes("Y"))]])
+            covariance = sp.BlockMatrix([[q, theta], [theta.T, rho]])
+        label = f"cluster {context.cluster + 1}" if at.structure.clusters > 1 else ""
+        items.append(Relation(sp.Function("mean")(*pair), mean, label))
+        items.append(Relation(sp.Function("Cov")(*pair), covariance))
+    items += _proximal(written)
+    return items
+
+
+def _proximal(written: Specialised) -> Items:
+    at, items = written.at, list[Any]()
+    one = at.structure.tokens == 1
+    end = "@" if one else ""
+    x, g, omega = (sp.MatrixSymbol(f"{name}{end}", 1, 1) for name in ("x", "g", "omega"))
+    V = sp.MatrixSymbol("V@" if one and len({c.shared for c in written.contexts}) == 1 else "V", 1, 1)
+    items.append(
+        Words(
+            f"the proximal point solves {{}} = {{}}{'' if one else ' for every token l'}, with the field {{}} as a "
+            "function of {} below; of several solutions it is the one of least objective.",
+            (x, omega + V * g, g, sp.MatrixSymbol("x@", 1, 1)),
+        )
+    )
+    stars = any(s.name.startswith("psistar") for f in written.fields for s in f.features)
+    plain = any(s.name.startswith("psi_") for f in written.fields for s in f.features)
+    if stars or plain:
+        about = ["{} (functions of the student's fields)"] if plain else []
+        about += ["{} (functions of the teacher's fields" + (" and the noise)" if at.noise else ")")] if stars else []
+        symbols = [sp.Symbol(name) for name, there in (("psi", plain), ("psi_star", stars)) if there]
+        items.append(Words(f"Written for short are {' and '.join(about)}:", tuple(symbols)))
+    shown: set[sp.Symbol] = set()
+    for found in written.fields:
+        if found.labels is not None:
+            said = ", ".join(str(k + 1) for k in found.labels)
+            items.append(Words(f"In cluster {said}:" if len(found.labels) == 1 else f"In clusters {said}:"))
+        items += [Relation(z, definition) for z, definition in found.features.items() if z not in shown]
+        shown |= set(found.features)
+        items += [Relation(sp.Symbol(name), value) for name, value in found.components.items()]
+    if any(token_weight(l) not in written.weights(None) for l in range(at.structure.tokens)) and at.loss.has(
+        *[token_weight(l) for l in range(at.structure.tokens)]
+    ):
+        items.append(
+            Words("{} is that of the token's cluster, given with the law of the tokens.", (sp.Symbol("rho_token"),))
+        )
+    return items
+
+
+def _conjugates(written: Specialised) -> Items:
+    at = written.at
+    said = "The conjugates are averages over the fields"
+    said += " and the noise" if at.noise else ""
+    if at.structure.clusters > 1:
+        said += "; an index of the average says which labels the tokens have, and the factors are their probabilities"
+    items: Items = [Words(f"{said}:")]
+    for name, value in written.equations.items():
+        if "_hat@" in name:
+            items.append(Relation(_left(written, name), value))
+    return items
+
+
+def _rows(written: Specialised) -> Items:
+    """G or R, second moments, and the minimiser of a row."""
+    at, equations = written.at, written.equations
+    items: Items = []
+    named = [name for name in equations if name.startswith("moment@")]
+    if named:
+        items.append(
+            Words(
+                "Second moments of the mean coordinates, numbered as in the law of the tokens, have the names {} (an "
+                "index 0 is the teacher's row):",
+                (sp.Symbol("moment@"),),
+            )
+        )
+        items += [Relation(sp.Symbol(name), equations[name]) for name in named]
+    several = len(written.atoms) > 1
+    b, w = sp.Symbol("b"), sp.Symbol("w")
+    start = "A row of the weights feels a field {} whose second moment is {}"
+    items.append(Words(start + (", one for each spectral atom." if several else "."), (b, sp.Symbol("Omega@"))))
+    stems = ("R@", "G@", "Omega@", "b_pi@", "b_tau@")
+    items += [Relation(_left(written, name), e) for name, e in equations.items() if name.startswith(stems)]
+    if at.penalty is None:
+        return items
+    known = at.penalty.knows_teacher
+    items.append(
+        Words(
+            "It is normal with mean zero"
+            + (", jointly with the teacher's row and the mean coordinates," if known else "")
+            + " in each atom; {} is the average over it"
+            + (", its index the atom's" if several else "")
+            + ", and {} the minimiser of the penalty plus {}/2 minus {}.",
+            (sp.Symbol("mean_field"), w, sp.Symbol("G@") * w**2, b * w),
+        )
+        if len(at.penalty.w) == 1
+        else Words("It is normal with mean zero in each atom; {} is the average over it.", (sp.Symbol("mean_field"),))
+    )
+    if "w@" in equations:
+        items.append(Relation(w, equations["w@"]))
+    return items
+
+
+def _overlaps(written: Specialised) -> Items:
+    stems = ("q", "V", "theta", "m")
+    items: Items = [Words("The overlaps are")]
+    for name, value in written.equations.items():
+        if name.partition("@")[0] in stems:
+            items.append(Relation(_left(written, name), value))
+    return items
+
+
+def _trained(written: Specialised) -> Items:
+    found = {name: e for name, e in written.equations.items() if name.startswith("trained@")}
+    if not found:
+        return []
+    return [Words("The numbers trained with the weights obey"), *[Relation(sp.Integer(0), -e) for e in found.values()]]
+
+
+def _symmetries(at: ModelAt) -> Items:
+    """What the loss and the law do not notice; decided by values at random points."""
+    items: Items = []
+    m, theta, m_hat, theta_hat = (sp.Symbol(f"{name}@") for name in ("m", "theta", "m_hat", "theta_hat"))
+    odd = is_even(at, students=True)
+    alone = is_even(at, students=False)
+    count = number_of_contexts(at)
+    means = any(not e.is_zero for gram in at.law["gram"] for row in gram[:count] for e in row[:count])
+    if odd:
+        items.append(
+            Words(
+                "The loss is even in the student's fields: solutions come in pairs that differ in the sign of {}, {}.",
+                (m, theta) if means else (theta, theta_hat),
+            )
+        )
+    if odd and alone and means:
+        items.append(
+            Words("It is even in the teacher's fields, too, so that {} = 0 and {} = 0 are each kept by the equations.",
+                  (m, theta))
+        )  # fmt: skip
+    pairs = [pair for pair in combinations(range(at.structure.tokens), 2) if is_exchangeable(at, *pair)]
+    if pairs:
+        every = len(pairs) == at.structure.tokens * (at.structure.tokens - 1) // 2
+        which = (
+            "any two tokens" if every and len(pairs) > 1 else ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
+        )
+        default = all(keeps_defaults(at, *pair) for pair in pairs)
+        items.append(
+            Words(
+                f"Loss and law are unchanged if {which} are exchanged together with the entries of the parameters. "
+                "Where the parameters are themselves unchanged by this"
+                + (", as at their defaults," if default else ",")
+                + " the equations of one of the tokens are those of the other. A solution that the exchange leaves "
+                "alone"
+                + (" up to that sign" if odd else "")
+                + " has the same conjugates for both"
+                + (", with {} and {} up to one sign in common" if odd else "")
+                + ": half of the averages are then enough." * (at.structure.tokens == 2)
+                + ("." if at.structure.tokens > 2 else ""),
+                (m_hat, theta_hat) if odd else (),
+            )
+        )
+    return items

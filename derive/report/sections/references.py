@@ -1,0 +1,42 @@
+"""What the steps cite, in full, and the numbers by which a document refers to it; the section that lists it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..blocks import Section, said
+
+# A work that is cited by place (appendix, equation) goes by its number on arXiv.
+_FULL = {
+    "arXiv 2402.03902": "H. Cui, F. Behrens, F. Krzakala, L. Zdeborova, A phase transition between positional and "
+    "semantic learning in a solvable model of dot-product attention, arXiv 2402.03902 (2024)",
+    "arXiv 2409.13904": "H. Cui, High-dimensional learning of narrow neural networks, arXiv 2409.13904 (2024)",
+}
+
+
+@dataclass(frozen=True)
+class Bibliography:
+    """Works in the order in which they are first cited."""
+
+    works: list[str] = field(default_factory=list)
+
+    def cite(self, citation: str) -> str:
+        """[1, Appendix C], [2] for works separated by semicolons, each added where it is new."""
+        marks = []
+        for part in (part.strip() for part in citation.split(";")):
+            found = re.match(r"(arXiv [\d.]+\d)(?:, (.*))?$", part)
+            work, place = (found[1], found[2] or "") if found else (part, "")
+            if work not in self.works:
+                self.works.append(work)
+            marks.append(f"[{self.works.index(work) + 1}{', ' if place else ''}{place}]")
+        return ", ".join(marks)
+
+    def listed(self) -> list[str]:
+        """Every work in full, with its number."""
+        return [f"[{n + 1}] {_FULL.get(work, work)}." for n, work in enumerate(self.works)]
+
+
+def reference_section(works: Bibliography) -> Section:
+    """Everything cited, once."""
+    return Section("References", tuple(said(text) for text in works.listed()))

@@ -1,0 +1,334 @@
+"""The steps, assumptions and message passing, with every symbol said in words where it first stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy as sp
+
+from ...authoring.model import ModelAt
+from ...calculus.averages import COORDINATE, Average, MatrixAverage, Symbols
+from ...replicas import message_passing
+from ...replicas.algebra.objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
+from ...replicas.algebra.step import Step
+from ...replicas.steps.ansatz import ansatz
+from ...replicas.steps.derivation import derivation
+from ...replicas.steps.fields import Inputs
+from ...replicas.steps.second_variation import composite, perturbations, strength
+from ...replicas.steps.zero_temperature import rescaling
+from ..blocks import Items, Relation, Section, Stacked, Words, said, with_symbols
+from .references import Bibliography
+
+
+def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
+    """Step number -> its section; every check is carried out and its outcome said, what it cites joins `works`."""
+    steps, p = derivation(at), _symbols(at)
+    items = {
+        1: _partition(steps[1], p), 2: _fields(steps[2], p), 3: _action(steps[3], p), 4: _ansatz(steps[4], p),
+        5: _limit(steps[5]), 6: _finite(steps[6]), 7: _zero(steps[7], p), 8: _saddle(steps[8]),
+        9: _stability(steps[9], p),
+    }  # fmt: skip
+    return {
+        step.number: Section(
+            f"Step {step.number}: {step.name}",
+            (
+                with_symbols(step.rule, SPOKEN),
+                *items[step.number],
+                checked(step),
+                said(f"See {works.cite(step.citation)}."),
+            ),
+        )
+        for step in steps.steps
+    }
+
+
+# What the words of a step call by name, printed without the index of a context.
+SPOKEN = {name: Stacked(sp.MatrixSymbol(name, 1, 1)) for name in ("q", "V", "m", "theta", "G", "B", "Q", "b")}
+
+
+def _symbols(at: ModelAt) -> Symbols:
+    """Of a generic context, sizes as symbols."""
+    s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
+    return Symbols(s, t, len(at.trained), at.loss_holds_q)
+
+
+def checked(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
+    """The outcome of every check, in words, with the symbols that they call by name."""
+    outcomes = []
+    checks = step.check()
+    for word, outcome in (("Checked", True), ("FAILED", False)):
+        names: dict[str, list[str]] = {}
+        for check in checks:
+            if check.passed == outcome:
+                names.setdefault(check.detail, []).append(check.name)
+        if names:
+            outcomes.append(f"{word}: {'; '.join(f'{_listed(known)} ({detail})' for detail, known in names.items())}.")
+    return with_symbols(" ".join(outcomes), spoken)
+
+
+def _listed(names: list[str]) -> str:
+    """Names with a common beginning, said once."""
+    first, *rest = names
+    start = first.rpartition(" ")[0] + " "
+    return ", ".join([first, *[name.removeprefix(start) for name in rest]])
+
+
+def _partition(step: Step, p: Symbols) -> Items:
+    weights = Inputs(p).weights("a")
+    W = sp.MatrixSymbol("W", *weights.shape)
+    return [
+        Words(
+            "{} is the inverse temperature, {} the number of replicas, counted by {} and {}; sums over {} run over the "
+            "{} sentences, those over {} over the rows of the weights.",
+            (beta, n, *[sp.Symbol(name) for name in ("a", "a'", "sample_index", "alpha_d", "row_index")]),
+        ),
+        Relation(sp.log(sp.Symbol("Z")), LogIntegral(step.before["weight"], W)),
+        Relation(sp.log(sp.Symbol("Z") ** n), LogIntegral(step.after["weight"], weights)),
+    ]  # fmt: skip
+
+
+def _fields(step: Step, p: Symbols) -> Items:
+    given, x = Inputs(p), sp.MatrixSymbol("x", p.s, 1)
+    left = {
+        "m|a": replicated(p.m, "a"), "q|ab": replicated(p.q, "ab"), "theta|a": replicated(p.theta, "a"),
+        "m_star": p.m_star, "rho_star": p.rho_star,
+    }  # fmt: skip
+    return [
+        Words(
+            "A token {} has the mean {} and covariance {} of its context, and a positional encoding {} that the "
+            "student sees and the teacher does not.",
+            (given.token, given.mean, given.covariance, given.encoding),
+        ),
+        Relation(replicated(x, "a"), step.before["X|a"]),
+        Relation(p.Y, step.before["Y"]),
+        Words("Given the label of the token they are jointly normal, with means and covariances"),
+        *[Relation(left[name], value) for name, value in step.after.items()],
+    ]
+
+
+def _potentials(step: Step, change: bool = False) -> Items:
+    names = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentences", "trained": "S_trained"}
+    items: Items = []
+    for name, value in step.after.items():
+        if name in names:
+            short, exponents = _with_exponents(value)
+            items.append(Relation(sp.Symbol(f"{'slope_' if change else ''}{names[name]}"), short))
+            items += [] if change else exponents  # those of single integrals are the same before and after the limit
+    return items
+
+
+def _with_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
+    """The expression with the exponents of its integrals named, and what they are."""
+    relations: Items = []
+    for integral in expression.atoms(LogIntegral):
+        stem, _, replicas = integral.variable.name.partition("|")
+        named = sp.Symbol(f"{'H' if replicas else 'h'}_{stem}")
+        expression = expression.xreplace({integral: LogIntegral(named, integral.variable)})
+        # Replicas stand in sums over sums, which are taken apart to fit on lines.
+        exponent = scalars_out(integral.exponent) if replicas else integral.exponent
+        relations.append(Relation(named, exponent))
+    return expression, relations
+
+
+def _action(step: Step, p: Symbols) -> Items:
+    r = sp.MatrixSymbol("r|a", p.s, p.s)
+    couplings = [sp.Symbol(name) for name in ("H_w", "S_trace", "S_rows", "S_sentences")]
+    definitions = [
+        Relation(sp.MatrixSymbol(name.partition(" ")[0], *value.shape), MatrixAverage(COORDINATE, value))
+        for name, value in step.before.items()
+        if name != "weight"
+    ]
+    total = [sp.Symbol("S_trace"), sp.Symbol("S_rows"), sp.Symbol("S_sentences")]
+    total += [sp.Symbol("S_trained")] if "trained" in step.after else []
+    return [
+        Words(
+            "In the common eigenbasis the overlaps are averages over the coordinates, {} being that of a replica with "
+            "itself and {} a row of its weights:",
+            (r, replicated(p.w, "a")),
+        ),
+        *definitions,
+        Words(
+            "With a conjugate, written with a hat, for each of them, the average is a sum of a term {} of overlaps and "
+            "conjugates, one of the rows of the weights, {}, in which {} is the exponent of one row in all replicas, "
+            "and one of the sentences, {}:",
+            (couplings[1], couplings[2], couplings[0], couplings[3]),
+        ),
+        Relation(sp.Symbol("replicated_action"), sp.Add(*total), "for large d, extremised over all of them"),
+        *_potentials(step),
+    ]
+
+
+def _ansatz(step: Step, p: Symbols) -> Items:
+    """Composites come first: the rows' potential is written in them."""
+    trained = [] if p.trained else [replicated(p.phi, "a")]
+    mean = sp.BlockMatrix([[p.m], [p.m_star]])
+    items: Items = [
+        *[Relation(left, right) for left, right in ansatz(p).items() if left not in trained],
+        Words("The conjugates act on a row through their sums"),
+        *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.composites.items()],
+        Words(
+            "and the field {} of a row is normal with mean {} and covariance {}, its average written {}. The fields {} "
+            "and {} of token l are jointly normal with mean and covariance",
+            (p.b, p.B, p.Q, sp.Symbol("mean_field"), p.omega, p.Y),
+        ),
+        Relation(sp.Symbol("field_mean"), mean),
+        Relation(sp.Symbol("field_covariance"), step.after["covariance"]),
+        Words("In each replica, {} is normal around the shared {} with covariance {}. Then", (_x(p), p.omega, p.V)),
+        *_potentials(step),
+    ]
+    if "entropic of ridge" in step.after:
+        items += [
+            Words("For the ridge penalty the integral over the weights is done, too, and the rows' part is"),
+            Relation(sp.Symbol("S_rows"), step.after["entropic of ridge"]),
+        ]
+    return items
+
+
+def _x(p: Symbols) -> sp.MatrixSymbol:
+    return sp.MatrixSymbol("x", p.s, 1)
+
+
+def _limit(step: Step) -> Items:
+    A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
+    power = sp.log(Average("of@", sp.Symbol("I") ** n))
+    slope = LogDet(A) + sp.Trace(A.inv() * U)
+    items: Items = [
+        Words(
+            "The slope of {} at n = 0 is the average of {} over whatever {} depends on; that of the log det of the "
+            "n by n block matrix with {} on the diagonal and {} off it is {}. Hence",
+            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), A + U, U, slope),
+        ),
+        *_potentials(step, change=True),
+    ]
+    if "entropic of ridge" in step.after:
+        items += [
+            Words("and for ridge"),
+            Relation(sp.Symbol("slope_S_rows"), step.after["entropic of ridge"]),
+        ]
+    return items
+
+
+def _finite(step: Step) -> Items:
+    value, _ = _with_exponents(step.after["Phi_beta"])
+    return [Relation(sp.Symbol("Phi_beta"), value, "extremised over all overlaps and conjugates")]
+
+
+def _zero(step: Step, p: Symbols) -> Items:
+    rows: Items = []
+    if "N" in step.after:
+        rows = [
+            Words("and {}, averaged over a coordinate and its field, the maximum over {} of", (p.envelope, p.w)),
+            Relation(sp.Symbol("row_objective"), step.after["N"]),
+        ]
+    shown = [z for z in rescaling(p) if z in (p.V, p.V_hat, p.q_hat, p.m_hat, p.theta_hat)]
+    return [
+        *[Relation(z, rescaling(p)[z], sign="->") for z in shown],
+        Words("The free entropy at zero temperature is the limit of {} over {}:", (sp.Symbol("Phi_beta"), beta)),
+        Relation(sp.Symbol("Phi"), step.after["Phi"]),
+        Words("where {} is the minimum over the fields X of one sentence of", (p.moreau,)),
+        Relation(sp.Symbol("objective"), step.after["M"]),
+        *rows,
+    ]
+
+
+def _saddle(step: Step) -> Items:
+    return [
+        Words("The training loss, per dimension and with loss and penalty at their minimisers, is"),
+        Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
+        Relation(sp.Symbol("training_loss"), -sp.Symbol("Phi"), "at the saddle point"),
+        Words("The conditions themselves follow."),
+    ]
+
+
+def _stability(step: Step, p: Symbols) -> Items:
+    D, D_hat = perturbations(p)
+    parts = [step.after[name] for name in ("trace", "rows", "sentences")]
+    return [
+        Words(
+            "{} are the entries of that symmetric matrix, {} and {} symmetric s x s matrices of every context.",
+            (strength(), D, D_hat),
+        ),
+        Relation(replicated(p.q, "ab"), p.q + strength() * D),
+        Relation(replicated(p.q_hat, "ab"), p.q_hat + strength() * D_hat),
+        Words("A row of the weights feels the sum over contexts"),
+        Relation(composite(p), MatrixAverage("contexts", p.gamma * D_hat)),
+        Words("To second order the action changes by the sum of all {}, times {}, times", (strength() ** 2, beta**2)),
+        Relation(sp.Symbol("second_variation"), scalars_out(sp.Add(*parts))),
+        Words("which is stationary where {} and {} are", (D_hat, D)),
+        Relation(D_hat, step.after["D_hat"]),
+        Relation(D, step.after["D_prime"]),
+        Words(
+            "Read one after the other they map the matrices {} of all contexts to new ones, linearly: the replicon "
+            "operator of the section on stability.",
+            (D,),
+        ),
+    ]  # fmt: skip
+
+
+def assumption_section(at: ModelAt) -> Section:
+    """What is assumed, not shown."""
+    assumed = [
+        "The calculation that follows is the replica method of theoretical physics and not a proof. It assumes:",
+        "(1) Size: d and the number of sentences are large at a fixed ratio; L, s, t and K are of order one.",
+        "(2) Data: sentences are independent. Given its label a token is normal and independent of the other tokens of "
+        "its sentence. All covariances have one eigenbasis. Eigenvalues, coordinates of means and encodings (times the "
+        "root of d) and rows of the teacher's weights have a joint law; means and encodings have norms of order one.",
+        "(3) Penalty: it is a sum over the rows of the weights"
+        + ("." if at.penalty is None else ", convex in each of them."),
+        "(4) Concentration: for large d the logarithm of the partition function, per dimension, and the overlaps do "
+        "not depend on the draw of the data and of the teacher.",
+        "(5) Replicas: moments of the partition function, computed for integer n, are continued to n = 0, and this "
+        "limit is exchanged with that of large d.",
+        "(6) Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
+        "perturbations.",
+        "(7) Zero temperature: its limit is exchanged with that of large d, and integrals are dominated by the largest "
+        "value of their exponent.",
+        "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which "
+        "the one of least training loss is the global minimum. None of them describes the course of a training.",
+    ]
+    return Section("Assumptions", tuple(said(text) for text in assumed))
+
+
+def gamp_section(at: ModelAt, works: Bibliography) -> Section:
+    """Generalised approximate message passing at finite d (docs/theory.md section 10)."""
+    step = message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q)
+    p, after = _symbols(at), step.after
+    A, x = message_passing.reaction(p), _x(p)
+    row, N = sp.Symbol("row_index"), sp.MatrixSymbol("N_row", p.s, p.s)
+    conditions = [Relation(after["proximal"], sp.Integer(0)), Relation(after["row"], sp.Integer(0))]
+    items: Items = [
+        with_symbols(step.rule, SPOKEN),
+        Words(
+            "{} is coordinate {} of a token with its encoding, over the root of d, {} the field of the step before; "
+            "{}, {} and {} belong to row {} of the weights, and {} is here the mean over the d coordinates.",
+            (message_passing.ENTRY, row, message_passing.previous(p), A, p.b, p.w, row, sp.Symbol("mean_coordinate")),
+        ),
+        *[Relation(left, after[name]) for left, name in ((p.omega, "omega"), (p.V, "V"), (p.g, "g"))],
+        *[Relation(left, after[name]) for left, name in ((A, "A_row"), (p.b, "b"))],
+        *([Relation(N, after["N_row"])] if "N_row" in after else []),
+        Words("where {} and the row {} solve", (x, p.w)),
+        *conditions,
+        *([Relation(after["trained"], sp.Integer(0))] if "trained" in after else []),
+        Words(
+            "that is, they minimise the objective of the Moreau envelope and {} plus half the quadratic form of {} "
+            "minus the product with {}.",
+            (sp.Symbol("penalty"), A, p.b),
+        ),
+        Words("For large d the fields and the rows are normal with the moments"),
+        *[Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after],
+        Words(
+            "These are {}, {} and {}, and {}, {} and {} of the saddle point."
+            + (" ({} is the sum of the two limits.)" if "N_row" in after else ""),
+            (p.m, p.q, p.theta, p.G, p.B, p.Q, *([p.G] if "N_row" in after else [])),
+        ),
+        checked(step),
+        said(f"See {works.cite(step.citation)}."),
+    ]
+    return Section("Message passing", tuple(items))
+
+
+_MOMENTS = (
+    ("omega_mean", "mean of omega"), ("omega_covariance", "covariance of omega"), ("omega_teacher", "omega with Y"),
+    ("A_row", "limit of A"), ("N_row", "limit of N"), ("b_mean", "mean of b"), ("b_covariance", "covariance of b"),
+)  # fmt: skip

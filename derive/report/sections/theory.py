@@ -1,0 +1,226 @@
+"""What holds for every model of a kind: order parameters, free entropy, saddle point, domain and stability."""
+
+from __future__ import annotations
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...authoring.model import ModelAt
+from ...authoring.regulariser import Regulariser
+from ...calculus.averages import CONTEXTS, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
+from ...theory.free_entropy import FreeEntropy, free_entropy
+from ...theory.saddle_point import SaddlePoint, in_terms_of_teacher_conjugate, saddle_point
+from ...theory.stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
+from ..blocks import Items, Relation, Section, Stacked, Table, Words
+
+_THEORY_SECTIONS: dict[tuple[str, int, bool], tuple[Section, ...]] = {}
+
+
+def theory_sections(at: ModelAt) -> tuple[Section, ...]:
+    """The sections that depend on the kind of model only, derived once a kind."""
+    kind = at.regulariser.kind, len(at.trained), at.loss_holds_q
+    if kind not in _THEORY_SECTIONS:
+        _THEORY_SECTIONS[kind] = _derived_sections(at.regulariser, len(at.trained), at.loss_holds_q)
+    return _THEORY_SECTIONS[kind]
+
+
+def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool) -> tuple[Section, ...]:
+    phi = free_entropy(regulariser=regulariser, trained=trained, loss_holds_q=loss_holds_q)
+    saddle = saddle_point(phi)
+    short: dict[MatrixExpr, MatrixExpr] = {replicon(phi).response: phi.symbols.R}
+    return (
+        _order_parameter_section(phi.symbols),
+        _free_entropy_section(phi, regulariser, short),
+        _saddle_section(saddle, short),
+        _observable_section(saddle, short),
+        _stability_section(phi, saddle, regulariser, short),
+    )
+
+
+def _order_parameter_section(p: Symbols) -> Section:
+    meaning = {
+        p.q: "covariance of the student's fields of context c",
+        p.V: "variance: the susceptibility of the estimate",
+        p.m: "overlap with the mean and the positional encoding",
+        p.theta: "covariance of the student's with the teacher's fields",
+    }
+    partners = dict(zip(p.overlaps, p.conjugates, strict=True))
+    rows = tuple((a, _shape(a), partners[a], words) for a, words in meaning.items())
+    return Section(
+        "Order parameters",
+        (
+            Table(("overlap", "shape", "conjugate", "meaning"), rows),
+            *([Words("Beside them the vector {} of numbers trained with the weights.", (p.phi,))] if p.trained else []),
+            Words(
+                "Given by the law of the tokens: {} ({}) and {} ({}), the covariance and mean of the teacher's fields.",
+                (p.rho_star, _shape(p.rho_star), p.m_star, _shape(p.m_star)),
+            ),
+            Words(
+                "{} is the average over one coordinate, {} that over a sentence and its noise restricted to context "
+                "c = (l, k), where token l has label k; a quantity of token l with an index c is that of its context.",
+                (sp.Symbol("mean_coordinate"), sp.Symbol("mean_context")),
+            ),
+        ),
+    )
+
+
+def _shape(matrix: MatrixExpr) -> str:
+    return " x ".join(str(n) for n in matrix.shape)
+
+
+def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+    p = phi.symbols
+    step = sp.MatrixSymbol("x", p.s, 1) - p.omega
+    field = sp.MatMul(p.V.inv(), step)
+    local = sp.Add(*[term for term in p.proximal_objective.args if term != p.loss]).xreplace({p.step: step})
+    composites = [Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.composites.items()]
+    return Section(
+        "Free entropy",
+        (
+            Relation(sp.Symbol("Phi"), phi.expression.xreplace(short), "extremised over all overlaps and conjugates"),
+            *composites,
+            *[Relation(named, value) for value, named in short.items()],
+            *_row_items(phi),
+            Relation(
+                p.moreau,
+                sp.Function("minimum")(Average(TOKENS, local) + p.loss),
+                "Moreau envelope; the global minimum over the fields X is the proximal point",
+            ),
+            Relation(p.g, field, "at the proximal point"),
+            Relation(sp.Function("gradient")(p.moreau, p.omega), envelope_gradient(p.omega, p), "envelope theorem"),
+            Relation(sp.Function("gradient")(p.moreau, p.V), envelope_gradient(p.V, p), "envelope theorem"),
+        ),
+    )
+
+
+def _row_items(phi: FreeEntropy) -> Items:
+    """What N is, where the regulariser's potential is the envelope of a row; and the ridges of phi."""
+    p = phi.symbols
+    items: Items = []
+    if entropic_potential(phi) == p.envelope:
+        w, quadratic = sp.Symbol("w"), sp.Trace(p.w.T * p.G * p.w) / 2
+        items += [
+            Relation(p.envelope, sp.Function("maximum")(-sp.Function("r")(w) - quadratic + sp.Trace(p.w.T * p.b))),
+            Words("{} is normal with mean {} and covariance {}; {} is the maximiser.", (p.b, p.B, p.Q, p.w)),
+        ]
+    if p.trained:
+        items.append(Words("{} is the diagonal matrix of the ridges of {}.", (p.Kappa, p.phi)))
+    return items
+
+
+def _saddle_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+    p = saddle.symbols
+    items: Items = [
+        Words(
+            "Each line is the condition that the derivative of {} vanishes; with {} and {}:",
+            (sp.Symbol("Phi"), p.domega, p.dY),
+        ),
+        Relation(p.domega, p.omega - p.m),
+        Relation(p.dY, p.Y - p.m_star),
+    ]
+    for equation in saddle.equations:
+        value = in_terms_of_teacher_conjugate(saddle) if equation.target == p.V_hat else equation.value
+        note = ""
+        if equation.jacobian_form != equation.value:
+            note = "Stein form: jumps of the field are counted"
+            items.append(
+                Relation(
+                    equation.target,
+                    equation.jacobian_form.xreplace(short),
+                    "derivative form: the derivative is a distribution where the field jumps",
+                )
+            )
+        items.append(Relation(equation.target, value.xreplace(short), note))
+    if saddle.trained is not None:
+        items.append(Relation(saddle.trained, sp.Integer(0), "the trained numbers; derivatives at the proximal point"))
+    return Section("Saddle-point equations", tuple(items))
+
+
+def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+    p = saddle.symbols
+    held = {a.arg for e in saddle.equations for a in e.value.atoms(sp.Inverse)}
+    held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
+    inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
+    convex = [
+        Words("{} plus half the quadratic form of {} must be strictly convex in {}.", (sp.Symbol("penalty"), p.G, p.w))
+    ]
+    conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
+    return Section(
+        "Training loss and domain",
+        (
+            Relation(sp.Symbol("training_loss"), -sp.Symbol("Phi"), "per dimension d, at the saddle point"),
+            Words("The equations invert these matrices, which must be positive definite:"),
+            *[
+                Relation(matrix, sp.Integer(0), "for every coordinate" if matrix in inverted else "", ">")
+                for matrix in conditions
+            ],
+            *(convex if not inverted else []),
+        ),
+    )
+
+
+def _stability_section(
+    phi: FreeEntropy, saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]
+) -> Section:
+    field, operator = field_response(), replicon(phi)
+    p = phi.symbols
+    scalar = replicon_eigenvalue(regulariser)
+    scalar = scalar.subs({sp.Symbol("G") + sp.Symbol("Lambda"): 1 / sp.Symbol("R")})
+    return Section(
+        "Stability",
+        (
+            Words(
+                "Response of all L s fields of a sentence, stacked; {} is block diagonal over tokens and H the Hessian "
+                "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
+                (Stacked(field.V), Stacked(field.condition)),
+            ),
+            Relation(Jacobian(p.g, p.omega), field.jacobian, stacked=True),
+            Words(
+                "Replicon: perturbations that keep all overlaps, {} symmetric s x s blocks; replica symmetry is stable "
+                "only if the spectral radius of the map is below 1.",
+                (operator.D,),
+            ),
+            Relation(operator.D_hat, operator.channel),
+            Relation(sp.Symbol("D_prime"), operator.prior.xreplace(short)),
+            Words("At L = s = K = 1 the map is one number:"),
+            Relation(sp.Symbol("replicon"), scalar),
+            *_longitudinal_items(phi, saddle, short),
+        ),
+    )
+
+
+def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Items:
+    p = phi.symbols
+    if p.trained or p.loss_holds_q or entropic_potential(phi) == p.envelope:
+        return [
+            Words(
+                "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
+                "eigenvalues need real part below 1 to be stable under damping. For this kind of model it is taken "
+                "by differences."
+            )
+        ]
+    linear = longitudinal(saddle)
+    changes = [Relation(_change(z), e) for z, e in linear.composites.items()]
+    changes += [Relation(_change(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
+    moments = [Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()]
+    return [
+        Words(
+            "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
+            "eigenvalues need real part below 1 to be stable under damping. A change of the overlaps changes the "
+            "channel's averages through the score {} of the law of the fields (mean and covariance below) and "
+            "through {},",
+            (sp.Symbol("S"), _change(p.V)),
+        ),
+        Relation(sp.Symbol("z"), sp.BlockMatrix([[p.domega], [p.dY]])),
+        Relation(sp.Symbol("C"), linear.covariance_blocks),
+        Relation(sp.Symbol("dmean"), linear.mean_change),
+        Relation(sp.Symbol("dC"), linear.covariance_change),
+        Relation(sp.Symbol("S"), linear.score),
+        *moments,
+        Words("the conjugates follow from these by their equations, and return to the overlaps by"),
+        *changes,
+    ]
+
+
+def _change(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+    return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)

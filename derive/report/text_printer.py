@@ -1,0 +1,102 @@
+"""SymPy objects of this package as one line of Unicode text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy as sp
+from sympy.printing.str import StrPrinter
+
+from ..calculus.functions import SoftmaxEntry
+from .blocks import Names, Stacked, Words
+from .printing import FormulaPrinter, parameters_first
+from .symbols import TEXT, Entry, own_entry
+
+WIDTH = 100
+TIE = "\u00a0"  # a blank at which a line is not broken if it can be helped
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_LEAVES = {
+    "l": "l", "loss": "loss", "times": TIE, "change": "d", "index": "_%s", "brackets": "(%s)",
+    "square brackets": "[%s]", "transpose": "%sᵀ", "inverse": "%s⁻¹", "trace": "Tr[%s]", "log det": f"log{TIE}det(%s)",
+    "derivative": "∂%s/∂%s", "slope": "∂%s/∂n at n = 0", "change of": f"d{TIE}%s", "mean": "E", "sum": f"Σ_%s{TIE}%s",
+    "log integral": "log ∫ %sd%s exp{ %s }", "all replicas": "Π_a ", "minimum": "min_X { %s }",
+    "maximum": "max_%s { %s }", "softmax": "S%s", "softmax entry": "[%s]",
+}  # fmt: skip
+
+
+class TextPrinter(FormulaPrinter, StrPrinter):
+    """SymPy objects of this package as one line of Unicode text."""
+
+    form, leaves = TEXT, _LEAVES
+
+    def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None, width: int = WIDTH) -> None:
+        self.width = width
+        super().__init__({"order": "none"}, names, theory)  # of factors, which come in an order of their own
+
+    def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
+        kind, _, word = stem.rpartition(" ")
+        shown = {"B0": "B₀", "rho": "ρ"}.get(word, word) if not kind else own_entry(stem, self.entries, word)[TEXT]
+        separator = "," if any(len(str(n)) > 1 for n in indices) else ""
+        return shown + (f"_{separator.join(str(n) for n in indices)}" if indices else "")
+
+    def _sum(self, terms: Any) -> str:
+        text = ""
+        for negative, printed in self.signed_terms(terms):
+            text += (f" {'-' if negative else '+'}{TIE}" if text else "-" if negative else "") + printed
+        return text
+
+    def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
+        return self._sum(expr.as_ordered_terms())
+
+    def _print_MatAdd(self, expr: sp.MatAdd) -> str:
+        return self._sum(expr.args)
+
+    def _print_Mul(self, expr: sp.Mul) -> str:
+        return super()._print_Mul(parameters_first(expr, self.names)).replace("*", TIE)
+
+    def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
+        base, exponent = expr.args
+        if exponent.is_Integer and exponent > 1:
+            printed = self._print(base)
+            bare = base.is_Symbol or (base.is_Function and not isinstance(base, sp.Derivative))
+            return (printed if bare else f"({printed})") + str(exponent).translate(_SUPERSCRIPT)
+        return super()._print_Pow(expr, rational=rational).replace("**", "^").replace("*", TIE)
+
+    def _print_MatPow(self, expr: sp.MatPow) -> str:
+        return self.raised(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
+
+    def has_exponent(self, symbol: str) -> bool:
+        return symbol.endswith("ᴮ")  # Qᴮ⁻¹ is no power
+
+    def _print_softmax(self, expr: sp.Expr) -> str:
+        return f"softmax({', '.join(self._print(z) for z in expr.args)})"
+
+    def _print_Function(self, expr: sp.Function) -> str:
+        name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
+        shown = name if name in ("Cov", "mean") else name.lower()
+        return self.named_function(name, arguments) or f"{shown}({', '.join(arguments)})"
+
+    def _print_SoftmaxEntry(self, expr: SoftmaxEntry) -> str:
+        return f"{self._print_softmax(sp.Function('softmax')(*expr.args[1:]))}[{int(expr.args[0]) + 1}]"
+
+    def _print_Piecewise(self, expr: sp.Piecewise) -> str:
+        cases = [f"{self._print(e)} {'else' if c == True else f'if {self._print(c)}'}" for e, c in expr.args]  # noqa: E712
+        return "{ " + "; ".join(cases) + " }"
+
+    def _print_MatrixBase(self, expr: sp.MatrixBase) -> str:
+        rows = [", ".join(self._print(e) for e in expr.row(i)) for i in range(expr.rows)]
+        return f"({rows[0]})" if expr.rows == 1 else "[" + "; ".join(rows) + "]"
+
+    _print_ImmutableDenseMatrix = _print_MutableDenseMatrix = _print_MatrixBase
+
+    def _print_Stacked(self, expr: Stacked) -> str:
+        return self.show(expr.expression, stacked=True)
+
+    def show(self, value: Any, stacked: bool = False) -> str:
+        """Print an object of a report; strings pass unchanged."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, Words):
+            return value.text.format(*[self.show(e) for e in value.objects])
+        return super().show(value, stacked)

@@ -1,0 +1,121 @@
+"""The zero-temperature replica-symmetric free entropy Phi of a model, as a SymPy object (docs/theory.md (4.2))."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+
+from ..authoring.parameters import Structure
+from ..authoring.regulariser import Regulariser, Ridge
+from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
+
+
+@dataclass(frozen=True)
+class FreeEntropy:
+    """Phi = trace + entropic - alpha * energetic; extremised over the overlaps and their conjugates.
+
+    Attributes:
+        expression: a SymPy expression in `symbols`, with unevaluated sums and averages.
+        symbols: the matrices of a generic context.
+    """
+
+    expression: sp.Expr
+    symbols: Symbols
+
+    def component_form(self, structure: Structure) -> sp.Expr:
+        """Phi with every matrix of every context c written in components, for the structure's (L, s, t, K).
+
+        Averages stay unevaluated: over a coordinate of (tau, pi, gamma), and over the channel of M.
+        """
+        generic = Symbols(
+            structure.student_rank, structure.teacher_rank, self.symbols.trained, self.symbols.loss_holds_q
+        )
+        if self.symbols != generic:
+            raise ValueError(f"this free entropy was built for s, t = {self.symbols.s}, {self.symbols.t}")
+        contexts = [(l, k) for l in range(structure.tokens) for k in range(structure.clusters)]
+        total: sp.Expr = sp.Integer(0)
+        for term in sp.Add.make_args(self.expression):
+            if not term.has(Average):
+                total += _explicit(term)
+                continue
+            coefficient, average = split_average(term)
+            if average.kind == CONTEXTS:
+                total += coefficient * sp.Add(*[_explicit(_in_context(average.summand, generic, c)) for c in contexts])
+            elif average.kind == COORDINATE:
+                composites = {
+                    composite: sum(
+                        (sp.Matrix(_in_context(summand, generic, c).as_explicit()) for c in contexts),
+                        sp.zeros(*composite.shape),
+                    )
+                    for composite, summand in generic.composites.items()
+                }
+                total += coefficient * Average(COORDINATE, _explicit(average.summand, composites))
+            else:
+                total += coefficient * average
+        return total
+
+
+def split_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
+    """(coefficient, average) of a term of Phi."""
+    (average,) = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
+    return sp.Mul(*[a for a in sp.Mul.make_args(term) if a is not average]), average
+
+
+def _in_context(expression: sp.Basic, symbols: Symbols, context: tuple[int, int]) -> sp.Basic:
+    """Rename the generic context's matrices and its gamma and tau to those of context (l, k)."""
+    token, cluster = context
+    names: dict[sp.Basic, sp.Basic] = {
+        a: sp.MatrixSymbol(f"{a.name}_{token}{cluster}", *a.shape) for a in symbols.overlaps + symbols.conjugates
+    }
+    names[symbols.gamma] = sp.Symbol(f"gamma_{token}{cluster}", positive=True)
+    names[symbols.tau] = sp.Symbol(f"tau_{token}{cluster}", real=True)
+    return expression.xreplace(names)
+
+
+def _explicit(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | None = None) -> sp.Expr:
+    """A sum of traces in components."""
+    total: sp.Expr = sp.Integer(0)
+    for term in sp.Add.make_args(scalar):
+        factors = []
+        for factor in sp.Mul.make_args(term):
+            if isinstance(factor, sp.Trace):
+                matrix = factor.arg
+                explicit = {name: sp.ImmutableDenseMatrix(value) for name, value in (composites or {}).items()}
+                matrix = matrix.xreplace(explicit) if explicit else matrix
+                matrix = matrix.doit() if explicit else matrix
+                factors.append(sp.trace(sp.Matrix(matrix.as_explicit())))
+            else:
+                factors.append(factor)
+        total += sp.Mul(*factors)
+    return total
+
+
+def free_entropy(
+    s: sp.Expr | int | None = None,
+    t: sp.Expr | int | None = None,
+    regulariser: Regulariser | None = None,
+    trained: int = 0,
+    loss_holds_q: bool = False,
+) -> FreeEntropy:
+    """Phi at zero temperature, replica symmetric, for any loss and a regulariser (default ridge).
+
+    Args:
+        s, t: columns of W and W*; symbols by default, for printing.
+        trained: how many O(1) numbers phi are trained with the weights; each has a ridge of its own.
+        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+    """
+    s = sp.Symbol("s", integer=True, positive=True) if s is None else s
+    t = sp.Symbol("t", integer=True, positive=True) if t is None else t
+    p = Symbols(s, t, trained, loss_holds_q)
+    trace = (
+        sp.Trace(p.V_hat * p.q) / 2
+        - sp.Trace(p.q_hat * p.V) / 2
+        - sp.Trace(p.m_hat.T * p.m)
+        - sp.Trace(p.theta_hat.T * p.theta)
+    )
+    entropic = (regulariser or Ridge()).potential(p)
+    expression = Average(CONTEXTS, trace) + Average(COORDINATE, entropic) - p.alpha * Average(CHANNEL, p.moreau)
+    if trained:
+        expression = expression - sp.Trace(p.phi.T * p.Kappa * p.phi) / 2
+    return FreeEntropy(expression, p)

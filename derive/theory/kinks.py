@@ -1,0 +1,196 @@
+"""Losses and metrics that are smooth in pieces: where the pieces meet, and slopes that jump, which are refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import sympy as sp
+
+from ..authoring.model import ModelAt
+from ..authoring.parameters import DiscreteNoise, GaussianNoise
+from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
+from ..calculus.piecewise import PIECEWISE, pieces_of, switches
+from ..errors import ModelError
+
+_LINES = 40
+_STEPS = 50
+_INCREASING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan, sp.erf, Sigmoid, Softplus)
+_ODD = (sp.tanh, sp.sinh, sp.atan, sp.erf)
+_MOST_PIECES = 64
+_PROBES = 60
+
+
+@dataclass(frozen=True)
+class Kinks:
+    """Where an integrand is not smooth in the fields X, Y and Gaussian noise.
+
+    Attributes:
+        planes: expressions that vanish there, affine in the fields; what else they hold is constant over an average.
+        curved: those that are not affine.
+    """
+
+    planes: tuple[sp.Expr, ...]
+    curved: tuple[sp.Expr, ...]
+
+
+def integration_variables(model: ModelAt) -> list[sp.Symbol]:
+    """X, Y, rows first, and Gaussian noise."""
+    return [*model.X, *model.Y, *[u for u, law in model.noise.values() if isinstance(law, GaussianNoise)]]
+
+
+def loss_kinks(model: ModelAt) -> Kinks:
+    """Of the loss and of the probabilities of its labelled noise, declared ones included."""
+    return _kinks_of(model, [model.loss], model.loss_kinks)
+
+
+def metric_kinks(model: ModelAt) -> Kinks:
+    """The same for the metric, where X stands for its h."""
+    return _kinks_of(model, [] if model.metric is None else [model.metric], model.metric_kinks)
+
+
+def _kinks_of(model: ModelAt, integrands: list[sp.Expr], declared: tuple[sp.Expr, ...]) -> Kinks:
+    variables = integration_variables(model)
+    labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
+    laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
+    found = [*declared, *switches([*integrands, *laws]), *_singular(model, [*integrands, *laws], variables)]
+    planes: dict[sp.Expr, None] = {}
+    curved: dict[sp.Expr, None] = {}
+    for values in product(*[law.values for _, law in labelled]):
+        drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
+        for surface in found:
+            for factor in _surfaces(surface.xreplace(drawn), variables):
+                (planes if _is_affine(factor, variables) else curved)[factor] = None
+    return Kinks(tuple(planes), tuple(curved))
+
+
+def _surfaces(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
+    """What vanishes wherever the switch does, factor by factor: its pieces count on all of space."""
+    pieces = [switch]
+    while (atoms := [atom for piece in pieces for atom in _innermost(piece, variables)]) and len(pieces) < _MOST_PIECES:
+        atom = atoms[0]
+        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in pieces_of(atom)))
+    for piece in pieces:
+        for factor in _factors(_unwrapped(piece, variables), variables):
+            if factor.has(*variables) and not (factor.is_positive or factor.is_negative):
+                yield -factor if factor.could_extract_minus_sign() else factor
+
+
+def _innermost(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Functions in pieces that hold a variable, and no other such function."""
+    atoms = [atom for atom in expression.atoms(*PIECEWISE) if atom.has(*variables)]
+    inner = [atom for atom in atoms if not any(other is not atom and atom.has(other) for other in atoms)]
+    return sorted(inner, key=sp.default_sort_key)
+
+
+def _unwrapped(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
+    """a for f(a), f odd, and a - b for f(a) - f(b), f increasing: entries of one softmax grow with their scores."""
+    if isinstance(switch, _ODD):
+        return switch.args[0]
+    if switch.is_Add and len(switch.args) == 2:
+        (c, one), (e, other) = (term.as_independent(*variables, as_Add=False) for term in switch.args)
+        if c == -e and one.func is other.func:
+            if isinstance(one, _INCREASING):
+                return one.args[0] - other.args[0]
+            if isinstance(one, SoftmaxEntry) and one.args[1:] == other.args[1:]:
+                return one.args[1 + int(one.args[0])] - one.args[1 + int(other.args[0])]
+    return switch
+
+
+def _factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    if _is_affine(switch, variables) or not switch.is_polynomial(*variables):
+        return [switch]
+    try:
+        return [factor for factor, _ in sp.factor_list(sp.fraction(sp.together(switch))[0])[1]]
+    except sp.PolynomialError:
+        return [switch]
+
+
+def _is_affine(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> bool:
+    slopes = [sp.diff(expression, v) for v in variables if expression.has(v)]
+    return not any(sp.expand(slope).has(*variables) for slope in slopes)
+
+
+def _singular(model: ModelAt, expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Arguments of logarithms, roots and reciprocals that are seen to change their sign."""
+    found: dict[sp.Expr, None] = {}
+    for expression in expressions:
+        for atom in expression.atoms(sp.log, sp.Pow):
+            base = atom.args[0]
+            smooth = atom.is_Pow and atom.exp.is_Integer and atom.exp > 0
+            if not smooth and base.has(*variables) and not base.is_positive and _changes_sign(model, base):
+                found[base] = None
+    return sorted(found, key=sp.default_sort_key)
+
+
+def _changes_sign(model: ModelAt, expression: sp.Expr) -> bool:
+    """Whether random points of the fields, at the parameters' defaults, find it of both signs."""
+    generator = random.Random(7)
+    defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
+    at = expression.xreplace(defaults).xreplace({symbol: value.start for symbol, value in model.trained.values()})
+    symbols = sorted(at.free_symbols, key=str)
+    signs = set()
+    for n in range(_PROBES):
+        drawn = {s: sp.Float(2 ** (n % 4) * generator.gauss(0, 1)) for s in symbols}
+        value = at.xreplace({s: abs(z) if s.is_positive or s.is_integer else z for s, z in drawn.items()}).evalf()
+        if value.is_real and value != 0:
+            signs.add(bool(value > 0))
+    return len(signs) == 2
+
+
+def check_slope(model: ModelAt) -> None:
+    """Refuse a loss whose slope in X jumps, as that of the hinge: its proximal point sits on the kink.
+
+    Raises:
+        ModelError: with the surface on which the slope jumps.
+    """
+    jump = slope_jump(model)
+    if jump:
+        raise ModelError(f"model {model.name}: {jump}")
+
+
+def slope_jump(model: ModelAt) -> str:
+    """Where the slope of the loss in X jumps, or the loss itself, in words; empty where neither does.
+
+    A probe at the parameters' defaults: every step in the loss or its slope is approached along random lines, and the
+    two limits are compared.
+    """
+    generator = random.Random(5)
+    defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
+    fields = set(model.X)
+    remedy = "the proximal map needs a continuous slope (smooth the kink, as Huber's loss does)"
+    for what, function in [
+        ("the loss", model.loss),
+        *[(f"the slope of the loss in {x}", sp.diff(model.loss, x)) for x in model.X],
+    ]:
+        for atom in sorted(function.atoms(sp.Heaviside, sp.sign), key=sp.default_sort_key):
+            surface = atom.args[0]
+            if not surface.free_symbols & fields:
+                continue
+            low = sp.Integer(-1 if isinstance(atom, sp.sign) else 0)
+            jump = function.xreplace({atom: sp.Integer(1)}) - function.xreplace({atom: low})
+            if _on_surface(jump.xreplace(defaults), surface.xreplace(defaults), generator) > 1e-9:
+                return f"{what} jumps where {surface} = 0; {remedy}"
+    return ""
+
+
+def _on_surface(jump: sp.Expr, surface: sp.Expr, generator: random.Random) -> float:
+    """Largest |jump| found on surface = 0, by bisection along random lines."""
+    symbols = sorted(surface.free_symbols | jump.free_symbols, key=str)
+    worst = 0.0
+    where, size = sp.lambdify(symbols, surface, "math"), sp.lambdify(symbols, jump, "sympy")
+    for _ in range(_LINES):
+        ends = [
+            [3 * abs(z) if s.is_positive else 3 * z for s in symbols for z in [generator.gauss(0, 1)]] for _ in "12"
+        ]
+        signs = [where(*end) > 0 for end in ends]
+        if signs[0] == signs[1]:
+            continue
+        for _ in range(_STEPS):
+            middle = [(a + b) / 2 for a, b in zip(*ends, strict=True)]
+            ends[0 if (where(*middle) > 0) == signs[0] else 1] = middle
+        if abs(where(*ends[0])) < 1e-9:  # else the sign changed in a step of the surface itself
+            worst = max(worst, abs(complex(size(*ends[0]))))
+    return worst

@@ -1,0 +1,375 @@
+"""Linear stability of a saddle point, as SymPy objects (docs/theory.md section 8): nothing is typed in that can be
+derived.
+
+Three rules produce everything here:
+
+- `differential` writes the first-order change of a matrix expression; solved for dx it is implicit differentiation of
+  the proximal condition V^{-1}(x - omega) + grad loss(x) = 0;
+- `covariance` carries the covariance of independent perturbations through a linear map: the replicon;
+- the change of a Gaussian average with its law is the average with the score of that law, which, like Stein's lemma,
+  keeps the jumps of the proximal map: the longitudinal operator. (Its response to V alone holds dg/domega, which
+  is a distribution where the proximal map jumps.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..calculus.averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    Jacobian,
+    MatrixAverage,
+    Symbols,
+    multiplied_out,
+    symmetrised,
+    trace_gradient,
+)
+from .free_entropy import FreeEntropy, free_entropy
+from .saddle_point import SaddlePoint, channel_averages, saddle_point
+
+TOKENS = "tokens"  # a sum over the tokens l' of a sentence, as a kind of `MatrixAverage` and `Average`
+
+
+def change_of(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+    """The symbol of the change of a matrix, of the same shape."""
+    return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)
+
+
+def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
+    """First-order change of a matrix expression when each symbol in `changes` changes by the expression given.
+
+    Raises:
+        TypeError: the expression holds something no rule is known for.
+    """
+    zero = sp.ZeroMatrix(*expression.shape)
+    if not expression.atoms(sp.MatrixSymbol) & set(changes):
+        return zero
+    if isinstance(expression, sp.MatrixSymbol):
+        return changes[expression].doit()
+    if isinstance(expression, sp.MatAdd):
+        return _sum([differential(term, changes) for term in expression.args], expression.shape)
+    if isinstance(expression, sp.MatMul):
+        scalar, factors = expression.as_coeff_matrices()
+        terms = []
+        for position, factor in enumerate(factors):
+            change = differential(factor, changes)
+            if not change.is_ZeroMatrix:
+                terms.append(sp.MatMul(scalar, *factors[:position], change, *factors[position + 1 :]))
+        return _sum(terms, expression.shape)
+    if isinstance(expression, sp.Transpose):
+        return differential(expression.arg, changes).T.doit()
+    if isinstance(expression, sp.Inverse):
+        return sp.MatMul(-1, expression, differential(expression.arg, changes), expression).doit()
+    if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
+        return _averaged(expression.kind, differential(expression.summand, changes))
+    raise TypeError(f"no rule for the change of {expression}")
+
+
+def _sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
+    """Sum of matrices, products multiplied out; the zero matrix for no terms."""
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(multiplied_out, terms)).doit(deep=False)
+
+
+def _averaged(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+    """A linear average, term by term; numbers, and alpha where the average is not over it, stay inside."""
+    terms = [MatrixAverage(kind, term) for term in sp.MatAdd.make_args(matrix) if not term.is_ZeroMatrix]
+    return _sum(terms, matrix.shape)
+
+
+def coefficient_of(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
+    """A in `linear` = A change + (terms without it).
+
+    Raises:
+        ValueError: `change` stands somewhere else than at the right end of a product.
+    """
+    total: MatrixExpr | None = None
+    for term in sp.MatAdd.make_args(linear.expand().doit()):
+        if not term.has(change):
+            continue
+        scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
+        if factors[-1] != change or any(factor.has(change) for factor in factors[:-1]):
+            raise ValueError(f"{term} is not of the form A {change}")
+        rest = sp.MatMul(*factors[:-1]) if len(factors) > 1 else sp.Identity(change.shape[0])
+        total = scalar * rest if total is None else total + scalar * rest
+    if total is None:
+        return sp.ZeroMatrix(linear.shape[0], change.shape[0])
+    return total.doit()
+
+
+@dataclass(frozen=True)
+class FieldResponse:
+    """Response of all D = L s fields g = V^{-1}(x - omega) of a sentence, wherever the proximal map is smooth.
+
+    Attributes:
+        x, omega, loss_gradient: D x 1; V (block diagonal over tokens), loss_hessian: D x D, symmetric.
+        condition: V^{-1} (x - omega) + loss_gradient, zero at the proximal point (D x 1).
+        proximal: dx/domega^T, D x D.
+        jacobian: dg/domega^T = -H (I + V H)^{-1}, D x D; its block (l, l') is the response of token l to token l'.
+    """
+
+    x: sp.MatrixSymbol
+    omega: sp.MatrixSymbol
+    V: sp.MatrixSymbol
+    loss_gradient: sp.MatrixSymbol
+    loss_hessian: sp.MatrixSymbol
+    condition: MatrixExpr
+    proximal: MatrixExpr
+    jacobian: MatrixExpr
+
+
+def field_response(size: Any = None) -> FieldResponse:
+    """Implicit differentiation of the proximal condition (docs/theory.md (8.1)).
+
+    Args:
+        size: D = L s; a symbol by default.
+    """
+    size = sp.Symbol("D", integer=True, positive=True) if size is None else size
+    p = Symbols(size, 1)
+    x, omega, V = sp.MatrixSymbol("x", size, 1), p.omega, p.V
+    gradient, hessian = sp.MatrixSymbol("loss_gradient", size, 1), sp.MatrixSymbol("H", size, size)
+    # The objective's quadratic part in step = x - omega is the one the free entropy uses; the loss holds x alone.
+    field = trace_gradient(p.proximal_objective, p.step, p)
+    condition = (field + gradient).subs(p.step, x - omega).doit()
+
+    dx, domega = change_of(x), sp.MatrixSymbol("domega", size, 1)
+    change = differential(condition, {x: dx, omega: domega, gradient: hessian * dx})
+    left, right = coefficient_of(dx, change), (-1 * coefficient_of(domega, change)).doit()
+    proximal = _quotient(left, right)
+    # At the proximal point the field equals minus the loss's gradient, which changes by H dx.
+    solved = (field - (field + gradient)).doit()
+    jacobian = coefficient_of(domega, differential(solved, {gradient: hessian * proximal * domega}))
+    return FieldResponse(x, omega, V, gradient, hessian, condition, proximal, jacobian)
+
+
+def _quotient(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
+    """left^{-1} right, as (W left)^{-1} where right = W^{-1}."""
+    if isinstance(right, sp.Inverse):
+        return (right.arg * left).expand().doit().inv()
+    return (left.inv() * right).doit()
+
+
+def covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
+    """Covariance of a linear map of independent centred vectors: A z -> A Cov(z) A^T, summands independent.
+
+    Args:
+        linear: products whose last factor is a vector of `laws`, sums over tokens or contexts of them.
+        laws: vector -> its covariance.
+
+    Raises:
+        TypeError: the map is not of that form.
+    """
+    if isinstance(linear, MatrixAverage) and linear.kind in (TOKENS, CONTEXTS):
+        return MatrixAverage(linear.kind, covariance(linear.summand, laws))
+    scalar, factors = linear.as_coeff_matrices() if isinstance(linear, sp.MatMul) else (sp.Integer(1), [linear])
+    if isinstance(factors[-1], MatrixAverage):
+        inner = covariance(factors[-1], laws)
+    elif factors[-1] in laws:
+        inner = laws[factors[-1]]
+    else:
+        raise TypeError(f"{linear} is not a linear map of {', '.join(str(z) for z in laws)}")
+    if any(factor.atoms(sp.MatrixSymbol) & set(laws) for factor in factors[:-1]):
+        raise TypeError(f"{linear} is not linear in {', '.join(str(z) for z in laws)}")
+    matrix = sp.MatMul(*factors[:-1]) if len(factors) > 1 else None
+    carried = inner if matrix is None else (matrix * inner * matrix.T).doit()
+    return (scalar**2 * carried).doit()
+
+
+@dataclass(frozen=True)
+class Replicon:
+    """The map D -> D' of perturbations that keep all overlaps, for a generic context c (docs/theory.md (8.11), (8.12)).
+
+    Attributes:
+        D, D_hat: s x s symmetric; in a sum over tokens l' D is that of (l', k_l').
+        channel: D^_c = alpha E_c[sum_l' (dg_l/domega_l') D (dg_l/domega_l')^T], s x s.
+        prior: D'_c = E_nu[gamma_c J (sum_c' gamma_c' D^_c') J^T], s x s, J = `response` = dw/db.
+        response: J as a matrix expression of G and the regulariser, s x s.
+        symbols: the matrices of a generic context.
+    """
+
+    D: sp.MatrixSymbol
+    D_hat: sp.MatrixSymbol
+    channel: MatrixExpr
+    prior: MatrixExpr
+    response: MatrixExpr
+    symbols: Symbols
+
+
+def entropic_potential(phi: FreeEntropy) -> sp.Expr:
+    """The summand of the coordinate average in Phi."""
+    return sp.Add(*[a.summand for a in phi.expression.atoms(Average) if a.kind == COORDINATE])
+
+
+def prior_response(phi: FreeEntropy) -> MatrixExpr:
+    """J = dw/db, s x s: the estimate is w = d(potential)/dB, and b enters where B does."""
+    p = phi.symbols
+    if entropic_potential(phi) == p.envelope:
+        return Jacobian(p.w, p.b)
+    estimate = trace_gradient(entropic_potential(phi), p.B, p)
+    change = change_of(p.B)
+    return coefficient_of(change, differential(estimate, {p.B: change}))
+
+
+def replicon(phi: FreeEntropy | None = None) -> Replicon:
+    """Carry the covariance D of a perturbation of the fields once through the channel and once through the prior."""
+    phi = phi or free_entropy()
+    p = phi.symbols
+    D, D_hat = sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
+    # Channel: dg_l = sum_l' (dg_l/domega_l') domega_l', tokens independent; alpha d such sentences add up in b.
+    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * p.domega)
+    channel = p.alpha * MatrixAverage(CHANNEL, covariance(field_change, {p.domega: D}))
+    # Prior: each context adds sqrt(gamma_c) times a vector of covariance D^_c to b, and sqrt(gamma_c) w feeds omega.
+    noise = sp.MatrixSymbol("noise", p.s, 1)
+    response = prior_response(phi)
+    perturbation = sp.sqrt(p.gamma) * response * MatrixAverage(CONTEXTS, sp.sqrt(p.gamma) * noise)
+    prior = symmetrised(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
+    if isinstance(response, Jacobian):
+        return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), response, p)
+    symmetric = symmetrised(response, p)
+    if symmetrised(symmetric.T.doit(), p) == symmetric:
+        prior = prior.xreplace({symmetric.T.doit(): symmetric, response.T.doit(): symmetric})
+    return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), symmetric, p)
+
+
+def replicon_eigenvalue(regulariser: Any = None) -> sp.Expr:
+    """The eigenvalue alpha E[(dg/domega)^2] E_nu[gamma^2 J^2] of the replicon map at L = s = K = 1.
+
+    The one context's map is composed and its coefficient of D taken. Matrix entries appear as their scalars.
+    """
+    operator = replicon(free_entropy(1, 1, regulariser))
+    channel = _single(operator.channel)
+    prior = _single(operator.prior)
+    D, D_hat = _scalar(operator.D), _scalar(operator.D_hat)
+    composed = _pull(prior, D_hat).xreplace({D_hat: _pull(channel, D)})
+    return _pull(composed, D) / D
+
+
+def _scalar(symbol: sp.MatrixSymbol) -> sp.Symbol:
+    # Without assumptions: a model's parameters are real, and one of them may be called omega.
+    return sp.Symbol(symbol.name)
+
+
+def _single(expression: MatrixExpr) -> sp.Expr:
+    """A 1 x 1 matrix expression as a scalar, sums over one token or context taken away."""
+    if isinstance(expression, MatrixAverage):
+        inside = _single(expression.summand)
+        return inside if expression.kind in (TOKENS, CONTEXTS) else Average(expression.kind, inside)
+    if isinstance(expression, sp.MatAdd):
+        return sp.Add(*[_single(term) for term in expression.args])
+    if isinstance(expression, sp.MatMul):
+        return sp.Mul(*[_single(a) if getattr(a, "is_Matrix", False) else a for a in expression.args])
+    if isinstance(expression, sp.MatPow):
+        return _single(expression.base) ** expression.exp
+    if isinstance(expression, sp.Transpose):
+        return _single(expression.arg)
+    if isinstance(expression, Jacobian):
+        g, omega = (_scalar(symbol) for symbol in expression.args)
+        return sp.Derivative(sp.Function(g.name)(omega), omega)
+    if isinstance(expression, sp.MatrixSymbol):
+        return _scalar(expression)
+    raise TypeError(f"no scalar form of {expression}")
+
+
+def _pull(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
+    """Take a factor that no average runs over out of every average."""
+    averages = {}
+    for average in expression.atoms(Average):
+        inside, outside = average.summand.as_independent(constant)
+        averages[average] = outside * Average(average.kind, inside)
+    return expression.xreplace(averages)
+
+
+@dataclass(frozen=True)
+class Longitudinal:
+    """First-order change of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta) (docs/theory.md (8.2) to (8.7)).
+
+    Attributes:
+        score: S(l'), the relative change of the density of (omega_l', Y_l') for changes of its mean and covariance;
+            it multiplies what stands in a channel average, summed over tokens.
+        mean_change, covariance_change: what d(mean) ((s+t) x 1) and d(covariance) ((s+t) x (s+t)) are in terms of
+            the changes of m, q and theta, as block matrices; `covariance_blocks` is the covariance itself.
+        moments: channel average -> its change.
+        prior: overlap name -> its change, in the changes of the composites G, B, Q.
+        composites: composite -> its change, in the changes of the conjugates.
+        conjugates: name of a conjugate -> its change, in the changes of the moments (named d_moment_0, ...) and of q
+            and theta.
+    """
+
+    score: sp.Expr
+    mean_change: sp.BlockMatrix
+    covariance_blocks: sp.BlockMatrix
+    covariance_change: sp.BlockMatrix
+    moments: dict[MatrixExpr, MatrixExpr]
+    prior: dict[str, MatrixExpr]
+    composites: dict[sp.MatrixSymbol, MatrixExpr]
+    conjugates: dict[str, MatrixExpr]
+    moment_symbols: dict[MatrixExpr, sp.MatrixSymbol]
+    symbols: Symbols
+
+
+def longitudinal(saddle: SaddlePoint | None = None) -> Longitudinal:
+    """Differentiate the eight equations once more."""
+    saddle = saddle or saddle_point(free_entropy())
+    p = saddle.symbols
+    size = p.s + p.t
+    deviation, law = sp.MatrixSymbol("z", size, 1), sp.MatrixSymbol("C", size, size)
+    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), change_of(law)
+    score = _score(deviation, law, dmean, dlaw)
+    dq, dm, dtheta = change_of(p.q), change_of(p.m), change_of(p.theta)
+
+    # V moves the field at fixed omega as a shift of omega by dV g would: V^{-1} dx - V^{-1} dV g + H dx = 0.
+    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * change_of(p.V) * p.g)
+    moving = {p.g: field_change, p.domega: -dm}
+    weight = Average(TOKENS, sp.Symbol("S", real=True))
+    moments = {}
+    for average in channel_averages(saddle):
+        inside = differential(average.summand, moving)
+        moments[average] = (_averaged(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)).doit()
+
+    prior = {}
+    for name in ("q", "V", "m", "theta"):
+        prior[name] = differential(saddle[name].value, {z: change_of(z) for z in p.composites})
+    composites = {}
+    for composite, summand in p.composites.items():
+        change = differential(summand, {z: change_of(z) for z in p.conjugates})
+        composites[composite] = MatrixAverage(CONTEXTS, change)
+
+    names = {a: sp.MatrixSymbol(f"moment_{i}", *a.shape) for i, a in enumerate(moments)}
+    changes = {symbol: change_of(symbol) for symbol in (*names.values(), p.q, p.theta)}
+    conjugates = {}
+    for name in ("q_hat", "V_hat", "m_hat", "theta_hat"):
+        conjugates[name] = differential(saddle[name].value.xreplace(names), changes)
+    return Longitudinal(
+        score=score,
+        mean_change=sp.BlockMatrix([[dm], [sp.ZeroMatrix(p.t, 1)]]),
+        covariance_blocks=sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]]),
+        covariance_change=sp.BlockMatrix([[dq, dtheta], [dtheta.T, sp.ZeroMatrix(p.t, p.t)]]),
+        moments=moments,
+        prior=prior,
+        composites=composites,
+        conjugates=conjugates,
+        moment_symbols=names,
+        symbols=p,
+    )
+
+
+def _score(deviation: sp.MatrixSymbol, law: sp.MatrixSymbol, dmean: sp.MatrixSymbol, dlaw: sp.MatrixSymbol) -> sp.Expr:
+    """Change of the log density -1/2 Tr[z^T C^{-1} z] - 1/2 log det C when z -> z - dmean, C -> C + dC."""
+    exponent = deviation.T * law.inv() * deviation
+    change = differential(exponent, {deviation: -dmean, law: dlaw})
+    # d log det C = Tr[C^{-1} dC] (Jacobi); a number equals its transpose, so the two terms in dmean are one.
+    terms = {sp.Trace(law.inv() * dlaw): -sp.Rational(1, 2)}
+    for term in sp.MatAdd.make_args(change):
+        scalar, factors = term.as_coeff_matrices()
+        if factors[0] == dmean.T:
+            factors = [deviation.T, *factors[1:-1], dmean]
+        product = sp.Trace(sp.MatMul(*factors))
+        terms[product] = terms.get(product, sp.Integer(0)) - scalar / 2
+    return sp.Add(*[number * trace for trace, number in terms.items()])

@@ -1,0 +1,153 @@
+"""Finite inverse temperature beta: the free entropy per beta in the variables of the zero-temperature limit, and its
+saddle point (docs/theory.md section 12).
+
+Every order parameter is rescaled as for beta -> infinity (V -> V / beta, V^ -> beta V^, q^ -> beta^2 q^, m^ -> beta m^,
+theta^ -> beta theta^) and Phi divided by beta, so that both theories share their variables. What was a minimum is now
+an average over a Boltzmann law: with F the objective of the proximal map and < . > its average at weight exp(-beta F),
+
+    M = -(1/beta) log of the integral over X of prod_l N(X_l; omega_l, V_l / beta) exp(-beta loss),
+    N =  (1/beta) log of the integral over w of exp(beta (-r(w) - w^T G w / 2 + w^T b)),
+    g = V^{-1} (<X> - omega) = -dM/domega,      w = <w> = dN/db.
+
+The saddle point then reads as at zero temperature, with these g and w: `same_as_at_zero_temperature` proves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ..calculus.averages import (
+    CHANNEL,
+    COORDINATE,
+    Jacobian,
+    MatrixAverage,
+    Symbols,
+    differentiate,
+    symmetrised,
+    trace_gradient,
+)
+from .free_entropy import FreeEntropy
+from .saddle_point import saddle_point
+
+beta = sp.Symbol("beta", positive=True)
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What a temperature adds to the free entropy per beta, where the minima are read as averages.
+
+    Attributes:
+        trace: of one context. log_volume: of one coordinate, for ridge, without the determinant's part; zero for other
+            penalties, whose integrals hold it.
+        log_det: coefficient of log det(Lambda + G), for ridge.
+        penalty: of one coordinate, what the covariance of w adds to the average of the ridge (docs/theory.md (12.9)).
+    """
+
+    trace: sp.Expr
+    log_volume: sp.Expr
+    log_det: sp.Expr
+    penalty: sp.Expr
+
+
+def corrections(p: Symbols, ridge: bool) -> Corrections:
+    """Of V, V^ of a context, and of R = (Lambda + G)^{-1} of a coordinate, whose rows are normal with covariance
+    R / beta."""
+    trace = sp.Trace(p.V_hat * p.V) / (2 * beta)
+    if not ridge:
+        return Corrections(trace, sp.Integer(0), sp.Integer(0), sp.Integer(0))
+    return Corrections(
+        trace,
+        p.s * sp.log(2 * sp.pi / beta) / (2 * beta),
+        -1 / (2 * beta),
+        sp.Trace(p.Lambda * (p.Lambda + p.G).inv()) / (2 * beta),
+    )
+
+
+def gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -> MatrixExpr:
+    """d / d variable of the free entropy per beta at finite temperature.
+
+    Args:
+        phi: at zero temperature: M and N of this module stand where the minima stood.
+    """
+    p = phi.symbols
+    total = differentiate(phi.expression, variable, p)
+    own = corrections(p, ridge)
+    total = total + trace_gradient(own.trace, variable, p)
+    total = total - p.alpha * _average(CHANNEL, _fluctuations_of_fields(variable, p))
+    return symmetrised((total + _average(COORDINATE, _fluctuations_of_rows(variable, p, own, ridge))).doit(), p)
+
+
+def _average(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+    terms = []
+    for term in sp.MatAdd.make_args(matrix.doit()):
+        if not term.is_ZeroMatrix:
+            scalar, bare = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
+            outside = sp.Mul(*[a for a in sp.Mul.make_args(scalar) if not a.has(sp.Symbol("gamma", positive=True))])
+            terms.append(outside * MatrixAverage(kind, (scalar / outside * bare).doit()))
+    return sp.MatAdd(*terms).doit() if terms else sp.ZeroMatrix(*matrix.shape)
+
+
+def _fluctuations_of_fields(variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
+    """What dM/dV holds beside the slope of F at the average of X: the covariance C / beta of X, and the norm of its
+    normal density.
+
+    dg/domega = V^{-1} (C V^{-1} - 1) eliminates C.
+    """
+    if variable != p.V:
+        return sp.ZeroMatrix(*variable.shape)
+    slope, inverse = Jacobian(p.g, p.omega), p.V.inv()  # symmetric: it is minus the second derivative of M
+    scaled = slope + inverse  # V^{-1} C V^{-1}
+    spread, square = sp.MatrixSymbol("spread", p.s, p.s), sp.Trace(p.step.T * inverse * p.step) / 2
+    of_square = trace_gradient(sp.Trace(inverse * spread) / 2, p.V, p)  # of 1/2 Tr[V^{-1} C]
+    if trace_gradient(square, p.V, p) != of_square.xreplace({spread: p.step * p.step.T}).doit():
+        raise TypeError("the quadratic form of a field is not that of its covariance")
+    half = of_square.xreplace({spread: p.V * scaled * p.V}).doit().expand().doit()
+    norm = inverse / 2  # d/dV of (1/2) log det V
+    total = ((half + norm) / beta).expand().doit().xreplace({slope.T: slope}).doit()
+    # A loss that holds overlaps of the weights holds those of a replica with itself, q + V / beta.
+    return total + p.loss_q / beta if p.loss_holds_q else total
+
+
+def _fluctuations_of_rows(variable: sp.MatrixSymbol, p: Symbols, own: Corrections, ridge: bool) -> MatrixExpr:
+    """What dN/dV^ holds beside the slope at the average of w: the covariance J / beta, J = d<w>/db; for ridge,
+    d log det(Lambda + G) instead, the same."""
+    if variable != p.V_hat:
+        return sp.ZeroMatrix(*variable.shape)
+    if ridge:
+        return own.log_det * p.gamma * (p.Lambda + p.G).inv()
+    return -p.gamma * Jacobian(p.w, p.b) / (2 * beta)
+
+
+@cache
+def same_as_at_zero_temperature(phi: FreeEntropy, ridge: bool) -> bool:
+    """Whether all gradients vanish where the equations of zero temperature hold, for the g and w of this module.
+
+    The gradient in V is that of zero temperature plus that in q over beta, the gradient in V^ that in q^ over beta: so
+    both vanish together, and nothing of beta is left in the equations.
+    """
+    p = phi.symbols
+    partner = {p.V: p.q, p.V_hat: p.q_hat}
+    zero = {e.source: e.gradient for e in saddle_point(phi).equations}
+    for source, expected in zero.items():
+        found = gradient(phi, source, ridge)
+        if source in partner:
+            sign = 1 if source == p.V else -1
+            expected = expected + sign * zero[partner[source]] / beta
+        if not _equal(found, expected, p):
+            return False
+    return True
+
+
+def _equal(one: MatrixExpr, other: MatrixExpr, p: Symbols) -> bool:
+    difference = symmetrised((one - other).doit(), p)
+    total: dict[MatrixExpr, sp.Expr] = {}
+    for term in sp.MatAdd.make_args(difference.expand().doit() if not difference.is_ZeroMatrix else difference):
+        if term.is_ZeroMatrix:
+            continue
+        scalar, bare = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
+        total[bare] = total.get(bare, sp.Integer(0)) + scalar
+    return all(sp.simplify(value) == 0 for value in total.values())
