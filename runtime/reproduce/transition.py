@@ -60,7 +60,7 @@ class TransitionRun(BaseCaseRun):
 
     def _derived(self) -> dict[str, Any]:
         # SymPy, which a run whose derivation is kept does without.
-        from ..derive.authoring.catalogue import catalogue_model
+        from ..derive.catalogue import catalogue_model
         from ..derive.report.latex import document
         from ..derive.report.text import describe
         from ..derive.theory.free_entropy import free_entropy
