@@ -102,5 +102,7 @@ def _imported(tree: ast.AST, path: Path) -> Iterable[Path]:
         else:
             continue
         module = base.joinpath(*names)
-        inside = (module / f"{name}.py" for name in ["__init__", *(alias.name for alias in node.names)])
-        yield from (candidate for candidate in [module.with_suffix(".py"), *inside] if candidate.is_file())
+        inside = [module / f"{alias.name}.py" for alias in node.names]
+        # What is imported from a package by the names of its modules takes nothing from its own file.
+        own = [] if all(path.is_file() for path in inside) else [module / "__init__.py"]
+        yield from (candidate for candidate in [module.with_suffix(".py"), *own, *inside] if candidate.is_file())

@@ -15,16 +15,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import shown
+from . import report
 from ._version import __version__
 
 if TYPE_CHECKING:
     from .bayes.solution import BayesSolution, bayes_optimal
     from .bayes.thresholds import BayesThreshold, bayes_threshold
-    from .branches import Curve, curve
+    from .branches.branch import Curve, curve
     from .budget import time_limit
-    from .critical import CriticalLine, critical_line
-    from .data import law_of_data
+    from .comparison.comparison import compare, scaling
+    from .comparison.transition import finite_transition
     from .derive.authoring.language import (
         Matrix,
         by_label,
@@ -51,61 +51,67 @@ if TYPE_CHECKING:
     from .derive.errors import ModelError
     from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
-    from .following import Followed, follow, instability, spinodal
-    from .problem import Problem, problem
+    from .following.critical import CriticalLine, critical_line
+    from .following.following import Followed, follow
+    from .following.spinodal import instability, spinodal
+    from .problems.data import law_of_data
+    from .problems.problem import Problem, problem
+    from .problems.solver import derivation
     from .reference.solution import PreciseSolution
     from .reference.thresholds import PreciseThreshold
-    from .sensitivity import Sensitivities, Sensitivity, sensitivities
-    from .simulation.comparison import compare, scaling
+    from .responses.answers import Sensitivities, Sensitivity
+    from .responses.sensitivity import sensitivities
+    from .responses.tuned_curve import TunedCurve, tuned_curve
+    from .responses.tuning import Optimum, tune
     from .simulation.simulation import Simulation, simulate
-    from .simulation.transition import finite_transition
-    from .solution import Solution, solutions, solve
-    from .solver import derivation
-    from .thresholds import Threshold, almeida_thouless, crossing
-    from .tuning import Optimum, TunedCurve, tune, tuned_curve
-    from .verification import verified
+    from .solving.solution import Solution
+    from .solving.solutions import solutions
+    from .solving.solve import solve
+    from .solving.verification import verified
+    from .thresholds.locating import almeida_thouless, crossing
+    from .thresholds.threshold import Threshold
 
 # Runtime: no SymPy.
 _WHERE = {
     "time_limit": "budget",
     "TimeLimitError": "errors",
-    "derivation": "solver",
+    "derivation": "problems.solver",
     "bayes_optimal": "bayes.solution",
     "bayes_threshold": "bayes.thresholds",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",
-    "problem": "problem",
-    "Problem": "problem",
-    "solve": "solution",
-    "solutions": "solution",
-    "Solution": "solution",
-    "sensitivities": "sensitivity",
-    "Sensitivities": "sensitivity",
-    "Sensitivity": "sensitivity",
-    "verified": "verification",
-    "tune": "tuning",
-    "tuned_curve": "tuning",
-    "Optimum": "tuning",
-    "TunedCurve": "tuning",
-    "curve": "branches",
-    "Curve": "branches",
-    "follow": "following",
-    "Followed": "following",
-    "spinodal": "following",
-    "instability": "following",
-    "critical_line": "critical",
-    "CriticalLine": "critical",
-    "almeida_thouless": "thresholds",
+    "problem": "problems.problem",
+    "Problem": "problems.problem",
+    "solve": "solving.solve",
+    "solutions": "solving.solutions",
+    "Solution": "solving.solution",
+    "sensitivities": "responses.sensitivity",
+    "Sensitivities": "responses.answers",
+    "Sensitivity": "responses.answers",
+    "verified": "solving.verification",
+    "tune": "responses.tuning",
+    "tuned_curve": "responses.tuned_curve",
+    "Optimum": "responses.tuning",
+    "TunedCurve": "responses.tuned_curve",
+    "curve": "branches.branch",
+    "Curve": "branches.branch",
+    "follow": "following.following",
+    "Followed": "following.following",
+    "spinodal": "following.spinodal",
+    "instability": "following.spinodal",
+    "critical_line": "following.critical",
+    "CriticalLine": "following.critical",
+    "almeida_thouless": "thresholds.locating",
     "solve_precisely": "digits",
     "PreciseSolution": "reference.solution",
     "PreciseThreshold": "reference.thresholds",
-    "crossing": "thresholds",
+    "crossing": "thresholds.locating",
     "where": "digits",
-    "Threshold": "thresholds",
-    "law_of_data": "data",
-    "compare": "simulation.comparison",
-    "finite_transition": "simulation.transition",
-    "scaling": "simulation.comparison",
+    "Threshold": "thresholds.threshold",
+    "law_of_data": "problems.data",
+    "compare": "comparison.comparison",
+    "finite_transition": "comparison.transition",
+    "scaling": "comparison.comparison",
     "simulate": "simulation.simulation",
     "Simulation": "simulation.simulation",
     "InputError": "errors",
@@ -242,4 +248,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-shown.register()
+report.register()

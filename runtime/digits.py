@@ -9,14 +9,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import thresholds
-from .branches import Branch
+from .branches.branch import Branch
 from .errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
-from .fixed_point import Status
-from .overlaps import Overlaps
-from .problem import Problem
-from .solution import Solution, solve
-from .thresholds import Threshold
+from .problems.overlaps import Overlaps
+from .problems.problem import Problem
+from .saddle_point.iteration import Status
+from .solving.solution import Solution
+from .solving.solve import solve
+from .thresholds import locating as thresholds
+from .thresholds.threshold import Threshold
 
 if TYPE_CHECKING:
     from .reference.solution import PreciseSolution

@@ -1,5 +1,7 @@
 """Errors a user meets; every message says what was wrong, where, and what is allowed."""
 
+from __future__ import annotations
+
 from typing import Any
 
 
@@ -35,3 +37,10 @@ class TimeLimitError(SaddleforgeError, TimeoutError):
     """
 
     point: Any = None
+
+
+class DomainError(ArithmeticError):
+    """Overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (docs/theory.md (4.9))."""
+
+
+OUTSIDE = (DomainError, InputError)  # what a system raises where its unknowns mean nothing

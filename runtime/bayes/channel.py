@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
+from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
-from ..integration.nodes import midpoints, tensor
-from ..problem import Problem
+from ..problems.problem import Problem
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off

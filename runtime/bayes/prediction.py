@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import block_diag
 
-from ..integration.nodes import gauss_hermite, panels, tensor
-from ..problem import Problem
+from ..channel.nodes import gauss_hermite, panels, tensor
+from ..problems.problem import Problem
 from .channel import root
 
 

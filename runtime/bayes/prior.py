@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ..channel.nodes import gauss_hermite, midpoints, tensor
 from ..errors import InputError, NotConvergedError
-from ..integration.nodes import gauss_hermite, midpoints, tensor
-from ..problem import Problem
+from ..problems.problem import Problem
 from .channel import root
 
 _REACH, START_POINTS, _GROWTH = 9.0, 32, 1.5

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
-from ..problem import Problem
+from ..problems.problem import Problem
 from ..progress import left, step
 from .linear import growth
 from .prediction import test_error
@@ -18,7 +18,7 @@ from .state import State
 from .thresholds import free_entropy_of_recovery
 
 if TYPE_CHECKING:
-    from ..solution import Solution
+    from ..solving.solution import Solution
 
 STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go

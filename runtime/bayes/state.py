@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from .. import budget
 from ..errors import NotConvergedError
-from ..problem import Problem
+from ..problems.problem import Problem
 from .channel import Averages, Channel
 from .prior import Prior
 

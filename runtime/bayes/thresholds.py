@@ -12,7 +12,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError
-from ..problem import Problem
+from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth
 from .state import Point, State

@@ -8,15 +8,7 @@ import typer
 
 from ..errors import InputError
 from . import options
-from .options import (
-    JsonOption,
-    ModelArgument,
-    QuietOption,
-    SetOption,
-    StartOption,
-    ThreadsOption,
-    TimeLimitOption,
-)
+from .options import JsonOption, ModelArgument, QuietOption, SetOption, StartOption, ThreadsOption, TimeLimitOption
 from .outcome import Exit, Outcome, advice, command
 
 
@@ -51,7 +43,7 @@ def bayes(
     """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
     from ..bayes.solution import STARTS, bayes_optimal
     from ..bayes.thresholds import KINDS, bayes_threshold
-    from ..fixed_point import Status
+    from ..saddle_point.iteration import Status
 
     kind = None if threshold is None else threshold.replace("-", "_")
     if kind is not None and kind not in KINDS:
@@ -70,7 +62,7 @@ def bayes(
     best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy)
     erm = None
     if not alone:
-        from ..solution import solve as solve_erm
+        from ..solving.solve import solve as solve_erm
 
         erm = solve_erm(problem, begin)
     failed = [best.advice] if not best.success else []

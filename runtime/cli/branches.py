@@ -29,7 +29,7 @@ from .options import (
 from .outcome import NO_VERDICT, Exit, Outcome, command, cut_short, kept, saved
 
 if TYPE_CHECKING:
-    from ..solution import Solution
+    from ..solving.solution import Solution
 
 
 @command
@@ -63,8 +63,8 @@ def curve(
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
 
-    from ..branches import Curve
-    from ..branches import curve as follow
+    from ..branches.branch import Curve
+    from ..branches.branch import curve as follow
 
     reached: list[Solution] = []
 
@@ -90,7 +90,7 @@ def curve(
         interrupted = True
         ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
         found = Curve(name, begin, tuple(ordered), (None, None))
-    from ..shown.branches import curve_json, curve_table
+    from ..report.branches import curve_json, curve_table
 
     status, message = Exit.DONE, ""
     weak = [s for s in found.solutions if not s.success]
@@ -156,8 +156,8 @@ def follow(
     own = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
 
-    from ..following import follow as walk
-    from ..shown.branches import followed_json, followed_table
+    from ..following.following import follow as walk
+    from ..report.branches import followed_json, followed_table
 
     found = walk(
         problem,

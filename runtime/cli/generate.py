@@ -32,8 +32,8 @@ def generate(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Derive and write the Numba solvers; --check compares them with what is there."""
+    from ..problems.solver import catalogue
     from ..progress import say, set_quiet
-    from ..solver import catalogue
 
     set_quiet(quiet)
     sizes = options.sizes_only(set_)
@@ -101,8 +101,8 @@ def _is_generated(path: Path) -> bool:
 def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool) -> Outcome:
     """The solver of one model at one structure: into the user's cache, or under a folder."""
     from ..files import absolute, check_folder, occupied, write_whole
+    from ..problems.solver import load_solver, model_path, symbolic_model
     from ..progress import say
-    from ..solver import load_solver, model_path, symbolic_model
 
     if out is None:
         if check:

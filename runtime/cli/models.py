@@ -20,7 +20,7 @@ from .outcome import Outcome, command
 @command
 def models(json: JsonOption = False) -> Outcome:
     """List the catalogue: name, sizes, what it is, source."""
-    from ..solver import STRUCTURAL, catalogue
+    from ..problems.solver import STRUCTURAL, catalogue
 
     entries = catalogue()
     width = max(len(name) for name in entries)
@@ -68,8 +68,8 @@ def derive(
 ) -> Outcome:
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
     from ..files import new_file, write_whole
+    from ..problems.solver import symbolic_model
     from ..progress import set_quiet
-    from ..solver import symbolic_model
 
     set_quiet(quiet)
     if format not in ("text", "latex"):
@@ -98,6 +98,6 @@ def _columns() -> int:
 
 
 def _sizes_json(structure: Any) -> dict[str, int]:
-    from ..solver import STRUCTURAL
+    from ..problems.solver import STRUCTURAL
 
     return {name: getattr(structure, name) for name in STRUCTURAL}

@@ -12,8 +12,8 @@ import typer
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..overlaps import Overlaps
-    from ..problem import Problem
+    from ..problems.overlaps import Overlaps
+    from ..problems.problem import Problem
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A catalogue name, or a path to a model file.")]
 SetOption = Annotated[
@@ -104,8 +104,8 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
         InputError: more threads than there are, a negative seed, or an unwritable cache folder.
     """
     from ..files import check_folder
+    from ..problems.solver import cache_folder
     from ..progress import set_quiet
-    from ..solver import cache_folder
 
     set_quiet(quiet)
     if seed < 0:
@@ -180,7 +180,7 @@ def own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
     Raises:
         InputError: as `renamed`; a name is unknown, or a symbol would stand for two things.
     """
-    from ..naming import symbols_of
+    from ..problems.naming import symbols_of
 
     symbols_of(problem, names := renamed(pairs))
     return names
@@ -192,7 +192,7 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
     Raises:
         InputError: another name, or no whole number.
     """
-    from ..solver import STRUCTURAL
+    from ..problems.solver import STRUCTURAL
 
     values = assignments(items)
     for name, value in values.items():
@@ -214,7 +214,7 @@ def problem_of(
     Raises:
         InputError: an unknown model or parameter, or a value out of range.
     """
-    from ..problem import problem
+    from ..problems.problem import problem
 
     values = assignments(items)
     if without is not None and without in values:
@@ -357,7 +357,7 @@ def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
 
     import numpy as np
 
-    from ..overlaps import Overlaps
+    from ..problems.overlaps import Overlaps
 
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ from ..progress import step
 
 if TYPE_CHECKING:
     from ..reference.solution import PreciseSolution
-    from ..solution import Solution
+    from ..solving.solution import Solution
 
 
 class Exit(Enum):
@@ -187,7 +187,7 @@ def _logged(error: BaseException) -> str:
     from datetime import datetime
 
     from .._version import __version__
-    from ..solver import cache_folder
+    from ..problems.solver import cache_folder
 
     text = "".join(
         [
@@ -214,7 +214,7 @@ def _logged(error: BaseException) -> str:
 def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
     try:
         if as_json:
-            from ..shown.contract import dumps
+            from ..report.contract import dumps
 
             assert isinstance(outcome.data, dict)
             print(dumps(outcome.data), file=stdout)

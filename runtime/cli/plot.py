@@ -42,8 +42,9 @@ def plot(
             pass
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    from ..plots import format_of, is_drawn_from, plot_critical_line, plot_dataset, save_figure
-    from ..tables import load_dataset
+    from ..report.plots.branches import plot_critical_line, plot_dataset
+    from ..report.plots.drawing import format_of, is_drawn_from, save_figure
+    from ..report.tables import load_dataset
 
     format_of(output)
     source = Path(os.path.relpath(file, output.parent)).as_posix()
@@ -55,7 +56,7 @@ def plot(
     dataset = load_dataset(file)
     draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
     if "plan" in dataset.attrs:
-        from ..simulation.figures import plot_runs as draw
+        from ..report.plots.simulation import plot_runs as draw
     figure = draw(dataset)
     interrupts.ignore()
     save_figure(figure, target, source)

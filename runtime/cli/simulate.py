@@ -79,10 +79,10 @@ def simulate(
 ) -> Outcome:
     """Draw data at finite d, minimise the risk from a start, and report means and standard errors over seeds."""
     from ..files import occupied
+    from ..report.simulation_tables import load_runs
     from ..simulation.run import RANDOM, Plan, Run, checked
     from ..simulation.simulation import Simulation
     from ..simulation.simulation import simulate as run_all
-    from ..simulation.storage import load_runs
 
     target = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
     options.prepare(None, quiet)
@@ -125,7 +125,7 @@ def simulate(
             **chosen,
         )
         if theory and not (found.interrupted or found.out_of_time):
-            from ..solution import solve as solve_saddle_point
+            from ..solving.solve import solve as solve_saddle_point
 
             with interrupts.recognised():
                 beside = solve_saddle_point(problem, begin, accuracy=1e-3)

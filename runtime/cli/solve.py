@@ -31,10 +31,10 @@ from .options import (
 from .outcome import NO_VERDICT, Exit, Outcome, advice, command, saved
 
 if TYPE_CHECKING:
-    from ..overlaps import Overlaps
-    from ..problem import Problem
+    from ..problems.overlaps import Overlaps
+    from ..problems.problem import Problem
     from ..reference.solution import PreciseSolution
-    from ..solution import Solution
+    from ..solving.solution import Solution
 
 
 @command
@@ -79,7 +79,7 @@ def solve(
 ) -> Outcome:
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..files import absolute, new_file, write_whole
-    from ..shown.contract import dumps
+    from ..report.contract import dumps
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -96,7 +96,7 @@ def solve(
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
         from ..digits import DOUBLES
-        from ..sensitivity import directions
+        from ..responses.direction import directions
 
         if accuracy < DOUBLES or proof:
             raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
@@ -127,13 +127,13 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     text, status, message = ("" if json else solution.table(own)), Exit.DONE, ""
     if not solution.success:
         status, message = Exit.NOT_CONVERGED, advice(solution)
-    from ..solution import Solution as InDoubles
+    from ..solving.solution import Solution as InDoubles
 
     if solution.success and isinstance(solution, InDoubles) and solution.stability is None:
         status, message = Exit.TIME_LIMIT, NO_VERDICT
     if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
-    from ..sensitivity import sensitivities
+    from ..responses.sensitivity import sensitivities
 
     try:
         found = sensitivities(solution, *wanted)
@@ -149,7 +149,7 @@ def _not_proved(error: NotProvedError, json: bool, own: dict[str, str]) -> Outco
     Raises:
         NotProvedError: there is no estimate either.
     """
-    from ..solution import Solution
+    from ..solving.solution import Solution
 
     if not isinstance(error.estimate, Solution):
         raise error
@@ -175,14 +175,14 @@ def _solve_one(
     from dataclasses import replace
 
     from ..digits import DOUBLES
-    from ..fixed_point import Status
+    from ..saddle_point.iteration import Status
 
     if not (0 < chosen["accuracy"] < DOUBLES or proof):
-        from ..solution import solve
+        from ..solving.solve import solve
 
         solution = solve(problem, begin, **chosen)
         if verify and solution.losses is not None and solution.status is not Status.TIME_LIMIT:
-            from ..verification import verified
+            from ..solving.verification import verified
 
             try:
                 solution = verified(solution, seed=chosen["seed"] + 1)
@@ -201,8 +201,8 @@ def _solve_one(
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
     from ..numbers import with_error
-    from ..shown.contract import parameters_json
-    from ..solution import solutions
+    from ..report.contract import parameters_json
+    from ..solving.solutions import solutions
 
     failed: list[Solution] = []
     found = solutions(problem, on_failure=failed.append, **chosen)
@@ -252,8 +252,8 @@ def stability(
 ) -> Outcome:
     """Solve, then print spectrum, replicon, proximal jumps and the self-overlap they cost, with their meaning."""
     from ..files import absolute
-    from ..shown.contract import parameters_json
-    from ..solution import solve as solve_from
+    from ..report.contract import parameters_json
+    from ..solving.solve import solve as solve_from
 
     if start is not None and from_ is not None:
         raise InputError("--start and --from exclude one another")
@@ -280,7 +280,7 @@ def stability(
         return Outcome(solution.table(), data, Exit.TIME_LIMIT, NO_VERDICT)
     if found is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {advice(solution)}")
-    from ..shown.solution import stability_table
+    from ..report.solution import stability_table
 
     if not solution.success:
         return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, advice(solution))

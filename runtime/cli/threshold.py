@@ -24,7 +24,7 @@ from .options import (
 from .outcome import Exit, Outcome, command, cut_short, kept, saved
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..problems.problem import Problem
 
 
 _KINDS = {
@@ -103,8 +103,9 @@ def threshold(
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, without=name)
 
-    from .. import digits, thresholds
-    from ..shown.contract import parameters_json
+    from .. import digits
+    from ..report.contract import parameters_json
+    from ..thresholds import locating as thresholds
 
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
@@ -117,7 +118,7 @@ def threshold(
         elif kind == "at":
             found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
         else:
-            from .. import following
+            from ..following import following
 
             located = {"spinodal": following.spinodal, "instability": following.instability}[kind]
             found = located(problem, name, on=names[0], **how)
@@ -168,9 +169,9 @@ def _critical_line(
     target: Path | None,
 ) -> Outcome:
     """A threshold along a second parameter; -o writes it."""
-    from ..critical import critical_line
-    from ..fixed_point import Status
-    from ..shown.branches import line_json, line_table
+    from ..following.critical import critical_line
+    from ..report.branches import line_json, line_table
+    from ..saddle_point.iteration import Status
 
     over, (first, last) = second
     if kind == "at":
@@ -222,7 +223,7 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
     if kind == "where":
         if where is None or on is None:
             raise InputError("--kind where needs --where CONDITION and --on BRANCH")
-        from ..conditions import parse_condition
+        from ..thresholds.conditions import parse_condition
 
         parse_condition(where)
         return (on,)

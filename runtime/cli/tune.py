@@ -71,14 +71,14 @@ def tune(
         "accuracy": accuracy,
         "seed": seed,
     }
-    from ..tuning import tune as tune_one
-    from ..tuning import tuned_curve
+    from ..responses.tuned_curve import tuned_curve
+    from ..responses.tuning import tune as tune_one
 
     if along is None:
         found = tune_one(problem, name, **chosen)
         status = Exit.DONE if found.success else Exit.NOT_CONVERGED
         return Outcome(found.table(), found.to_json, status, found.advice)
-    from ..shown.responses import tuned_json
+    from ..report.responses import tuned_json
 
     second, ends, count = options.interval(along, counted=True, option="--along")
     assert ends is not None and count is not None

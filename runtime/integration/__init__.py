@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..errors import InputError
 from .averages import Averages, Rule
 from .lines import Lines
-from .rules import GaussHermite, ProxSpace, Sobol, SparseGrid
+from .prox_space import ProxSpace
+from .sampled import GaussHermite, Sobol, SparseGrid
 
 RULES = ("gauss-hermite", "sobol", "prox-space", "lines", "sparse-grid")
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..overlaps import Overlaps
-from ..problem import Problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -79,3 +79,6 @@ class Rule(Protocol):
     def coarser(self) -> Rule:
         """The one before, to see how fast the family converges."""
         ...
+
+
+NEGLIGIBLE_JUMPS = 1e-6  # of the measure: below, nothing is asked about jumps

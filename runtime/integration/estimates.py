@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
+
+from . import Averages, GaussHermite, ProxSpace, Rule, SparseGrid
+from .averages import NEGLIGIBLE_JUMPS
 
 # Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
 DIFFERENCE_SAFETY = 1.5
@@ -42,6 +46,43 @@ def difference_factors(fine: np.ndarray, *coarser: np.ndarray) -> tuple[float, f
     rate = min(_SLOWEST, max(rates, default=0.0))
     factor = DIFFERENCE_SAFETY * (1 + rate) / (1 - rate)
     return factor, rate * factor
+
+
+# Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
+# grid, scaled down by this, guards against a chance agreement with the finer one.
+COARSER_SHARE = 0.35
+# Half a grid step of smoothing aliases the kink that a jump leaves in M: a third order. A wider one costs hats more on
+# coarse grids, but M less on the fine ones.
+LOSS_BLUR = 0.8
+STEP_ROUNDING = 1e-12  # of differences, in block scales
+_MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
+
+
+def mass_share(own: Averages, *others: Averages) -> float:
+    """What differences between grids in X count for at the least, by the one integral that is known: the total weight.
+
+    Kinks of the loss leave steps in the weight |det(I + V H)|, so that it converges as slowly, and as irregularly, as
+    the averages do: what it is off by, relative to how much it differs between the rules, cannot agree by chance.
+    """
+    missing = max(abs(own.mass - 1) - _MASS_ROUNDING, 0.0)
+    return DIFFERENCE_SAFETY * missing / max(*(abs(other.mass - own.mass) for other in others), _MASS_ROUNDING)
+
+
+def loss_error(rule: Rule, known: Sequence[Averages]) -> float:
+    """Half width of E[M] by a rule, from how it changed with the last ones: averages of the finest, its own, first."""
+    steps = [abs(float(one.moreau[0] - other.moreau[0])) for one, other in pairwise(known)]
+    bistable = known[1].bistable
+    if isinstance(rule, GaussHermite | SparseGrid) and bistable > NEGLIGIBLE_JUMPS:
+        return DIFFERENCE_SAFETY * max(steps)
+    # The finer rule is the one used: the difference counts as that to a coarser one does.
+    rated = difference_factors(*(np.array(step) for step in steps))[1] * steps[0]
+    if not isinstance(rule, ProxSpace):
+        return rated
+    # Of the order of the share that sees the jumps at the most, as for the overlaps.
+    chance = min(COARSER_SHARE * steps[1], bistable * abs(float(known[1].moreau[0])))
+    if bistable > NEGLIGIBLE_JUMPS:
+        return max(steps[0], chance)
+    return max(rated, chance, 0.0 if bistable > 0 else mass_share(*known) * steps[0])
 
 
 __all__ = ["DIFFERENCE_SAFETY", "difference_factors", "two_standard_errors"]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..channel.exchange import Reduction
+from ..channel.fields import Fields
+from ..channel.nodes import gauss_legendre, trapezoid
+from ..channel.points import noise_choices, points_at
 from ..errors import InputError
-from ..problem import Problem
-from .exchange import Reduction
-from .fields import Fields
-from .nodes import gauss_legendre, trapezoid
-from .points import noise_choices, points_at
-from .rules import Sampled, TeacherRule
+from ..problems.problem import Problem
+from .sampled import Sampled, TeacherRule
 
 _REACH = 7.5  # of a line, in standard deviations
 _HALVINGS = 44

@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from .nodes import REACH, gauss_hermite, gauss_legendre, tensor, trapezoid
+from ..channel.nodes import REACH, gauss_hermite, gauss_legendre, tensor, trapezoid
 
 Axis = tuple[np.ndarray, np.ndarray]
 Plane = tuple[np.ndarray, float, int]  # row, constant, one of the following

@@ -11,7 +11,7 @@ import numpy as np
 from flint import arb
 
 from ..errors import NotProvedError
-from ..problem import Problem
+from ..problems.problem import Problem
 from .duals import Dual, lift
 
 _IMPORT = "from mpmath import mp, mpf\n"

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from flint import acb, arb, arb_poly
 
-from ..errors import NotProvedError
-from ..integration.fields import DomainError
-from ..overlaps import Overlaps
+from ..errors import DomainError, NotProvedError
+from ..problems.overlaps import Overlaps
 from ..reference.channel import Law, Totals
 from ..reference.numbers import Numbers
 from .decisions import Decisions, recorded, repeated

@@ -20,9 +20,8 @@ from flint import arb, ctx
 from mpmath import iv
 
 from .. import budget
-from ..errors import NotProvedError
-from ..integration.fields import DomainError
-from ..overlaps import Overlaps
+from ..errors import DomainError, NotProvedError
+from ..problems.overlaps import Overlaps
 from ..reference.numbers import Numbers
 from ..reference.system import State, System
 from .arithmetic import on_balls

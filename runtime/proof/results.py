@@ -9,17 +9,17 @@ import numpy as np
 from flint import arb
 
 from ..errors import NotProvedError
-from ..fixed_point import Status
-from ..overlaps import Overlaps
-from ..problem import Problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
 from ..progress import bar
 from ..reference.channel import check_supported
 from ..reference.improve import check_accuracy, gaps
 from ..reference.solution import PreciseSolution
 from ..reference.system import State
 from ..reference.thresholds import PreciseThreshold, check, difference, unknowns
-from ..solution import Solution
-from ..thresholds import Threshold
+from ..saddle_point.iteration import Status
+from ..solving.solution import Solution
+from ..thresholds.threshold import Threshold
 from .duals import ball, lift
 from .krawczyk import BallSystem, Proof, prove
 from .tails import exact

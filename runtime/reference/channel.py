@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ..errors import InputError
-from ..integration.fields import DomainError
-from ..overlaps import Overlaps
-from ..problem import Problem
+from ..errors import DomainError, InputError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
 from .numbers import Numbers
 from .quadrature import equidistant, gauss_legendre, on_interval, tanh_sinh
 

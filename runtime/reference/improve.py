@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ..errors import InputError, NotConvergedError
-from ..fixed_point import Status
+from ..errors import DomainError, InputError, NotConvergedError
 from ..integration.estimates import DIFFERENCE_SAFETY
-from ..integration.fields import DomainError
-from ..problem import Problem
+from ..problems.problem import Problem
 from ..progress import bar
+from ..saddle_point.iteration import Status
 from .channel import Rule
 from .numbers import Numbers, exact_array
 from .system import Root, State, System, newton, shift

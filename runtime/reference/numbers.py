@@ -11,8 +11,8 @@ import numpy as np
 from mpmath import mp, mpf
 
 from ..errors import InputError
-from ..law import TokenLaw
-from ..problem import Problem
+from ..problems.law import TokenLaw
+from ..problems.problem import Problem
 
 
 def exact(value: Any) -> Any:

@@ -11,10 +11,10 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError
-from ..fixed_point import Status
-from ..overlaps import Overlaps
-from ..problem import Problem
-from ..solution import Solution
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..saddle_point.iteration import Status
+from ..solving.solution import Solution
 from .improve import improve
 from .system import System
 

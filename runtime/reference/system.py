@@ -13,9 +13,9 @@ import numpy as np
 from mpmath import mp, mpf
 
 from .. import budget
-from ..integration.fields import DomainError
-from ..overlaps import Conjugates, Overlaps
-from ..problem import Problem
+from ..errors import DomainError
+from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.problem import Problem
 from .channel import Channel, Rule, Totals
 from .numbers import Numbers
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ..conditions import parse_condition
 from ..errors import InputError
-from ..problem import Problem
-from ..thresholds import Threshold
+from ..problems.problem import Problem
+from ..thresholds.conditions import parse_condition
+from ..thresholds.threshold import Threshold
 from .channel import check_supported
 from .improve import check_accuracy, decimals, improve
 from .solution import check_available

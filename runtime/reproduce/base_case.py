@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ..branches import curve
+from ..branches.branch import curve
 from ..errors import NotConvergedError
-from ..overlaps import Overlaps
+from ..problems.overlaps import Overlaps
 from .locating import extrapolated, guess_from_curves, located, nearest_overlaps
 from .run import BRANCHES, SHOWN_OMEGA, Plan, Run, unpacked
 

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from .. import observables
-from ..errors import NotConvergedError
-from ..fixed_point import StateMap, damped
+from ..channel.exchange import Reduction
+from ..channel.fields import Fields
+from ..errors import DomainError, NotConvergedError
 from ..integration import GaussHermite, Rule
-from ..integration.exchange import Reduction
-from ..integration.fields import DomainError, Fields
-from ..overlaps import Overlaps
-from ..problem import Problem
-from ..solution import branch_of, start_overlaps
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..saddle_point import observables
+from ..saddle_point.iteration import damped
+from ..saddle_point.starts import branch_of, start_overlaps
+from ..saddle_point.state_map import StateMap
 from .run import BRANCHES
 
 

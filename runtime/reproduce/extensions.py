@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ..branches import Branch, curve
+from ..branches.branch import Branch, curve
 from ..errors import NotConvergedError
-from ..onset import onset
-from ..overlaps import Overlaps
-from ..problem import Problem, problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem, problem
+from ..thresholds.onset import onset
 from .base_case import BaseCaseRun
 from .locating import absent_result, guess_from_curves, is_settled, located, nearest_overlaps, threshold_result
 from .run import BRANCHES, SHOWN_OMEGA, Plan, solver_digest, unpacked

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..branches import curve
+from ..branches.branch import curve
+from ..comparison.comparison import LOSSES, scaling
+from ..comparison.transition import PairedDifference, paired, root_of
 from ..errors import TimeLimitError
 from ..integration import rule_named
-from ..problem import Problem
-from ..simulation.comparison import LOSSES, scaling
+from ..problems.problem import Problem
+from ..saddle_point.starts import start_overlaps
 from ..simulation.gamp import state_evolution
 from ..simulation.simulation import Estimate, Simulation, simulate
-from ..simulation.transition import PairedDifference, paired, root_of
-from ..solution import solve, start_overlaps
+from ..solving.solve import solve
 from .base_case import SECONDS, BaseCaseRun
 from .run import BRANCHES, SHOWN_OMEGA, Plan
 

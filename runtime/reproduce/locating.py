@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import xarray
 
-from .. import tables
-from ..branches import Branch
+from ..branches.branch import Branch
 from ..errors import NotConvergedError
-from ..overlaps import Overlaps
-from ..problem import Problem
-from ..solution import Solution
-from ..thresholds import Threshold, crossing, loss_difference, where
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..report import tables
+from ..solving.solution import Solution
+from ..thresholds.locating import crossing, loss_difference, where
+from ..thresholds.threshold import Threshold
 from .run import BRANCHES
 
 GAIN = "test_error = baseline_error"  # of the semantic branch: alpha_l

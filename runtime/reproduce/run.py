@@ -14,12 +14,13 @@ import numpy as np
 import xarray
 
 from .._version import __version__
-from ..branches import Curve
+from ..branches.branch import Curve
 from ..files import write_whole
-from ..overlaps import Overlaps
-from ..problem import Problem, problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem, problem
 from ..progress import bar, say
-from ..tables import dataset_frame, load_dataset, save_dataset
+from ..report.frames import dataset_frame
+from ..report.tables import load_dataset, save_dataset
 from .steps import Steps, code_digest, digest_of
 
 MODEL = "dot_product_attention"

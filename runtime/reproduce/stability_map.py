@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..branches import curve
-from ..self_overlap import ABSOLUTE, RELATIVE
-from ..solution import Solution
+from ..branches.branch import curve
+from ..solving.solution import Solution
+from ..stability.self_overlap import ABSOLUTE, RELATIVE
 from .run import BRANCHES, SHOWN_OMEGA, Plan, Run, unpacked
 
 STABILITY = "stability"

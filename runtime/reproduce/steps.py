@@ -14,7 +14,7 @@ from typing import Any
 
 from ..derive.digest import syntax_digest
 from ..files import write_whole
-from ..shown.contract import clean, dumps
+from ..report.contract import clean, dumps
 
 STEPS = "steps"
 _PACKAGE = Path(__file__).parents[1]

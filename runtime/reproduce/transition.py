@@ -14,13 +14,13 @@ import numpy as np
 import saddleforge.derive.models
 import saddleforge.generated
 
-from .. import observables
-from ..branches import Branch
-from ..critical import line_from
+from ..branches.branch import Branch
 from ..derive.digest import generator_digest
 from ..files import write_whole
-from ..problem import Problem
+from ..following.critical import line_from
+from ..problems.problem import Problem
 from ..progress import say
+from ..saddle_point import observables
 from .base_case import OMEGAS, BaseCaseRun
 from .coarse import COARSE_RULES, baseline_by_planes, coarse_crossing
 from .locating import GAIN, OVERLAP_ACCURACY, is_settled, locate

@@ -21,12 +21,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import InputError
-from ..fixed_point import StateMap
+from ..errors import DomainError, InputError
 from ..integration.averages import Rule
-from ..integration.fields import DomainError
-from ..overlaps import Overlaps
-from ..problem import Problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..saddle_point.state_map import StateMap
 from .instance import Instance, stream
 from .risk import Weights, overlaps_of, refuse_own
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..law import TokenLaw
-from ..problem import Problem
+from ..problems.law import TokenLaw
+from ..problems.problem import Problem
 
 BLOCK = 256
 """Samples drawn from one stream of random numbers: those of a smaller n are the first of a larger one."""

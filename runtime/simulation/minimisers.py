@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from ..problem import Problem
+from ..problems.problem import Problem
 from .risk import Risk, Value, Weights
 from .splitting import alternating_directions
 

@@ -7,10 +7,10 @@ from itertools import permutations
 
 import numpy as np
 
-from .. import gauge
-from ..overlaps import Overlaps
-from ..problem import Problem
-from ..symmetry import Exchange, exchanges
+from ..problems import gauge
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.symmetry import Exchange, exchanges
 
 _PROBES = 4
 _MOST_COLUMNS = 5

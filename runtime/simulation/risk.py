@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from ..overlaps import Overlaps
-from ..problem import Problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
 from .instance import Instance
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .. import observables
-from ..errors import InputError
-from ..integration.fields import DomainError
-from ..overlaps import Overlaps
-from ..problem import Problem
-from ..search import searched
-from ..solution import start_mixture
+from ..channel.search import searched
+from ..errors import DomainError, InputError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..saddle_point import observables
+from ..saddle_point.starts import start_mixture
 from . import splitting
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream

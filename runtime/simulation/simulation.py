@@ -15,10 +15,10 @@ import numpy as np
 from .. import presenting
 from ..errors import InputError, TimeLimitError
 from ..interrupts import held_back
-from ..overlaps import Overlaps
-from ..problem import Problem
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
 from ..progress import bar, say
-from ..solution import branch_of
+from ..saddle_point.starts import branch_of
 from .orientation import oriented
 from .run import Plan, Run, checked
 from .workers import Failure, results

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError
-from ..problem import Problem
+from ..problems.problem import Problem
 from .risk import Risk, Weights, holds_own, refuse_own
 
 if TYPE_CHECKING:

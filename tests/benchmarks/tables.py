@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap, damped
+from saddleforge.comparison.comparison import scaling
 from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
-from saddleforge.overlaps import Overlaps
-from saddleforge.simulation.comparison import scaling
-from saddleforge.solution import same, start_overlaps
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.iteration import damped
+from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.solving.solution import same
 
 # (dimension, what, model, parameters, start)
 CASES = (

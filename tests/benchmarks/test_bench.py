@@ -19,12 +19,14 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.fixed_point import FixedPoint, StateMap, Status, jacobian, newton
+from saddleforge.channel.fields import Fields, fields_of
+from saddleforge.channel.nodes import gauss_hermite, tensor
 from saddleforge.integration import GaussHermite, ProxSpace
-from saddleforge.integration.fields import Fields, fields_of
-from saddleforge.integration.nodes import gauss_hermite, tensor
-from saddleforge.overlaps import Overlaps
-from saddleforge.tangents import map_slopes
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.iteration import FixedPoint, Status, newton
+from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.tangents import map_slopes
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 

@@ -87,7 +87,7 @@ def test_a_curve_is_followed_written_and_drawn(call, tmp_path):
     assert done.status == 0
     assert "semantic branch found on [1, 2]" in done.stdout and f"wrote {file}" in done.stdout
 
-    from saddleforge.tables import load_dataset
+    from saddleforge.report.tables import load_dataset
 
     with load_dataset(file) as dataset:
         assert dataset["alpha"].values == pytest.approx([1, 1.5, 2])

@@ -42,7 +42,7 @@ def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, monkeypatch, tmp_path
         raise RuntimeError("planted")
 
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
-    monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", broken)
+    monkeypatch.setattr(importlib.import_module("saddleforge.problems.problem"), "problem", broken)
     done = call("solve", "ridge_regression")
     (log,) = (tmp_path / "logs").iterdir()
     assert done.status == 1
@@ -304,7 +304,7 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatc
     # Imported first, so that no module keeps what is patched here as its own.
     for module in ("reproduce.jobs", "branches", "derive.emit.tree"):
         importlib.import_module(f"saddleforge.{module}")
-    monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", started)
+    monkeypatch.setattr(importlib.import_module("saddleforge.problems.problem"), "problem", started)
     monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)
     (tmp_path / "file").write_text("")
     target = tmp_path / "file" / ("result.nc" if arguments[0] in ("curve", "simulate") else "result")
@@ -389,7 +389,7 @@ def test_an_interrupted_curve_is_130_and_keeps_its_points(tmp_path):
     assert 4 <= kept < 300
     assert f"the {kept} finished points of 300 are kept in {file}" in stderr
 
-    from saddleforge.tables import load_dataset
+    from saddleforge.report.tables import load_dataset
 
     with load_dataset(file) as dataset:
         assert dataset.sizes["alpha"] == kept
@@ -430,7 +430,7 @@ def test_an_interrupted_simulation_is_130_keeps_its_seeds_and_goes_on_from_them(
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
 def test_what_an_interrupted_simulation_says_is_what_its_file_holds(tmp_path):
     """Tiny runs spend their time writing, where Ctrl-C meets them."""
-    from saddleforge.tables import load_dataset
+    from saddleforge.report.tables import load_dataset
 
     for attempt in range(8):
         file = tmp_path / f"{attempt}.nc"

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import xarray
 
-from saddleforge import tables
-from saddleforge.branches import Curve
-from saddleforge.solver import cache_folder, symbolic_model
+from saddleforge.branches.branch import Curve
+from saddleforge.problems.solver import cache_folder, symbolic_model
+from saddleforge.report import tables
 
 # What a careless model file does on its way, and a careless loss each time it is called.
 WANDERING = dedent(
@@ -98,7 +98,7 @@ def test_a_file_that_is_there_is_not_written_over_and_nothing_is_computed(call, 
     def started(*_arguments, **_named):
         raise AssertionError("the computation has started")
 
-    monkeypatch.setattr(importlib.import_module("saddleforge.problem"), "problem", started)
+    monkeypatch.setattr(importlib.import_module("saddleforge.problems.problem"), "problem", started)
     monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)
     monkeypatch.chdir(tmp_path)
     file = Path(arguments[-1])
@@ -218,7 +218,7 @@ def test_a_curve_interrupted_before_its_first_point_claims_nothing(call, monkeyp
     def pressed(*_arguments, **_named):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("saddleforge.branches.curve", pressed)
+    monkeypatch.setattr("saddleforge.branches.branch.curve", pressed)
     file = tmp_path / "curve.nc"
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert (done.status, done.stdout) == (130, "")
@@ -227,7 +227,7 @@ def test_a_curve_interrupted_before_its_first_point_claims_nothing(call, monkeyp
 
 
 def test_ctrl_c_that_compiled_code_made_a_system_error_of_keeps_what_is_finished(call, monkeypatch, tmp_path):
-    from saddleforge.branches import curve
+    from saddleforge.branches.branch import curve
 
     def pressed(*arguments, on_point, values, **named):
         found = curve(*arguments, values=values[-1:], on_point=on_point, **named)
@@ -237,7 +237,7 @@ def test_ctrl_c_that_compiled_code_made_a_system_error_of_keeps_what_is_finished
         except KeyboardInterrupt as cause:
             raise SystemError("returned a result with an exception set") from cause
 
-    monkeypatch.setattr("saddleforge.branches.curve", pressed)
+    monkeypatch.setattr("saddleforge.branches.branch.curve", pressed)
     file = tmp_path / "curve.nc"
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert done.status == 130

@@ -9,7 +9,8 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.calculus.averages import Average
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation, n
+from saddleforge.derive.replicas.algebra.objects import n
+from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation
 from saddleforge.derive.theory.bayes import fields, gaussian_log_integral, rows
 
 

@@ -111,7 +111,7 @@ def test_a_step_is_kept_under_what_computes_it_and_not_under_pages_or_other_figu
 
 
 def test_the_generators_digest_is_kept_for_the_sources_as_they_are(tmp_path, monkeypatch):
-    from saddleforge import solver
+    from saddleforge.problems import solver
 
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
     solver._generator.cache_clear()

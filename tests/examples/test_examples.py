@@ -13,8 +13,8 @@ import pytest
 import saddleforge as sf
 from saddleforge.cli import main
 from saddleforge.derive.authoring.model import Model
-from saddleforge.solution import Solution
-from saddleforge.solver import read_model_file
+from saddleforge.problems.solver import read_model_file
+from saddleforge.solving.solution import Solution
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

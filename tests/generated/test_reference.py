@@ -11,9 +11,9 @@ import pytest
 
 import saddleforge as sf
 import saddleforge.generated
-from saddleforge.integration.fields import fields_of
-from saddleforge.overlaps import Overlaps
-from saddleforge.problem import Problem
+from saddleforge.channel.fields import fields_of
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import Problem
 
 ROOT = Path(saddleforge.generated.__path__[0])
 FOLDERS = sorted(path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/reference.py"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.observables import baseline_error
+from saddleforge.saddle_point.observables import baseline_error
 
 SEMANTIC = {"q": (0.11481731, 1e-8), "V": (12.66840, 1e-5), "theta": (0.15815852, 2e-8)}
 STATES = {

@@ -11,11 +11,11 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import Solution
-from saddleforge.branches import Branch
+from saddleforge.branches.branch import Branch
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.integration import Sobol
-from saddleforge.overlaps import Overlaps
-from saddleforge.shown.solution import not_in_the_limit
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.report.solution import not_in_the_limit
 
 
 def solved(model: Any, accuracy: float = 1e-6, start: str = "semantic", **parameters: Any) -> Solution:

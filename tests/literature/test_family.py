@@ -6,9 +6,9 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap
 from saddleforge.integration import GaussHermite, Rule, Sobol
-from saddleforge.solution import Solution
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.solving.solution import Solution
 
 
 def solved(name: str, start: str = "semantic", accuracy: float = 1e-4, **parameters: object) -> Solution:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import budget, pace
+from saddleforge import budget
 from saddleforge.errors import InputError, TimeLimitError
-from saddleforge.fixed_point import Status
-from saddleforge.integration import ProxSpace, Sobol
+from saddleforge.integration import ProxSpace, Sobol, pace
+from saddleforge.saddle_point.iteration import Status
 
 # The name in the package is that of a function.
-solution_module = import_module("saddleforge.solution")
+solution_module = import_module("saddleforge.solving.solution")
 
 
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from saddleforge import InputError
-from saddleforge.continuation import Stride, begin, correct, onward, step_from
-from saddleforge.critical import cusp_between
-from saddleforge.equations import BranchEquations, SingularEquations, complement, differences
+from saddleforge.branches.continuation import Stride, begin, correct, onward, step_from
+from saddleforge.branches.equations import complement
+from saddleforge.branches.extended import BranchEquations, SingularEquations
+from saddleforge.errors import DomainError
+from saddleforge.following.critical import cusp_between
 from saddleforge.integration import ProxSpace
-from saddleforge.integration.fields import DomainError
+from saddleforge.saddle_point.slopes import differences
 
 
 class Explicit:

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 import saddleforge as sf
 from saddleforge import Solution
 from saddleforge.integration import Averages
-from saddleforge.solution import mass_share
+from saddleforge.integration.estimates import mass_share
 
 OBSERVABLES = ("q", "V", "theta", "training_loss", "test_error")
 CASES = {

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.branches import Branch
-from saddleforge.collapse import at_rest
+from saddleforge.branches.branch import Branch
 from saddleforge.errors import NotConvergedError
-from saddleforge.fixed_point import Status
-from saddleforge.overlaps import Overlaps
-from saddleforge.solution import COARSE, has_lost, reach, start_overlaps
+from saddleforge.integration.ladders import COARSE
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.iteration import Status
+from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.solving.collapse import at_rest
+from saddleforge.solving.solution import has_lost
+from saddleforge.solving.solve import reach
 
 
 def attention(alpha: float, **parameters: float) -> sf.Problem:

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.branches import Branch, Curve
-from saddleforge.fixed_point import Status
+from saddleforge.branches.branch import Branch, Curve
 from saddleforge.integration import Sobol
-from saddleforge.overlaps import Overlaps
+from saddleforge.problems.overlaps import Overlaps
 from saddleforge.reproduce import base_case, extensions
 from saddleforge.reproduce.extensions import SETTINGS, VARIATIONS
 from saddleforge.reproduce.jobs import reproduce
 from saddleforge.reproduce.pages.extensions import line_of
 from saddleforge.reproduce.transition import FIGURES
-from saddleforge.solution import Solution
+from saddleforge.saddle_point.iteration import Status
+from saddleforge.solving.solution import Solution
 
 
 def made_solution(at, name):

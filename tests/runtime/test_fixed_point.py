@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.fixed_point import (
-    CAUTIOUS,
-    FixedPoint,
-    StateMap,
-    Status,
-    best_weight,
-    damped,
-    jacobian,
-    newton,
-    residual_of,
-)
+from saddleforge.errors import DomainError
 from saddleforge.integration import ProxSpace
-from saddleforge.integration.fields import DomainError
-from saddleforge.overlaps import Overlaps, Sizes
-from saddleforge.symmetry import NO_SYMMETRY, Symmetry
+from saddleforge.problems.overlaps import Overlaps, Sizes
+from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
+from saddleforge.saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped, newton
+from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.state_map import StateMap, residual_of
 
 SIZES = (1, 1, 1, 0)
 TRUTH = np.array([0.8, 1.5, 0.3, 0.5])  # q, V, m, theta

@@ -10,14 +10,17 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError, Solution
-from saddleforge.conditions import observable_names, parse_condition
-from saddleforge.critical import as_solution, critical_line
-from saddleforge.deflation import deflated, same_orbit
-from saddleforge.equations import BranchMap, CrossingEquations, differences
-from saddleforge.following import follow, instability, spinodal
+from saddleforge.branches.equations import BranchMap
+from saddleforge.branches.extended import CrossingEquations
+from saddleforge.following.critical import as_solution, critical_line
+from saddleforge.following.following import follow
+from saddleforge.following.spinodal import instability, spinodal
 from saddleforge.integration import ProxSpace, Rule
-from saddleforge.plots import plot_dataset
-from saddleforge.tables import load_dataset
+from saddleforge.report.plots.branches import plot_dataset
+from saddleforge.report.tables import load_dataset
+from saddleforge.saddle_point.slopes import differences
+from saddleforge.solving.deflation import deflated, same_orbit
+from saddleforge.thresholds.conditions import observable_names, parse_condition
 
 Solved = Callable[[float, str, float], Solution]
 

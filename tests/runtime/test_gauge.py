@@ -5,10 +5,11 @@ import pytest
 from scipy.linalg import expm
 
 import saddleforge as sf
-from saddleforge import gauge
-from saddleforge.fixed_point import StateMap, jacobian
 from saddleforge.integration import GaussHermite
-from saddleforge.overlaps import Overlaps
+from saddleforge.problems import gauge
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.state_map import StateMap
 
 
 def rank_two(**parameters: object) -> sf.Problem:

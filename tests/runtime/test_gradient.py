@@ -21,10 +21,10 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.fixed_point import StateMap
 from saddleforge.integration import GaussHermite
-from saddleforge.observables import losses
-from saddleforge.overlaps import Conjugates, Overlaps
+from saddleforge.problems.overlaps import Conjugates, Overlaps
+from saddleforge.saddle_point.observables import losses
+from saddleforge.saddle_point.state_map import StateMap
 
 BLOCKS = ("q", "V", "m", "theta")
 STEP = 1e-4

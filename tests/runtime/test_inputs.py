@@ -9,8 +9,8 @@ import pytest
 
 import saddleforge as sf
 import saddleforge.derive.models
-from saddleforge.inputs import Record, executing
-from saddleforge.solver import _catalogue_source, load_solver, read_model_file, symbolic_model
+from saddleforge.problems.inputs import Record, executing
+from saddleforge.problems.solver import _catalogue_source, load_solver, read_model_file, symbolic_model
 
 MODEL = """
 import sys

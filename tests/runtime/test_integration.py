@@ -12,13 +12,14 @@ from scipy.stats import binom, norm
 
 import saddleforge as sf
 from saddleforge import InputError, Problem
+from saddleforge.channel.fields import fields_of
+from saddleforge.channel.nodes import gauss_hermite, panels, sobol_normal, tensor
+from saddleforge.errors import DomainError
 from saddleforge.integration import RULES, GaussHermite, ProxSpace, Sobol, rule_named
 from saddleforge.integration.estimates import two_standard_errors
-from saddleforge.integration.fields import DomainError, fields_of
-from saddleforge.integration.nodes import gauss_hermite, panels, sobol_normal, tensor
-from saddleforge.integration.rules import TeacherRule
-from saddleforge.overlaps import Overlaps
-from saddleforge.shown.contract import dumps
+from saddleforge.integration.sampled import TeacherRule
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.report.contract import dumps
 
 NORMAL_MOMENTS = (1, 0, 1, 0, 3, 0, 15, 0, 105)
 

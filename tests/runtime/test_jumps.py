@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import self_overlap as finite
-from saddleforge.fixed_point import StateMap
 from saddleforge.integration import Sobol
-from saddleforge.jumps import find_jumps
-from saddleforge.overlaps import Overlaps
-from saddleforge.problem import Problem
-from saddleforge.self_overlap import FiniteMap, jump_map, share
-from saddleforge.solution import Solution
-from saddleforge.stability import prior_map, replicon_matrix
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import Problem
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.solving.solution import Solution
+from saddleforge.stability import self_overlap as finite
+from saddleforge.stability.jumps import find_jumps
+from saddleforge.stability.self_overlap import FiniteMap, jump_map, share
+from saddleforge.stability.stability import prior_map, replicon_matrix
 
 
 def glm(q: float, V: float, theta: float) -> Overlaps:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap
+from saddleforge.channel.fields import fields_of
+from saddleforge.channel.landscape import TOLERANCE, landscape
+from saddleforge.channel.nodes import sobol_normal
+from saddleforge.channel.points import points_at
+from saddleforge.channel.search import searched
 from saddleforge.integration import Sobol
-from saddleforge.integration.fields import fields_of
-from saddleforge.integration.nodes import sobol_normal
-from saddleforge.integration.points import points_at
-from saddleforge.jumps import find_jumps
-from saddleforge.landscape import TOLERANCE, landscape
-from saddleforge.overlaps import Overlaps
-from saddleforge.problem import Problem
-from saddleforge.search import searched
-from saddleforge.solution import start_overlaps
-from saddleforge.solver import catalogue
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import Problem
+from saddleforge.problems.solver import catalogue
+from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.stability.jumps import find_jumps
 
 BISTABLE = ["tukey_regression", "dot_product_attention"]
 ONE, TWO = np.ones((1, 1, 1)), np.ones((2, 1, 1))

@@ -6,13 +6,13 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import InputError, Problem
+from saddleforge.channel.exchange import Reduction
+from saddleforge.channel.fields import Fields
+from saddleforge.channel.nodes import gauss_legendre
 from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Sobol
-from saddleforge.integration.exchange import Reduction
-from saddleforge.integration.fields import Fields
 from saddleforge.integration.lines import _edges
-from saddleforge.integration.nodes import gauss_legendre
-from saddleforge.overlaps import Overlaps
-from saddleforge.solution import start_overlaps
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.starts import start_overlaps
 
 
 def attention_state(q: float, V: float, m: float, theta: float) -> Overlaps:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import onset as module
-from saddleforge.branches import Branch
+from saddleforge.branches.branch import Branch
 from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.integration import ProxSpace
-from saddleforge.onset import growth, onset
-from saddleforge.overlaps import Overlaps
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.thresholds import onset as module
+from saddleforge.thresholds.onset import growth, onset
 
 
 def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begins():

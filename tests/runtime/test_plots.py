@@ -8,8 +8,10 @@ import pytest
 import xarray
 
 import saddleforge as sf
-from saddleforge import plots, tables
 from saddleforge.errors import InputError
+from saddleforge.report import tables
+from saddleforge.report.plots import branches as plots
+from saddleforge.report.plots import drawing, transition
 
 
 def made_dataset(branch="semantic", count=6, jumps_below=1.2, unstable_below=0.0):
@@ -91,8 +93,8 @@ def drawn_lines(figure):
 
 
 def test_jumps_are_intervals_half_way_to_the_neighbours():
-    assert plots.jump_intervals(made_dataset(count=4, jumps_below=1.2)) == [(0.5, 1.25)]
-    assert plots.jump_intervals(made_dataset(jumps_below=0.0)) == []
+    assert drawing.jump_intervals(made_dataset(count=4, jumps_below=1.2)) == [(0.5, 1.25)]
+    assert drawing.jump_intervals(made_dataset(jumps_below=0.0)) == []
 
 
 def test_tokens_that_differ_are_named():
@@ -112,7 +114,7 @@ def test_what_is_negative_is_drawn_and_what_is_positive_begins_at_zero():
     assert loss.get_ylim()[0] < 0 and error.get_ylim()[0] == 0
     assert error.get_ylim()[1] > 1.05 * dataset["test_error"].values.max()  # no mark is cut in half
     dataset["test_error"].values[:] *= -1
-    (axes,) = plots.plot_test_error({"semantic": dataset}).axes
+    (axes,) = transition.plot_test_error({"semantic": dataset}).axes
     assert axes.get_ylim()[0] < dataset["test_error"].values.min()
 
 
@@ -121,10 +123,10 @@ def test_m_is_drawn_where_there_are_means_and_with_its_sign_where_that_is_fixed(
     assert "|m|" in texts(plots.plot_dataset(dataset).axes[0])
     dataset["m"].attrs["sign"] = "fixed"
     assert {"m, token 1", "m, token 2"} <= set(texts(plots.plot_dataset(dataset).axes[0]))
-    first, second = plots.distinct_entries(dataset, "m")
+    first, second = drawing.distinct_entries(dataset, "m")
     assert np.all(first.values > 0) and np.all(second.values < 0)
     dataset["m"].attrs["present"] = [0, 1]
-    assert [entry.label for entry in plots.distinct_entries(dataset, "m")] == ["m, token 2"]
+    assert [entry.label for entry in drawing.distinct_entries(dataset, "m")] == ["m, token 2"]
     dataset["m"].attrs["present"] = [0, 0]
     assert texts(plots.plot_dataset(dataset).axes[0])[:2] == ["θ", "q"]
 
@@ -161,13 +163,13 @@ def test_lines_are_labelled_by_exactly_the_entries_they_stand_for():
     q = alpha * np.ones((1, 3, 1, 1)) * np.array([[1.0, 0.2], [0.2, 1.0]])
     theta = alpha * np.ones((1, 3, 1, 1)) * np.array([[0.5, 0.1], [0.1, 0.6]])
     dataset = columns_dataset(q, theta)
-    found = {name: [entry.label for entry in plots.distinct_entries(dataset, name)] for name in ("q", "theta", "m")}
+    found = {name: [entry.label for entry in drawing.distinct_entries(dataset, name)] for name in ("q", "theta", "m")}
     assert found["q"] == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1-3"]
     assert found["theta"] == ["θ₁₁, tokens 1-3", "θ₁₂ = θ₂₁, tokens 1-3", "θ₂₂, tokens 1-3"]
     assert found["m"] == ["|m₁| = |m₂|, tokens 1-3"]
     dataset["q"].values[:, 1, 0, 0, 1] *= 1.001  # far beyond the half widths
     dataset["q"].values[:, 1, 0, 1, 0] *= 1.001
-    labels = [entry.label for entry in plots.distinct_entries(dataset, "q")]
+    labels = [entry.label for entry in drawing.distinct_entries(dataset, "q")]
     assert labels == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1, 3", "q₁₂, token 2"]
 
 
@@ -176,23 +178,23 @@ def test_tokens_are_drawn_as_one_only_within_their_half_widths():
     dataset = columns_dataset(q, q)
     dataset["q_error"].values[:] = 0.01
     dataset["q"].values[:, 1] += 0.019
-    assert [entry.label for entry in plots.distinct_entries(dataset, "q")] == ["q"]
+    assert [entry.label for entry in drawing.distinct_entries(dataset, "q")] == ["q"]
     dataset["q"].values[2, 1] += 0.002
-    assert [entry.label for entry in plots.distinct_entries(dataset, "q")] == ["q, token 1", "q, token 2"]
+    assert [entry.label for entry in drawing.distinct_entries(dataset, "q")] == ["q, token 1", "q, token 2"]
 
 
 def test_clusters_and_many_columns_are_named():
     shape = (2, 2, 3, 3)
-    assert plots.entry_label("q", [(0, 1, 0, 1)], shape) == "q₁₂, token 1, cluster 2"
-    assert plots.entry_label("q", [(0, 0, 0, 0), (1, 1, 0, 0)], shape) == (
+    assert drawing.entry_label("q", [(0, 1, 0, 1)], shape) == "q₁₂, token 1, cluster 2"
+    assert drawing.entry_label("q", [(0, 0, 0, 0), (1, 1, 0, 0)], shape) == (
         "q₁₁, token 1 cluster 1 and token 2 cluster 2"
     )
     diagonal = [(0, 0, a, a) for a in range(3)]
     off = [(0, 0, a, b) for a in range(3) for b in range(a + 1, 3)]
-    assert plots.entry_label("q", diagonal, (1, 1, 3, 3)) == "q_aa for all a"
-    assert plots.entry_label("q", off, (1, 1, 3, 3)) == "q_ab for all a ≠ b"
-    assert plots.entry_label("θ", off, (1, 1, 3, 3)) == "θ₁₂ = θ₁₃ = θ₂₃"
-    assert plots.entry_label("|m|", [(0, 0, 11)], (1, 1, 12)) == "|m₁₂|"
+    assert drawing.entry_label("q", diagonal, (1, 1, 3, 3)) == "q_aa for all a"
+    assert drawing.entry_label("q", off, (1, 1, 3, 3)) == "q_ab for all a ≠ b"
+    assert drawing.entry_label("θ", off, (1, 1, 3, 3)) == "θ₁₂ = θ₁₃ = θ₂₃"
+    assert drawing.entry_label("|m|", [(0, 0, 11)], (1, 1, 12)) == "|m₁₂|"
 
 
 def test_the_energy_of_a_measure_is_not_called_a_training_loss():
@@ -231,7 +233,7 @@ def test_two_branches_are_drawn_beside_each_other(tmp_path):
     assert labels == ["semantic overlap θ", "positional overlap |m|", "self-overlap q"]
     assert {"semantic branch", "positional branch", "equal training loss", "branch ends"} <= set(texts(figure.axes[0]))
     assert is_png(tmp_path / "overlaps.png")
-    (axes,) = plots.plot_test_error(datasets, tmp_path / "test_error.png", marks=marks).axes
+    (axes,) = transition.plot_test_error(datasets, tmp_path / "test_error.png", marks=marks).axes
     assert axes.get_ylabel() == "test error per token"
     assert "linear baseline" in texts(axes)
     assert is_png(tmp_path / "test_error.png")
@@ -243,7 +245,7 @@ def test_the_difference_of_training_losses_is_taken_where_both_exist(tmp_path):
     assert values == pytest.approx(one["alpha"].values)
     assert difference == pytest.approx(-0.001 * (values - 1))
     assert error == pytest.approx(2e-5)
-    (axes,) = plots.plot_loss_difference(one, other, tmp_path / "difference.png").axes
+    (axes,) = transition.plot_loss_difference(one, other, tmp_path / "difference.png").axes
     assert axes.get_ylabel() == "training loss per d:\nsemantic minus positional"
     assert "semantic has the lower training loss" in texts(axes)
     assert is_png(tmp_path / "difference.png")
@@ -255,7 +257,7 @@ def test_a_threshold_that_does_not_exist_is_left_out_of_the_phase_diagram(tmp_pa
          "published": [(0.1, 0.7072)]},
         {"label": "α_l: gain", "omega": [0, 0.1], "alpha": [0.7, 0.9], "error": [0.01, 0.01]},
     ]  # fmt: skip
-    (axes,) = plots.plot_phase_diagram(lines, tmp_path / "phase.png").axes
+    (axes,) = transition.plot_phase_diagram(lines, tmp_path / "phase.png").axes
     assert axes.get_xlabel().startswith("ω")
     assert axes.get_ylabel().startswith("α")
     assert texts(axes) == ["α_c as published", "α_c: transition", "α_l: gain"] or set(texts(axes)) == {
@@ -274,6 +276,6 @@ def test_an_unwritable_figure_is_refused_in_a_sentence(tmp_path):
 def test_a_point_without_a_verdict_is_not_drawn_as_stable():
     dataset = made_dataset()
     dataset["replicon"].values[0] = np.nan
-    assert plots.stable_points(dataset).tolist() == [False] + [True] * 5
+    assert drawing.stable_points(dataset).tolist() == [False] + [True] * 5
     dataset["replicon"].values[:] = np.nan
-    assert plots.stable_points(dataset).all()
+    assert drawing.stable_points(dataset).all()

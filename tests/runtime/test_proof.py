@@ -11,7 +11,7 @@ from flint import acb, arb
 import saddleforge as sf
 from saddleforge.derive.models.mixture_classification import along_means, mixture
 from saddleforge.errors import NotProvedError
-from saddleforge.overlaps import Overlaps
+from saddleforge.problems.overlaps import Overlaps
 from saddleforge.proof.channel import Goal
 from saddleforge.proof.duals import Dual, ball, lift
 from saddleforge.proof.krawczyk import BallSystem, Proof, certified, precision, prove

@@ -14,10 +14,10 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.integration.fields import Fields, fields_of
-from saddleforge.integration.nodes import sobol_normal
-from saddleforge.integration.points import CHUNKS
-from saddleforge.overlaps import Overlaps
+from saddleforge.channel.fields import Fields, fields_of
+from saddleforge.channel.nodes import sobol_normal
+from saddleforge.channel.points import CHUNKS
+from saddleforge.problems.overlaps import Overlaps
 
 STATES = [(0.5, "positional"), (0.5, "uninformed"), (2.0, "semantic"), (2.0, "positional"), (2.0, "uninformed")]
 SHIPPED = {

@@ -11,13 +11,13 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge import InputError
 from saddleforge.derive.emit.sides.reference_source import reduced
-from saddleforge.overlaps import Overlaps
+from saddleforge.problems.overlaps import Overlaps
 from saddleforge.reference.channel import Channel, Rule
 from saddleforge.reference.improve import decimals
 from saddleforge.reference.numbers import Numbers, exact_array
 from saddleforge.reference.system import State
 from saddleforge.reference.thresholds import check
-from saddleforge.shown.contract import dumps
+from saddleforge.report.contract import dumps
 
 # alpha = 2, lambda = 0.1; tests/literature/test_digits.py checks them against another rule.
 LOGISTIC = {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import plots
 from saddleforge.errors import InputError
 from saddleforge.numbers import with_error
-from saddleforge.overlaps import Overlaps
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.report.plots.transition import plot_phase_diagram
 from saddleforge.reproduce import base_case, coarse, jobs, locating, transition
 from saddleforge.reproduce.pages.blocks import html_of, markdown_of
 from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
@@ -143,7 +143,7 @@ def test_thresholds_become_a_table_and_lines_of_the_phase_diagram(results, tmp_p
     assert dataset["alpha_c_status"].sel(omega=0.0).item() == "absent"
     lines = phase_lines(results)
     assert [line["alpha"][-1] for line in lines] == [1.2515, 1.49]
-    plots.plot_phase_diagram(lines, tmp_path / "phase.png")
+    plot_phase_diagram(lines, tmp_path / "phase.png")
 
 
 def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
@@ -205,10 +205,10 @@ def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
 @pytest.fixture
 def without_solving(monkeypatch, results):
     """Replace every computation of the main job by made-up results."""
-    from saddleforge.branches import Curve
-    from saddleforge.fixed_point import Status
+    from saddleforge.branches.branch import Curve
     from saddleforge.integration import Sobol
-    from saddleforge.solution import Solution
+    from saddleforge.saddle_point.iteration import Status
+    from saddleforge.solving.solution import Solution
 
     def made(at, name):
         m, theta = (0.2, 0.0) if name == "positional" else (0.0, 0.1)

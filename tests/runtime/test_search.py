@@ -9,15 +9,17 @@ import pytest
 from numba import njit
 
 import saddleforge as sf
+from saddleforge.channel.fields import fields_of
+from saddleforge.channel.nodes import sobol_normal
+from saddleforge.channel.points import CHUNKS
+from saddleforge.channel.search import QUICK, THOROUGH, searched
 from saddleforge.integration import Sobol
-from saddleforge.integration.fields import fields_of
-from saddleforge.integration.nodes import sobol_normal
-from saddleforge.integration.points import CHUNKS
-from saddleforge.overlaps import Overlaps
-from saddleforge.problem import Problem
-from saddleforge.search import QUICK, THOROUGH, searched
-from saddleforge.solution import _approach, by_rule, start_overlaps
-from saddleforge.solver import catalogue
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import Problem
+from saddleforge.problems.solver import catalogue
+from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.solving.losses import by_rule
+from saddleforge.solving.solve import _approach
 
 STARTS = 60
 # Where several minima compete; the others are convex, or behave as dot_product_attention does.

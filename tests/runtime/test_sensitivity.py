@@ -8,7 +8,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.sensitivity import directions
+from saddleforge.responses.direction import directions
 
 BLOCKS = ("q", "V", "theta")
 

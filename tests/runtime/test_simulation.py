@@ -8,20 +8,17 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
+from saddleforge.comparison.comparison import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
+from saddleforge.comparison.transition import PairedDifference, root_of
 from saddleforge.errors import InputError
 from saddleforge.integration import ProxSpace
-from saddleforge.overlaps import Overlaps
-from saddleforge.problem import problem
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import problem
+from saddleforge.problems.symmetry import exchanges
+from saddleforge.report.plots.simulation import plot_runs
+from saddleforge.report.simulation_tables import load_runs
+from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.simulation import workers
-from saddleforge.simulation.comparison import (
-    Extrapolation,
-    Scaling,
-    beside,
-    extrapolate,
-    measurements,
-    on_branch,
-)
-from saddleforge.simulation.figures import plot_runs
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
@@ -29,10 +26,6 @@ from saddleforge.simulation.orientation import column_orders, images, oriented, 
 from saddleforge.simulation.risk import Risk, Weights, overlaps_of
 from saddleforge.simulation.run import Plan, Run, begin, checked, run
 from saddleforge.simulation.simulation import Estimate, Simulation, simulate
-from saddleforge.simulation.storage import load_runs
-from saddleforge.simulation.transition import PairedDifference, root_of
-from saddleforge.solution import start_overlaps
-from saddleforge.symmetry import exchanges
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.fixed_point import StateMap
-from saddleforge.gauge import sign_is_free
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.law import TokenLaw
-from saddleforge.overlaps import Overlaps
-from saddleforge.solution import branch_of, start_overlaps
+from saddleforge.problems.gauge import sign_is_free
+from saddleforge.problems.law import TokenLaw
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.starts import branch_of, start_overlaps
+from saddleforge.saddle_point.state_map import StateMap
 
 BLOCKS = ("q", "V", "m", "theta")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import erfc
 from scipy.stats import multivariate_normal
 
-from saddleforge.integration.nodes import gauss_hermite
+from saddleforge.channel.nodes import gauss_hermite
 from saddleforge.integration.splitting import Split
 
 POINTS = 32  # enough for rounding on every panel, also on one that holds nearly all of the measure

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap, jacobian
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.overlaps import Overlaps
-from saddleforge.self_overlap import SelfOverlap
-from saddleforge.stability import NEGLIGIBLE_JUMPS, Stability, modes_of, replicon_matrix
+from saddleforge.integration.averages import NEGLIGIBLE_JUMPS
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.stability.self_overlap import SelfOverlap
+from saddleforge.stability.stability import Stability, modes_of, replicon_matrix
 
 
 @pytest.fixture(scope="session")

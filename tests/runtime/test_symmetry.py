@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap
+from saddleforge.channel.exchange import Reduction
 from saddleforge.integration import GaussHermite, ProxSpace, Sobol
 from saddleforge.integration.averages import Rule
-from saddleforge.integration.exchange import Reduction
-from saddleforge.overlaps import Overlaps
-from saddleforge.symmetry import Exchange, Symmetry, exchanges, of_state
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.symmetry import Exchange, Symmetry, exchanges, of_state
+from saddleforge.saddle_point.state_map import StateMap
 
 
 def state(q: float, V: float, m: float, theta: float, tokens: int = 2) -> Overlaps:
@@ -109,8 +109,8 @@ def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(monkeypatch):
 
 def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    from saddleforge.integration.fields import fields_of
-    from saddleforge.integration.nodes import tensor, trapezoid
+    from saddleforge.channel.fields import fields_of
+    from saddleforge.channel.nodes import tensor, trapezoid
 
     axes = [trapezoid(32)] * 2
     nodes, _ = tensor(axes)

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import xarray
 
-from saddleforge.branches import Curve
+from saddleforge.branches.branch import Curve
 from saddleforge.errors import InputError
-from saddleforge.fixed_point import Status
 from saddleforge.integration import Sobol
-from saddleforge.naming import column_of, symbols_of
-from saddleforge.overlaps import Overlaps
-from saddleforge.problem import problem
-from saddleforge.shown.branches import curve_table
-from saddleforge.shown.solution import overlap_lines, problem_line
-from saddleforge.solution import Solution
-from saddleforge.tables import curve_dataset, curve_frame, curve_tabular, load_dataset, save_dataset
+from saddleforge.problems.naming import column_of, symbols_of
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import problem
+from saddleforge.report.branches import curve_table
+from saddleforge.report.frames import curve_frame, curve_tabular
+from saddleforge.report.solution import overlap_lines, problem_line
+from saddleforge.report.tables import curve_dataset, load_dataset, save_dataset
+from saddleforge.saddle_point.iteration import Status
+from saddleforge.solving.solution import Solution
 
 
 def made_solution(at, scale):

@@ -10,11 +10,11 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem, Solution
-from saddleforge.equations import BranchMap
-from saddleforge.fixed_point import StateMap
+from saddleforge.branches.equations import BranchMap
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
-from saddleforge.overlaps import Overlaps
-from saddleforge.tangents import NoFormula, map_slopes
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.tangents import NoFormula, map_slopes
 
 Solved = Callable[[float, str, float], Solution]
 

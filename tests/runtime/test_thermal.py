@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap
 from saddleforge.integration import GaussHermite, ProxSpace, Sobol
-from saddleforge.overlaps import Conjugates, Overlaps
+from saddleforge.problems.overlaps import Conjugates, Overlaps
+from saddleforge.saddle_point.state_map import StateMap
 
 ERRORS = {"u": sf.DiscreteNoise((-1, 1), ("1/2", "1/2"))}
 
@@ -150,7 +150,7 @@ def test_too_many_fields_are_refused():
 
 def free_entropy_at(problem, u, hats, rule):
     """Phi per beta as a function of overlaps and conjugates alone."""
-    from saddleforge import observables
+    from saddleforge.saddle_point import observables
 
     overlaps = Overlaps.unpack(u, problem.sizes)
     averages = rule.averages(problem, overlaps)
@@ -316,7 +316,7 @@ def test_a_ridge_written_as_a_penalty_gives_the_same(student):
 def test_a_cold_lasso_keeps_its_digits_where_weights_rest_on_a_corner(monkeypatch):
     import sys
 
-    module = sys.modules["saddleforge.problem"]
+    module = sys.modules["saddleforge.problems.problem"]
     states = []
     for points in (64, 120):
         monkeypatch.setattr(module, "PRIOR_POINTS", points)

@@ -5,8 +5,9 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
-from saddleforge.tables import load_dataset
-from saddleforge.tuning import Point, Search, _best
+from saddleforge.report.tables import load_dataset
+from saddleforge.responses.minimum import Point, Search
+from saddleforge.responses.tuning import _best
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import xarray
 
 from ...files import write_whole
 from ...numbers import with_error
-from ...plots import plot_extensions
-from ...shown.contract import dumps
+from ...report.contract import dumps
+from ...report.plots.transition import plot_extensions
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
 from ..run import BRANCHES, SHOWN_OMEGA
 from .blocks import Block, Heading, Paragraph, Picture, Table

@@ -14,9 +14,10 @@ import numpy as np
 import pandas
 import xarray
 
-from ... import plots
 from ...numbers import with_error
-from ...tables import save_dataset
+from ...report.plots import branches as plots
+from ...report.plots import transition
+from ...report.tables import save_dataset
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
 from .blocks import Block, Heading, Paragraph, Picture, Table
@@ -54,11 +55,11 @@ def write(run: TransitionRun) -> None:
 
     draw: dict[str, Callable[[Path], Any]] = {
         "overlaps": lambda path: plots.plot_overlaps(datasets, path, marks=marks("alpha_c")),
-        "test_error": lambda path: plots.plot_test_error(datasets, path, marks=marks("alpha_c", "alpha_l")),
-        "loss_difference": lambda path: plots.plot_loss_difference(
+        "test_error": lambda path: transition.plot_test_error(datasets, path, marks=marks("alpha_c", "alpha_l")),
+        "loss_difference": lambda path: transition.plot_loss_difference(
             datasets[BRANCHES[0]], datasets[BRANCHES[1]], path, marks=marks("alpha_c")
         ),
-        "phase_diagram": lambda path: plots.plot_phase_diagram(phase_lines(results), path),
+        "phase_diagram": lambda path: transition.plot_phase_diagram(phase_lines(results), path),
     }
     images = {name: drawn(run, name, draw[name]) for name in run.figures}
     write_page(run, content(results, list(images)), images)
@@ -91,7 +92,7 @@ def lines_frame(kind: str, line: Mapping[str, Any]) -> pandas.DataFrame:
 
 
 def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The thresholds as `plots.plot_phase_diagram` takes them."""
+    """The thresholds as `transition.plot_phase_diagram` takes them."""
     lines = []
     for kind, found in results["thresholds"].items():
         omegas = sorted(found, key=float)

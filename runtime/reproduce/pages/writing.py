@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from ...files import write_whole
-from ...shown.contract import dumps
+from ...report.contract import dumps
 from ..run import Run
 from .blocks import Block, html_of, markdown_of
 

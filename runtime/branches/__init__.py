@@ -1,0 +1,1 @@
+"""Solutions along a parameter."""

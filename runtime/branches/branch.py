@@ -1,0 +1,285 @@
+"""A branch followed in a parameter: warm-started solutions on a grid, and where the branch ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..errors import InputError, TimeLimitError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..progress import bar
+from ..saddle_point.iteration import Status
+from ..saddle_point.starts import BRANCH_NAMES
+from ..solving.solution import Solution, has_lost
+from ..solving.solve import reach
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+@dataclass
+class Branch:
+    """A named branch that can be asked for at any value of a parameter, starting from the nearest known solution.
+
+    Args:
+        name: start used first, and the branch to stay on: the one of this name, or for a start with a name of its own
+            the one that it first reaches.
+        reached: what its solutions go by (`Solution.branch`) where that is not its name: a value column that follows
+            the teacher makes a positional solution a mixed one.
+        accuracy, seed, effort: as for `solve`; a soft branch that misses the accuracy is used with the error it has.
+    """
+
+    problem: Problem
+    parameter: str
+    name: str
+    accuracy: float = 1e-3
+    seed: int = 0
+    effort: int = 1
+    known: dict[float, Solution] = field(default_factory=dict)
+    failed: dict[float, Solution] = field(default_factory=dict)
+    reached: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reached is None and self.name in BRANCH_NAMES:
+            self.reached = self.name
+
+    def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
+        """The solution of this branch at a value, or None where it was not found (see `failed`).
+
+        Tries a guess, if one is given, the solution extrapolated from the nearest known ones, then the branch's named
+        start.
+        """
+        wanted = accuracy or self.accuracy
+        value = float(value)
+        if value in self.known:
+            found = self.known[value]
+            if accuracy is None or found.relative_error <= accuracy:
+                return found
+        problem = self.problem.with_(**{self.parameter: value})
+        candidates: list[Any] = [guess] if guess is not None else []
+        if self.known:
+            candidates.append(self._predicted(value))
+        if self.name in problem.solver.model.STARTS:
+            candidates.append(self.name)
+        for candidate in candidates:
+            effort = self.effort if accuracy is None else 100
+            solution = reach(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
+            _refuse_unfinished(solution)
+            if self._holds(solution):
+                self.reached = solution.branch
+                self.known[value] = solution
+                return solution
+            self.failed[value] = solution
+        return None
+
+    def begin(self, value: float, overlaps: Overlaps) -> Solution | None:
+        """The solution of this branch at a value, from overlaps of a problem nearby; None where they lead away."""
+        problem = self.problem.with_(**{self.parameter: value})
+        solution = reach(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        _refuse_unfinished(solution)
+        if not self._holds(solution):
+            return None
+        self.known[value] = solution
+        return solution
+
+    def _holds(self, solution: Solution) -> bool:
+        """Whether it is a solution, and one of this branch."""
+        if solution.losses is None:
+            return False
+        if self.reached is None and self.name in solution.problem.solver.model.STARTS:
+            return not has_lost(solution.problem, self.name, solution)
+        return solution.branch == (self.reached or solution.branch)
+
+    def _predicted(self, value: float) -> Solution:
+        """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""
+        nearest, *others = sorted(self.known, key=lambda v: abs(v - value))[:2]
+        one = self.known[nearest]
+        if not others:
+            return one
+        step = (value - nearest) / (nearest - others[0])
+        u, other = one.overlaps.pack(), self.known[others[0]].overlaps.pack()
+        moved = u + step * (u - other)
+        # Far from the known ones a line says little; and an overlap that vanishes at the branch's end keeps its sign.
+        if abs(step) > 4 or np.any(moved * u < 0):
+            return one
+        return replace(one, overlaps=Overlaps.unpack(moved, one.overlaps.sizes))
+
+
+def _refuse_unfinished(solution: Solution) -> None:
+    """Where the time ended says nothing about a branch.
+
+    Raises:
+        TimeLimitError: it ended before the solution was found.
+    """
+    if solution.status is Status.TIME_LIMIT:
+        raise TimeLimitError("the time limit ended the search for a branch")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Solutions of one branch along a parameter, and how far the branch was found to exist.
+
+    Attributes:
+        solutions: in ascending order of the parameter.
+        ends: for each side, (last value where found, first value where not found) or None if it reaches the edge.
+        out_of_time: whether a time limit ended it before all values were asked for.
+    """
+
+    parameter: str
+    name: str
+    solutions: tuple[Solution, ...]
+    ends: tuple[tuple[float, float] | None, tuple[float, float] | None]
+    out_of_time: bool = False
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+
+    def end_text(self, symbol: str | None = None) -> str:
+        """Where the branch ends, in words; a symbol may stand for the parameter."""
+        parts, shown = [], symbol or self.parameter
+        for side, end in zip(("below", "above"), self.ends, strict=True):
+            if end is not None:
+                parts.append(f"ends between {shown} = {min(end):.4g} and {max(end):.4g} ({side})")
+        span = f"found on [{self.values[0]:.4g}, {self.values[-1]:.4g}]" if len(self.solutions) else "not found"
+        parts += ["the time limit ended it"] if self.out_of_time else []
+        return "; ".join([f"{self.name} branch {span}", *parts])
+
+    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
+        """All overlaps, errors, losses and verdicts as a Dataset along the parameter."""
+        return presenting.to_dataset(self, stability)
+
+    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+        """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
+        return presenting.to_frame(self, stability, names)
+
+    def to_latex(self, names: Mapping[str, str] | None = None) -> str:
+        """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
+        return presenting.to_tabular(self, names)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        presenting.save(self.to_xarray(), path)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Figure of overlaps and errors along the parameter; saved where a path is given."""
+        return presenting.plot(self.to_xarray(), path)
+
+
+def curve(
+    problem: Problem,
+    *,
+    start: str = "semantic",
+    over: str = "alpha",
+    values: Iterable[float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    refine_end: int = 4,
+    reached: str | None = None,
+    on_point: Callable[[Solution], None] | None = None,
+    seeds: Mapping[float, Overlaps] | None = None,
+    **ranges: Any,
+) -> Curve:
+    """Follow a branch along a parameter from whichever end it is found at.
+
+    Args:
+        start: named start, see `Branch`.
+        accuracy, seed: as for `solve`.
+        over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
+        refine_end: bisections of the interval in which the branch ends.
+        reached: what the solutions go by where that is not the start's name (see `Branch`).
+        on_point: called with every solution found, as it is found.
+        seeds: overlaps of a problem nearby at values of the grid, to begin from where the named start leads to the
+            branch at neither end nor in the middle.
+
+    Raises:
+        InputError: no grid, an unknown parameter, or no such start.
+    """
+    if ranges:
+        if len(ranges) > 1 or values is not None:
+            raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
+        ((over, span),) = ranges.items()
+        values = grid_of(over, span)
+    if values is None:
+        raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
+    grid = sorted({float(v) for v in values})
+    if not grid:
+        raise InputError("the grid is empty")
+    problem.check_varied(over)
+    for value in grid:
+        problem.with_(**{over: value})
+    if start not in problem.solver.model.STARTS:
+        raise InputError(
+            f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
+        )
+    branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
+    ends: list[tuple[float, float] | None] = [None, None]
+    with bar(f"{start} branch", len(grid)) as task, _until_time_ends() as ended:
+        order, anchor = _order(branch, grid, seeds or {})
+        for direction in order:
+            for value in direction:
+                solution = branch.at(value)
+                task.advance(f"{start} branch, {over} = {value:.4g}")
+                if solution is None:
+                    side = 0 if value < anchor else 1
+                    ends[side] = _end(branch, value, refine_end)
+                    break
+                if on_point:
+                    try:
+                        on_point(solution)
+                    except TimeLimitError:
+                        del branch.known[value]  # what belongs to a finished point is missing
+                        raise
+    found = tuple(branch.known[v] for v in sorted(branch.known))
+    return Curve(over, start, found, (ends[0], ends[1]), bool(ended))
+
+
+@contextmanager
+def _until_time_ends() -> Iterator[list[TimeLimitError]]:
+    """Leaves the block where the time ends; the list then holds why."""
+    ended: list[TimeLimitError] = []
+    try:
+        yield ended
+    except TimeLimitError as error:
+        ended.append(error)
+
+
+def grid_of(name: str, span: Sequence[float]) -> np.ndarray:
+    """Values of `name=(low, high)` or `name=(low, high, count)`."""
+    if len(span) == 2:
+        return np.linspace(span[0], span[1], 25)
+    if len(span) == 3 and float(span[2]).is_integer() and span[2] >= 1:
+        return np.linspace(span[0], span[1], int(span[2]))
+    raise InputError(f"{name} = {span!r}: a range is (low, high) or (low, high, count)")
+
+
+def _order(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> tuple[list[list[float]], float]:
+    """Where to begin: the highest value, else the lowest, else the middle, else a seed; then outward from there."""
+    known = sorted(set(seeds) & set(grid))
+    inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
+    for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
+        if branch.at(anchor) is not None or (anchor in seeds and branch.begin(anchor, seeds[anchor]) is not None):
+            below = [v for v in reversed(grid) if v < anchor]
+            above = [v for v in grid if v > anchor]
+            return [[anchor], below, above], anchor
+    return [], grid[0]
+
+
+def _end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
+    """Bisect between the nearest value where the branch was found and one where it was not."""
+    found = min(branch.known, key=lambda v: abs(v - missing))
+    for _ in range(bisections):
+        middle = (found + missing) / 2
+        if branch.at(middle) is None:
+            missing = middle
+        else:
+            found = middle
+    return (found, missing)

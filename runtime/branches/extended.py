@@ -1,0 +1,253 @@
+"""Systems of equations along a branch: what marks an event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import OUTSIDE
+from ..integration.averages import Rule
+from ..integration.ladders import is_replicated
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..saddle_point.slopes import differences
+from .continuation import correct
+from .equations import NARROW_STEP, WIDE_STEP, BranchMap, kept_by
+
+_CURVATURE = 1e-4  # steps of a state where a slope is differentiated again
+_CURVATURE_SAMPLED = 5e-2
+_AMPLITUDE = 0.1  # of a broken symmetry, in block scales
+Change = Callable[[Rule], Rule]
+"""What rule to take instead of a branch's own."""
+
+
+def unchanged(rule: Rule) -> Rule:
+    return rule
+
+
+class Equations:
+    """What `continuation.System` asks for, from equations that come in replicates."""
+
+    branches: tuple[BranchMap, ...]
+
+    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        """The equations of every replicate of the branches' rules, or of others, (R, n)."""
+        raise NotImplementedError
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def units(self, z: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def residual(self, z: np.ndarray) -> np.ndarray:
+        return self.replicates(z).mean(axis=0)
+
+    def idle(self, z: np.ndarray) -> np.ndarray:
+        return np.empty((len(z), 0))
+
+
+class BranchEquations(Equations):
+    """The saddle point: unknowns (x, parameters)."""
+
+    def __init__(self, branch: BranchMap) -> None:
+        self.branch = branch
+        self.branches = (branch,)
+
+    def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return z[: self.branch.size], z[self.branch.size :]
+
+    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        return self.branch.gaps(*self.parts(z), change(self.branch.rule))
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        return self.branch.slopes(*self.parts(z))
+
+    def units(self, z: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.branch.units(self.parts(z)[0]), self.branch.span])
+
+    def idle(self, z: np.ndarray) -> np.ndarray:
+        along = self.branch.idle(*self.parts(z))
+        return np.concatenate([along, np.zeros((len(z) - len(along), along.shape[1]))])
+
+
+class SingularEquations(BranchEquations):
+    """A saddle point at which 1 is an eigenvalue of dG/du in a sector: unknowns (x, parameters).
+
+    The last equation is the g of the bordered system [[dG/du - 1, b], [c^T, 0]] (v, g) = (0, 1): smooth, and zero
+    exactly where the block is singular (docs/theory.md (9.2); Govaerts, Numerical Methods for Bifurcations, SIAM
+    2000). With the sector of the invariant states this is a fold; with that of the others, a loss of stability toward
+    broken symmetry.
+
+    Args:
+        sector: orthonormal directions (r, n) in units of the block scales, a space that dG/du maps to itself.
+    """
+
+    def __init__(self, branch: BranchMap, sector: np.ndarray) -> None:
+        super().__init__(branch)
+        self.sector = sector
+        self.left = self.right = np.zeros(0)
+
+    def _step(self, change: Change) -> float:
+        return _CURVATURE_SAMPLED if is_replicated(change(self.branch.rule)) else _CURVATURE
+
+    def _along(self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change) -> np.ndarray:
+        """(dG/du - 1) times a direction of the sector (r,), by formulas or a central difference, a replicate a row."""
+        u = self.branch.state(self.parts(z)[0])
+        values, rule = self.parts(z)[1], change(self.branch.rule)
+        printed = self.branch.formulas(u, values, rule)
+        if printed is not None:
+            moved = printed.state @ (scales * (direction @ self.sector)) / scales
+            return (moved @ self.sector.T - direction)[None]
+        step = self._step(change)
+        shift = step * scales * (direction @ self.sector)
+        ends = [self.branch.images(u + way * shift, values, rule) for way in (1.0, -1.0)]
+        return (ends[0] - ends[1]) / (2 * step * scales) @ self.sector.T - direction
+
+    def blocks(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        """dG/du - 1 in the sector, a replicate each, (R, r, r)."""
+        scales = self.branch.scales(self.parts(z)[0])
+        return np.stack([self._along(z, unit, scales, change) for unit in np.eye(len(self.sector))], axis=2)
+
+    def border(self, z: np.ndarray) -> None:
+        """Take the borders b and c from the singular vectors of the block here, for its smallest singular value."""
+        left, _, right = np.linalg.svd(self.blocks(z).mean(axis=0))
+        self.left, self.right = left[:, -1], right[-1]
+
+    def _bordered(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Right and left null vectors and g."""
+        r = len(block)
+        whole = np.zeros((r + 1, r + 1))
+        whole[:r, :r], whole[:r, r], whole[r, :r] = block, self.left, self.right
+        unit = np.zeros(r + 1)
+        unit[r] = 1.0
+        right = np.linalg.solve(whole, unit)
+        left = np.linalg.solve(whole.T, unit)
+        return right[:r], left[:r], float(right[r])
+
+    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        marks = [self._bordered(block)[2] for block in self.blocks(z, change)]
+        return np.column_stack([super().replicates(z, change), marks])
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
+        own = super().slopes(z)
+        right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
+        scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
+
+        def mark(there: np.ndarray) -> np.ndarray:
+            return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse).mean(axis=0))
+
+        steps = self._step(lambda _: coarse) * self.units(z)
+        return np.concatenate([own, differences(mark, z, steps)])
+
+    def null_direction(self, z: np.ndarray) -> np.ndarray:
+        """The packed direction (n,), in units of the block scales, that neither grows nor decays here."""
+        right, _, _ = self._bordered(self.blocks(z).mean(axis=0))
+        found = right @ self.sector
+        return found / np.linalg.norm(found)
+
+
+def branching(equations: SingularEquations, z: np.ndarray, tolerance: float) -> float:
+    """On which side of a loss of stability the branch lies that begins there: its parameter moves by this times eps^2.
+
+    The branch is corrected at an amplitude eps along the direction that neither grows nor decays; nan where it cannot
+    be. Positive: toward larger values of the first parameter. With a stable branch below, the transition is continuous
+    if it is positive, and comes with a jump if it is negative.
+    """
+    direction, branch = equations.null_direction(z), equations.branch
+    x, values = equations.parts(z)
+    others = dict(zip(branch.parameters[1:], values[1:], strict=True))
+    problem = replace(branch.problem.with_(**{k: float(v) for k, v in others.items()}), search=branch.problem.search)
+    broken = BranchMap(problem, branch.parameters[:1], [float(branch.span[0])], kept_by(direction, branch), branch.rule)
+    system, scales = BranchEquations(broken), branch.scales(x)
+    start = np.append(broken.coordinates(branch.state(x) + _AMPLITUDE * scales * direction), values[0])
+    across = np.append(broken.coordinates(scales * direction) / broken.units(start[:-1]), 0.0)
+    try:
+        found = correct(system, start, system.slopes(start), across / np.linalg.norm(across), tolerance)
+    except OUTSIDE:
+        return np.nan
+    return np.nan if found is None else float(found[0][-1] - values[0]) / _AMPLITUDE**2
+
+
+class CrossingEquations(Equations):
+    """Two branches of equal free entropy: unknowns (x of one, x of the other, parameters)."""
+
+    def __init__(self, one: BranchMap, other: BranchMap, loss_unit: float) -> None:
+        self.one, self.other, self.loss_unit = one, other, loss_unit
+        self.branches = one, other
+
+    def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        middle, end = self.one.size, self.one.size + self.other.size
+        return z[:middle], z[middle:end], z[end:]
+
+    def _difference(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Of the free entropies of the two, a replicate a row, in units of the loss; of their means otherwise."""
+        if len(first) != len(second):
+            first, second = (np.atleast_1d(phi.mean()) for phi in (first, second))
+        return (first - second) / self.loss_unit
+
+    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        x, y, values = self.parts(z)
+
+        def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            rule, loss_rule = change(branch.rule), change(branch.loss_rule)
+            gaps, averages = branch.gaps_and_averages(at, values, rule)
+            return gaps, branch.free_entropies(at, values, loss_rule, averages if loss_rule == rule else None)
+
+        (first, first_phi), (second, second_phi) = both(self.one, x), both(self.other, y)
+        difference = self._difference(first_phi, second_phi)
+        if len({len(first), len(second), len(difference)}) > 1:
+            first, second, difference = (
+                np.atleast_2d(part.mean(axis=0)) for part in (first, second, difference[:, None])
+            )
+        return np.column_stack([first, second, difference])
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        x, y, values = self.parts(z)
+        first, second = self.one.slopes(x, values), self.other.slopes(y, values)
+        k, j = len(x), len(y)
+        out = np.zeros((k + j + 1, len(z)))
+        out[:k, :k], out[:k, k + j :] = first[:, :k], first[:, k:]
+        out[k : k + j, k : k + j], out[k : k + j, k + j :] = second[:, :j], second[:, j:]
+        # Phi is stationary in the overlaps: only the parameters move the difference.
+        width = (WIDE_STEP if is_replicated(self.one.rule) else NARROW_STEP * 10) * self.one.span
+
+        def difference(there: np.ndarray) -> np.ndarray:
+            pairs = (self.one, x), (self.other, y)
+            phis = [branch.free_entropies(at, there, branch.loss_rule) for branch, at in pairs]
+            return np.atleast_1d(self._difference(*phis).mean())
+
+        out[-1, k + j :] = differences(difference, values, width)[0]
+        return out
+
+    def units(self, z: np.ndarray) -> np.ndarray:
+        x, y, _ = self.parts(z)
+        return np.concatenate([self.one.units(x), self.other.units(y), self.one.span])
+
+
+class ConditionEquations(BranchEquations):
+    """A saddle point at which a function of (problem, overlaps) vanishes: unknowns (x, parameters)."""
+
+    def __init__(self, branch: BranchMap, condition: Callable[[Problem, Overlaps, Rule], float], unit: float) -> None:
+        super().__init__(branch)
+        self.condition, self.unit = condition, unit
+
+    def _condition(self, z: np.ndarray, change: Change) -> float:
+        x, values = self.parts(z)
+        problem = self.branch.problem_at(values)
+        return self.condition(problem, self.branch.overlaps(x), change(self.branch.rule)) / self.unit
+
+    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        gaps = super().replicates(z, change)
+        return np.column_stack([gaps, np.full(len(gaps), self._condition(z, change))])
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        steps = (WIDE_STEP if is_replicated(self.branch.rule) else _CURVATURE) * self.units(z)
+        condition = differences(lambda there: np.atleast_1d(self._condition(there, unchanged)), z, steps)
+        return np.concatenate([super().slopes(z), condition])
+
+
+__all__ = ["BranchEquations", "ConditionEquations", "CrossingEquations", "Equations", "SingularEquations", "branching"]

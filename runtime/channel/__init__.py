@@ -1,0 +1,1 @@
+"""One node of the channel: fields, proximal point, what is averaged there."""

@@ -1,0 +1,101 @@
+"""one node: fields, proximal point, Boltzmann law"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import DomainError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class Fields:
+    """For one assignment of labels, per token l (docs/theory.md (3.14)):
+
+    Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega.
+
+    Attributes:
+        variance, precision: V and V^{-1}, (L, s, s).
+        field_precision: inverse covariance of omega given Y, (L, s, s).
+        log_normalisation: log of the density's constant, sum over tokens.
+    """
+
+    teacher_mean: np.ndarray
+    teacher_factor: np.ndarray
+    field_mean: np.ndarray
+    field_from_teacher: np.ndarray
+    field_factor: np.ndarray
+    variance: np.ndarray
+    precision: np.ndarray
+    field_precision: np.ndarray
+    log_normalisation: float
+    constants: np.ndarray
+
+    @property
+    def sampling(self) -> tuple[np.ndarray, ...]:
+        """Leading arguments of the generated sampling loops."""
+        return (
+            self.teacher_mean,
+            self.teacher_factor,
+            self.field_mean,
+            self.field_from_teacher,
+            self.field_factor,
+        )
+
+    def in_nodes(self, planes: np.ndarray, noise_scale: np.ndarray) -> np.ndarray:
+        """Planes in (X, Y, Gaussian noise), X the field omega, in standard normal coordinates (z_Y, z_omega, noise).
+
+        Args:
+            planes: (K, D + L t + U + 1), see `Problem.planes`; the same shape is returned.
+        """
+        L, s, t = self.field_from_teacher.shape
+        x, y, u, constant = np.split(planes, [L * s, L * (s + t), planes.shape[1] - 1], axis=1)
+        x, y = x.reshape(-1, L, s), y.reshape(-1, L, t)
+        on_teacher = np.einsum("klb,lbe->kle", y, self.teacher_factor) + np.einsum(
+            "kla,lae->kle", x, self.field_from_teacher
+        )
+        on_fields = np.einsum("kla,lae->kle", x, self.field_factor)
+        constant = (
+            constant[:, 0] + np.einsum("klb,lb->k", y, self.teacher_mean) + np.einsum("kla,la->k", x, self.field_mean)
+        )
+        count = len(planes)
+        on_teacher, on_fields = on_teacher.reshape(count, L * t), on_fields.reshape(count, L * s)
+        return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
+
+
+def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
+    """Fields of one assignment of labels.
+
+    Raises:
+        DomainError: V or the conditional covariance is not positive definite.
+    """
+    contexts = problem.context_of(labels)
+    q, V, m, theta = (block[contexts] for block in (overlaps.q, overlaps.V, overlaps.m, overlaps.theta))
+    if not all(np.isfinite(block).all() for block in (q, V, m, theta)):
+        raise DomainError("an overlap is not finite")
+    rho_star = problem.law.rho_star[contexts]
+    teacher_factor = np.linalg.cholesky(rho_star)
+    field_from_teacher = np.linalg.solve(teacher_factor, theta.transpose(0, 2, 1)).transpose(0, 2, 1)
+    conditional = q - field_from_teacher @ field_from_teacher.transpose(0, 2, 1)
+    try:
+        field_factor = np.linalg.cholesky(conditional)
+        np.linalg.cholesky(V)
+    except np.linalg.LinAlgError:
+        raise DomainError("V, or q - theta rho*^(-1) theta^T, is not positive definite") from None
+    size = problem.tokens * problem.student_rank
+    log_det = 2 * np.log(np.diagonal(field_factor, axis1=1, axis2=2)).sum()
+    return Fields(
+        teacher_mean=np.ascontiguousarray(problem.law.teacher_means[contexts]),
+        teacher_factor=np.ascontiguousarray(teacher_factor),
+        field_mean=np.ascontiguousarray(m),
+        field_from_teacher=np.ascontiguousarray(field_from_teacher),
+        field_factor=np.ascontiguousarray(field_factor),
+        variance=np.ascontiguousarray(V),
+        precision=np.ascontiguousarray(np.linalg.inv(V)),
+        field_precision=np.ascontiguousarray(np.linalg.inv(conditional)),
+        log_normalisation=-0.5 * (size * np.log(2 * np.pi) + log_det),
+        constants=problem.constants(labels, overlaps),
+    )

@@ -1,0 +1,69 @@
+"""Proximal points at single nodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..problems.problem import Problem
+from .fields import Fields
+
+CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
+
+
+class Points(NamedTuple):
+    """Proximal points at N nodes, for one value of the labelled noise.
+
+    Attributes:
+        omega, g, x: (N, L, s); features: of teacher and noise, (N, features).
+        value: of the Moreau objective; gap: to the second lowest minimum seen, nan without; minima: 1, 2 for more than
+            one, 0 where the descent did not converge; weight: probability of the noise value given Y; each (N,).
+    """
+
+    omega: np.ndarray
+    g: np.ndarray
+    x: np.ndarray
+    features: np.ndarray
+    value: np.ndarray
+    gap: np.ndarray
+    minima: np.ndarray
+    weight: np.ndarray
+
+
+def noise_choices(problem: Problem) -> range:
+    """Values of the labelled noise; one without."""
+    return range(max(1, len(problem.solver.channel.LABELLED_NOISE)))
+
+
+def points_at(
+    problem: Problem, fields: Fields, nodes: np.ndarray, search: int | None = None, choice: int = 0
+) -> Points:
+    """Proximal points at nodes in standard normal coordinates.
+
+    Args:
+        search: as in `Problem`, the problem's own where None.
+        choice: value of the labelled noise, from `noise_choices`.
+    """
+    problem.only_at_zero_temperature("proximal points are found")
+    channel = problem.solver.channel
+    found = channel.proximal_points(
+        CHUNKS,
+        np.ascontiguousarray(nodes),
+        *fields.sampling,
+        fields.precision,
+        problem.noise_scale,
+        fields.constants,
+        problem.search if search is None else search,
+        choice,
+    )
+    shape = (len(nodes), problem.tokens, problem.student_rank)
+    D, F = channel.FIELDS, channel.FEATURES
+    omega, features, x = np.split(found[:, : 2 * D + F], [D, D + F], axis=1)
+    omega, x = omega.reshape(shape), x.reshape(shape)
+    g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
+    value, gap, minima, _, weight = found[:, 2 * D + F :].T
+    return Points(omega, g, x, np.ascontiguousarray(features), value, gap, minima, weight)
+
+
+__all__ = ["CHUNKS", "Points", "noise_choices", "points_at"]

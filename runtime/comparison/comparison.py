@@ -1,0 +1,326 @@
+"""Simulations beside theory: along a branch, and in the limit d -> infinity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..branches.branch import Curve
+from ..errors import InputError, TimeLimitError
+from ..problems.naming import block_columns
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..simulation.simulation import Estimate, Simulation, simulate
+from ..solving.solution import Solution
+
+if TYPE_CHECKING:
+    import pandas
+
+
+LOSSES = ("training_loss", "test_error")
+_POWERS, _CLEARLY = (1.0, 0.5), 4.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of theory and of simulation.
+
+    Attributes:
+        theory, half_width: of the saddle point (half width: two standard errors or so).
+        mean, standard_error: over seeds.
+    """
+
+    theory: float
+    half_width: float
+    mean: float
+    standard_error: float
+
+    @property
+    def deviation(self) -> float:
+        """(simulation - theory) in combined standard errors; nan where neither has one."""
+        error = np.hypot(self.standard_error, self.half_width / 2)
+        return float((self.mean - self.theory) / error) if error > 0 else np.nan
+
+
+def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measured]:
+    """Entries of q, m, theta (named as the columns of tables), trained numbers, training loss and test error; what is
+    simulated is nan where no run converged."""
+    problem = solution.problem
+    theory, widths = _named(problem, solution.overlaps), _named(problem, solution.half_widths)
+    found: dict[str, Measured] = {}
+    runs = [_named(problem, run.overlaps) for run in simulation.converged]
+    for name, value in theory.items():
+        if runs and not any(run[name] for run in runs):
+            continue  # exactly zero: a law without means, say
+        estimate = Estimate.of([run[name] for run in runs])
+        found[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
+    for name in LOSSES:
+        estimate = simulation.estimate(name)
+        if np.isfinite(getattr(solution, name)):
+            error = getattr(solution, f"{name}_error")
+            found[name] = Measured(getattr(solution, name), error, float(estimate.mean), float(estimate.standard_error))
+    return found
+
+
+def _named(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
+    """Independent entries of the overlaps that a minimum has, without V."""
+    columns = {
+        name: value
+        for name, value in block_columns(problem, overlaps).items()
+        if not name.startswith("V_") and not _repeated(name, problem)
+    }
+    trained = {number["name"]: float(v) for number, v in zip(problem.trained, overlaps.phi, strict=True)}
+    return {**columns, **trained}
+
+
+def _repeated(name: str, problem: Problem) -> bool:
+    """Whether a column is the lower triangle of q."""
+    index = name.rpartition("_")[2]
+    return name.startswith("q_") and problem.student_rank > 1 and len(index) == 2 and index[0] > index[1]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A branch and simulations at some of its points, each in the mirror image nearest to theory.
+
+    Attributes:
+        solutions, simulations: theory and simulation at the same values, in ascending order; simulations hold the runs
+            that ended on the branch, `reached` how many of how many did.
+    """
+
+    curve: Curve
+    solutions: tuple[Solution, ...]
+    simulations: tuple[Simulation, ...]
+    reached: tuple[tuple[int, int], ...]
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([s.problem.value_of(self.curve.parameter) for s in self.solutions])
+
+    def measurements(self) -> list[dict[str, Measured]]:
+        """Name -> theory and simulation, one dict a point."""
+        pairs = zip(self.solutions, self.simulations, strict=True)
+        return [measurements(solution, simulation) for solution, simulation in pairs]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a point and observable: value of the parameter, d, runs, theory, simulation, deviation, verdict."""
+        return presenting.to_frame(self)
+
+    def table(self) -> str:
+        """For a terminal: losses and first overlaps of both."""
+        return presenting.table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Theory as lines, simulations as points with error bars; saved where a path is given."""
+        return presenting.plot(self, path)
+
+
+def compare(
+    curve: Curve,
+    *,
+    d: int = 1000,
+    seeds: int = 16,
+    points: int = 8,
+    method: str = "auto",
+    threads: int | None = None,
+    on_point: Callable[[Simulation], None] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Simulate at some points of a theory curve, from the curve's start.
+
+    Args:
+        points: how many of the curve's solutions, evenly spaced; all of them where there are fewer.
+        d, seeds, method, threads, options: as for `simulate`.
+
+    Raises:
+        InputError: an empty curve, or what `simulate` refuses.
+    """
+    if not curve.solutions:
+        raise InputError(f"the {curve.name} branch has no solution to compare with")
+    if points < 1:
+        raise InputError(f"points = {points}: a whole number from 1 is expected")
+    chosen = np.unique(np.linspace(0, len(curve.solutions) - 1, min(points, len(curve.solutions))).round().astype(int))
+    solutions = tuple(curve.solutions[i] for i in chosen)
+    found = []
+    for solution in solutions:
+        simulation = simulate(
+            solution.problem, d=d, seeds=seeds, start=curve.name, method=method, threads=threads, **options
+        )
+        found.append(simulation)
+        if on_point:
+            on_point(simulation)
+        if simulation.interrupted:
+            raise KeyboardInterrupt
+        if simulation.out_of_time:
+            raise TimeLimitError("the time limit ended the simulations")
+    return beside(curve, solutions, found)
+
+
+def beside(curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Simulation]) -> Comparison:
+    """Keep of every simulation the runs that ended on the solution's branch, in the image nearest to it."""
+    kept = [on_branch(solution, simulation) for solution, simulation in zip(solutions, simulations, strict=True)]
+    reached = tuple((len(one.runs), len(every.runs)) for one, every in zip(kept, simulations, strict=True))
+    return Comparison(curve, tuple(solutions), tuple(kept), reached)
+
+
+def on_branch(solution: Solution, simulation: Simulation) -> Simulation:
+    """The runs that ended in a state of the solution's kind, in the mirror image nearest to it."""
+    return simulation.only(solution.branch).aligned(solution.overlaps)
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """y(d) = value + slope / d^power, fitted with weights.
+
+    Attributes:
+        error: standard error of the value; chi2: of the fit, with `freedom` degrees of freedom.
+    """
+
+    value: float
+    error: float
+    slope: float
+    power: float
+    chi2: float
+    freedom: int
+
+
+def extrapolate(dims: Sequence[int], estimates: Sequence[Estimate], power: float | None = None) -> Extrapolation:
+    """Fit a finite-size correction to means with standard errors.
+
+    Args:
+        power: of 1/d; by default 1, unless 1/2 fits better by two standard deviations (a chi^2 smaller by 4).
+
+    Raises:
+        InputError: fewer than two dimensions.
+    """
+    if len(set(dims)) < 2:
+        raise InputError("an extrapolation in d needs at least two dimensions")
+    found = _fit(np.asarray(dims, float), estimates, power or _POWERS[0])
+    other = _fit(np.asarray(dims, float), estimates, _POWERS[1])
+    return other if power is None and other.chi2 < found.chi2 - _CLEARLY else found
+
+
+def _fit(dims: np.ndarray, estimates: Sequence[Estimate], power: float) -> Extrapolation:
+    values = np.array([float(e.mean) for e in estimates])
+    errors = np.array([float(e.standard_error) for e in estimates])
+    design = np.stack([np.ones_like(dims), dims**-power], axis=1) / errors[:, None]
+    covariance = np.linalg.inv(design.T @ design)
+    value, slope = covariance @ design.T @ (values / errors)
+    residuals = (values - value - slope * dims**-power) / errors
+    return Extrapolation(
+        value, float(np.sqrt(covariance[0, 0])), slope, power, float(residuals @ residuals), len(dims) - 2
+    )
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Simulations of one problem at several d beside its solution, runs on its branch only."""
+
+    solution: Solution
+    simulations: tuple[Simulation, ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return tuple(simulation.plan.d for simulation in self.simulations)
+
+    def measurements(self) -> list[dict[str, Measured]]:
+        """Name -> theory and simulation, one dict a dimension."""
+        return [measurements(self.solution, simulation) for simulation in self.simulations]
+
+    def limits(self) -> dict[str, tuple[Measured, Extrapolation]]:
+        """Name -> theory beside the extrapolation to d -> infinity, and the fit.
+
+        Dimensions where fewer than two runs stayed on the branch say nothing; with fewer than two others there is no
+        limit.
+        """
+        known = [(d, one) for d, one in zip(self.dims, self.measurements(), strict=True) if _has_errors(one)]
+        if len(known) < 2:
+            return {}
+        dims, every = zip(*known, strict=True)
+        found = {}
+        for name, first in every[0].items():
+            estimates = [Estimate(one[name].mean, one[name].standard_error) for one in every]
+            if not all(e.standard_error > 0 for e in estimates):
+                continue
+            fit = extrapolate(dims, estimates)
+            found[name] = (Measured(first.theory, first.half_width, fit.value, fit.error), fit)
+        return found
+
+    def table(self) -> str:
+        """For a terminal."""
+        return presenting.table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Observables against 1/d with the fits; saved where a path is given."""
+        return presenting.plot(self, path)
+
+
+def _has_errors(found: dict[str, Measured]) -> bool:
+    """Whether there were runs enough for standard errors."""
+    return any(np.isfinite(item.standard_error) for item in found.values())
+
+
+def scaling(
+    solution: Solution,
+    *,
+    dims: Sequence[int] = (250, 500, 1000, 2000),
+    seeds: int = 16,
+    first: int = 0,
+    method: str = "auto",
+    threads: int | None = None,
+    **options: Any,
+) -> Scaling:
+    """Simulate a solution's problem at several d, from the start that led to it.
+
+    Args:
+        seeds: at the largest d; smaller ones get as many more as they fluctuate more, so that all means are as sharp.
+        first: the first seed.
+
+    Raises:
+        InputError: the solution has no named start, or what `simulate` refuses.
+    """
+    if solution.start not in solution.problem.solver.model.STARTS:
+        raise InputError(f"the solution's start {solution.start!r} has no name; solve from a named start")
+    found = []
+    for d in sorted(dims):
+        simulation = simulate(
+            solution.problem,
+            d=d,
+            seeds=range(first, first + round(seeds * max(dims) / d)),
+            start=solution.start,
+            method=method,
+            threads=threads,
+            **options,
+        )
+        if simulation.interrupted:
+            raise KeyboardInterrupt
+        if simulation.out_of_time:
+            raise TimeLimitError("the time limit ended the simulations")
+        found.append(on_branch(solution, simulation))
+    return Scaling(solution, tuple(found))
+
+
+__all__ = [
+    "LOSSES",
+    "Comparison",
+    "Extrapolation",
+    "Measured",
+    "Scaling",
+    "beside",
+    "compare",
+    "extrapolate",
+    "measurements",
+    "on_branch",
+    "scaling",
+]

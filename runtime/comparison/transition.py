@@ -1,0 +1,138 @@
+"""The first-order transition at finite d: where two minima of the same risk have equal training loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, TimeLimitError
+from ..problems.problem import Problem
+from ..simulation.simulation import Simulation, simulate
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Training loss of one minimum less that of another, seed by seed on the same data, at one alpha.
+
+    Attributes:
+        seeds: those whose two runs ended on their branches; values: one a seed.
+    """
+
+    alpha: float
+    seeds: tuple[int, ...]
+    values: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean()) if len(self.values) else np.nan
+
+    @property
+    def standard_error(self) -> float:
+        count = len(self.values)
+        return float(self.values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
+
+
+@dataclass(frozen=True)
+class FiniteTransition:
+    """Where the mean difference vanishes.
+
+    Attributes:
+        value, error: alpha and its standard error, by resampling of the seeds.
+        differences: at every alpha, ascending.
+    """
+
+    problem: Problem
+    d: int
+    between: tuple[str, str]
+    value: float
+    error: float
+    differences: tuple[PairedDifference, ...]
+
+
+def paired(one: Simulation, other: Simulation, between: tuple[str, str]) -> PairedDifference:
+    """Differences of two simulations of one problem that share their data."""
+    sides = [
+        {run.seed: run for run in simulation.converged if simulation.branch(run) == name}
+        for simulation, name in zip((one, other), between, strict=True)
+    ]
+    seeds = tuple(sorted(set(sides[0]) & set(sides[1])))
+    values = np.array([sides[0][seed].training_loss - sides[1][seed].training_loss for seed in seeds])
+    return PairedDifference(one.problem.alpha, seeds, values)
+
+
+def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
+    """Where a parabola (a line, for fewer than four alphas) through the mean differences vanishes, and its standard
+    error from resampled seeds.
+
+    Seeds are resampled as wholes: with common seeds the differences at neighbouring alpha fluctuate together.
+
+    Raises:
+        InputError: the differences do not vanish near the alphas.
+    """
+    alphas = np.array([d.alpha for d in differences])
+    middle, half = (alphas[0] + alphas[-1]) / 2, (alphas[-1] - alphas[0]) / 2
+    seeds = sorted({seed for d in differences for seed in d.seeds})
+    place = {seed: i for i, seed in enumerate(seeds)}
+    table, present = np.zeros((2, len(seeds), len(differences)))
+    for column, difference in enumerate(differences):
+        rows = [place[seed] for seed in difference.seeds]
+        table[rows, column], present[rows, column] = difference.values, 1.0
+    powers = np.vander((alphas - middle) / half, 3 if len(alphas) > 3 else 2, increasing=True)
+    weights = 1 / np.array([d.standard_error for d in differences])[:, None]
+    fit = np.linalg.pinv(powers * weights) * weights.T
+
+    def roots(counts: np.ndarray) -> np.ndarray:
+        """Of resamples that hold each seed so many times, (B, seeds); nan where there is none."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = (counts @ table) / (counts @ present)
+            constant, slope, *bend = (means @ fit.T).T
+            inside = slope**2 - 4 * constant * (bend[0] if bend else 0.0)
+            # The root that a line has, too.
+            return middle + half * -2 * constant / (slope + np.copysign(np.sqrt(inside), slope))
+
+    value = float(roots(np.ones((1, len(seeds))))[0])
+    if not abs(value - middle) <= 3 * half:
+        raise InputError(
+            f"the difference of training losses does not vanish near alpha = {alphas[0]:g}..{alphas[-1]:g}: "
+            + ", ".join(f"{d.mean:.2e}" for d in differences)
+        )
+    draws = np.random.default_rng(41).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=_RESAMPLES)
+    return value, float(np.nanstd(roots(draws)))
+
+
+def finite_transition(
+    problem: Problem,
+    alphas: Sequence[float],
+    *,
+    d: int = 1000,
+    seeds: int = 32,
+    between: tuple[str, str] = ("semantic", "positional"),
+    threads: int | None = None,
+    **options: Any,
+) -> FiniteTransition:
+    """Minimise from both starts on the same data at some alpha around the transition.
+
+    Raises:
+        InputError: fewer than two alphas, or the difference does not vanish near them.
+    """
+    if len(set(alphas)) < 2:
+        raise InputError("alphas: at least two values around the transition are expected")
+    found = []
+    for alpha in sorted(alphas):
+        at = problem.with_(alpha=alpha)
+        sides = [simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options) for start in between]
+        if any(side.interrupted for side in sides):
+            raise KeyboardInterrupt
+        if any(side.out_of_time for side in sides):
+            raise TimeLimitError("the time limit ended the simulations")
+        found.append(paired(sides[0], sides[1], between))
+    value, error = root_of(found)
+    return FiniteTransition(problem, d, between, value, error, tuple(found))
+
+
+__all__ = ["FiniteTransition", "PairedDifference", "finite_transition", "paired", "root_of"]

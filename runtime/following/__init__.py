@@ -1,0 +1,1 @@
+"""Branches around their turns, their events, and these in a second parameter."""

@@ -1,0 +1,379 @@
+"""Critical lines: an event followed in a second parameter, as the curve of solutions of its extended system.
+
+A crossing, a spinodal, an instability or a condition is located once; then all overlaps and both parameters are
+unknowns, so that the line may turn back in either parameter. Where it does so in both at once spinodals meet (a cusp);
+where the branch that begins on a line of lost stability changes sides, a continuous transition turns discontinuous (a
+tricritical point).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..branches.continuation import Place, Stride, begin, onward
+from ..branches.equations import BranchMap, complement, sector_of
+from ..branches.extended import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
+from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
+from ..integration.averages import Rule
+from ..integration.ladders import finer_rules, tolerance_of
+from ..interrupts import recognised
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..progress import bar
+from ..saddle_point import observables
+from ..saddle_point.iteration import Status
+from ..saddle_point.state_map import StateMap
+from ..solving.solution import Solution
+from ..thresholds.conditions import parse_condition
+from ..thresholds.locating import crossing, where
+from ..thresholds.threshold import Threshold
+from .events import integration_shift
+from .spinodal import instability, spinodal
+
+if TYPE_CHECKING:
+    import xarray
+
+
+KINDS = ("crossing", "spinodal", "instability", "where")
+LARGEST = 0.12  # step
+_MOST = 200
+_INTERRUPTED, _OUT_OF_TIME = "interrupted", "the time limit ended it"
+
+
+@dataclass(frozen=True)
+class CriticalLine:
+    """An event along a second parameter.
+
+    Attributes:
+        kind, parameter, over: what is followed, the parameter it is located in, and the second one.
+        values, errors: of the event in `parameter`, (N,); over_values: the second parameter, (N,), in the order in
+            which the line was followed: it may turn back.
+        special: points of codimension 2 on the line: `kind` (cusp, tricritical), and the two parameters.
+        ending: why it was not followed further, in words.
+        first: the event the line began with.
+        interrupted: by the user; what was finished is here.
+    """
+
+    kind: str
+    parameter: str
+    over: str
+    values: np.ndarray
+    errors: np.ndarray
+    over_values: np.ndarray
+    special: tuple[dict[str, Any], ...]
+    ending: str
+    first: Threshold
+    interrupted: bool = False
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether a time limit ended it; what was finished is here."""
+        return self.ending == _OUT_OF_TIME
+
+    def to_xarray(self) -> xarray.Dataset:
+        """value and error along `over`; special points (JSON) and the ending among the attributes."""
+        return presenting.to_dataset(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        presenting.save(self.to_xarray(), path)
+
+    def at(self, value: float) -> tuple[float, float]:
+        """The event and its half width where `over` has a value, by cubic interpolation between the points.
+
+        Raises:
+            InputError: the line does not reach there, or turns back.
+        """
+        steps = np.diff(self.over_values)
+        if not (np.all(steps > 0) or np.all(steps < 0)):
+            raise InputError(f"the line turns back in {self.over}: it has no single value at {value:g}")
+        order = np.argsort(self.over_values)
+        known = self.over_values[order]
+        if not known[0] <= value <= known[-1]:
+            raise InputError(f"the line covers {self.over} = {known[0]:g} to {known[-1]:g}, not {value:g}")
+        from scipy.interpolate import CubicSpline
+
+        interpolated = float(CubicSpline(known, self.values[order])(value))
+        return interpolated, float(np.interp(value, known, self.errors[order]))
+
+    def __repr__(self) -> str:
+        span = f"{self.over} = {self.over_values[0]:.4g} to {self.over_values[-1]:.4g}"
+        marks = "".join(
+            f"; {m['kind']} at {self.parameter} = {m['value']:.5g}, {self.over} = {m['over']:.5g}" for m in self.special
+        )
+        return f"{self.kind} in {self.parameter}, {len(self.values)} points from {span}{marks}; {self.ending}"
+
+
+def critical_line(
+    problem: Problem,
+    kind: str,
+    parameter: str = "alpha",
+    *,
+    over: tuple[str, float, float],
+    between: tuple[str, str] | None = None,
+    on: str | None = None,
+    condition: str | None = None,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    largest: float = LARGEST,
+    on_point: Callable[[float, float, float], None] | None = None,
+) -> CriticalLine:
+    """Follow an event in a second parameter.
+
+    Args:
+        kind: crossing, spinodal, instability or where.
+        parameter, bracket: in which the event is located first, and where to look.
+        over: the second parameter, the value to begin at, and the one to head for.
+        between: the branches of a crossing; on: the branch of other kinds; condition: of kind where.
+        accuracy: half width asked of the first event; the line keeps the rule that it needed.
+        largest: longest step, in units of the interval of `over`, of the parameter's own and of the block scales.
+        on_point: called with (over, value, error) of every point.
+
+    Raises:
+        InputError: an unknown kind or parameter, or arguments of another kind.
+        NotConvergedError: the event was not found at the first value.
+    """
+    name, first, last = over
+    if kind not in KINDS:
+        raise InputError(f"no critical lines of kind {kind!r}; known are {', '.join(KINDS)}")
+    if name == parameter:
+        raise InputError(f"{name} is the parameter in which the event is located; follow it in another one")
+    if not abs(last - first) > 0:
+        raise InputError(f"{name} = {first:g} to {last:g}: an interval is expected")
+    problem.check_varied(parameter, name)
+    at = problem.with_(**{name: first})
+    problem.with_(**{name: last})
+    common: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed}
+    if kind == "crossing":
+        if between is None:
+            raise InputError("a crossing needs between=(one branch, another)")
+        event = crossing(at, parameter, between=between, **common)
+    elif on is None:
+        raise InputError(f"{kind} needs on=branch")
+    elif kind == "where":
+        if condition is None:
+            raise InputError("kind where needs a condition")
+        event = where(at, condition, parameter, on=on, **common)
+    else:
+        event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)
+    return line_from(event, kind, over, condition, accuracy, largest, on_point)
+
+
+def line_from(
+    event: Threshold,
+    kind: str,
+    over: tuple[str, float, float],
+    condition: str | None = None,
+    accuracy: float = 1e-3,
+    largest: float = LARGEST,
+    on_point: Callable[[float, float, float], None] | None = None,
+) -> CriticalLine:
+    """The line through an event that is known already (see `critical_line`).
+
+    Args:
+        over: the second parameter, its value at the event, and the one to head for.
+    """
+    (name, first, last), parameter = over, event.parameter
+    span = max(abs(event.value), 0.1), abs(last - first)
+    equations, z = _extended(event, kind, (parameter, name), span, first, condition)
+    points, special, ending = _traced(equations, z, (first, last), accuracy, largest, kind, on_point)
+    values, second, errors = np.array(points).T
+    interrupted = ending == _INTERRUPTED
+    return CriticalLine(kind, parameter, name, values, errors, second, tuple(special), ending, event, interrupted)
+
+
+def _extended(
+    event: Threshold, kind: str, names: tuple[str, str], span: tuple[float, float], second: float, condition: str | None
+) -> tuple[Any, np.ndarray]:
+    """The event's equations with both parameters free, and its unknowns."""
+    maps = [BranchMap.of(solution, names, span) for solution in event.solutions]
+    states = [m.coordinates(s.overlaps.pack()) for m, s in zip(maps, event.solutions, strict=True)]
+    parameters = np.array([event.value, second])
+    equations: Any
+    if kind == "crossing":
+        unit = abs(event.solutions[0].training_loss)
+        equations = CrossingEquations(maps[0], maps[1], unit)
+    elif kind == "where":
+        assert condition is not None
+        difference = parse_condition(condition)
+        scale = max(abs(event.solutions[0].training_loss), 1e-12)
+
+        def measured(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
+            return difference(as_solution(problem, overlaps, rule, difference.averaged))[0]
+
+        equations = ConditionEquations(maps[0], measured, scale)
+    else:
+        (branch,), z = maps, np.concatenate([*states, parameters])
+        if event.evidence["type"] == "fold":
+            equations = SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None])
+        else:
+            whole = SingularEquations(branch, complement(branch.basis))
+            whole.border(z)
+            equations = SingularEquations(branch, sector_of(whole.null_direction(z), branch))
+    return equations, np.concatenate([*states, parameters])
+
+
+def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool) -> Solution:
+    """Overlaps that nearly solve a saddle point, for a condition to look at: what it asks for is computed there.
+
+    Args:
+        averaged: whether it asks for averages over the channel.
+    """
+    averages = rule.averages(problem, overlaps) if averaged else None
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0)) if averages else None
+    return Solution(
+        problem=problem,
+        start="given",
+        overlaps=overlaps,
+        conjugates=hats,
+        status=Status.CONVERGED,
+        residual=0.0,
+        iterations=0,
+        rule=rule,
+        errors=np.zeros(len(overlaps.pack())),
+        losses=observables.losses(problem, overlaps, hats, averages) if averages and hats else None,
+        training_loss_error=0.0,
+        test_error=np.nan,
+        test_error_error=0.0,
+        averages=averages,
+    )
+
+
+def _traced(
+    equations: Any,
+    z: np.ndarray,
+    ends: tuple[float, float],
+    accuracy: float,
+    largest: float,
+    kind: str,
+    on_point: Callable[[float, float, float], None] | None,
+) -> tuple[list[tuple[float, float, float]], list[dict[str, Any]], str]:
+    """Points (value, second, error) from one end of the second parameter toward the other, special points, ending."""
+    first, last = ends
+    tolerance = max(*(tolerance_of(branch.rule, accuracy) for branch in equations.branches), 1e-9)
+    _border(equations, z)
+    toward = np.zeros(len(z))
+    toward[-1] = np.sign(last - first)
+    begun = begin(equations, z, tolerance, toward)
+    if begun is None:
+        raise NotConvergedError(f"the extended system of the {kind} does not converge where the line begins")
+    place: Place = begun
+    points: list[tuple[float, float, float]] = []
+    special: list[dict[str, Any]] = []
+    stride = Stride(step=largest / 3, largest=largest)
+    continuity = [_branching(equations, place, tolerance)]
+
+    def keep() -> None:
+        """The place as a point, by finer rules from here on where its half width asks for them."""
+        nonlocal place
+        error = _error(equations, place)
+        while not error <= accuracy and _refined(equations):
+            again = begin(equations, place.z, tolerance, place.tangent)
+            if again is None:
+                break
+            place = replace(again, arclength=place.arclength)
+            error = _error(equations, place)
+        value, second = (float(v) for v in place.z[-2:])
+        points.append((value, second, error))
+        if on_point:
+            on_point(second, value, error)
+
+    ending = ""
+
+    def further() -> str:
+        """One more point, or none; why it was the last, if it was."""
+        nonlocal place
+        if len(points) >= _MOST:
+            return f"stopped after {_MOST} points"
+        following, edge = onward(equations, place, stride.step, tolerance, ends)
+        stride.after(following)
+        if following is None:
+            last_point = f"{place.z[-2]:.5g}, {place.z[-1]:.5g}"
+            nothing = f"no such event found beyond {last_point}" if stride.exhausted else ""
+            return nothing if edge is None else f"{edge:g} reached"
+        continuity.append(_branching(equations, following, tolerance))
+        if continuity[-2] * continuity[-1] < 0:
+            share = continuity[-2] / (continuity[-2] - continuity[-1])
+            value, second = place.z[-2:] + share * (following.z[-2:] - place.z[-2:])
+            special.append({"kind": "tricritical", "value": float(value), "over": float(second)})
+        cusp = cusp_between(place, following)
+        if cusp is not None:
+            special.append({"kind": "cusp", "value": cusp[0], "over": cusp[1]})
+        place = following
+        _border(equations, place.z)
+        keep()
+        return "" if edge is None else f"{edge:g} reached"
+
+    with bar(f"{kind} line", None) as task:
+        keep()
+        try:
+            with recognised():
+                while not ending:
+                    ending = further()
+                    task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+        except TimeLimitError:
+            ending = _OUT_OF_TIME
+        except KeyboardInterrupt:
+            ending = _INTERRUPTED
+    return points, special, ending
+
+
+def _refined(equations: Equations) -> bool:
+    """Take the next finer rules, for the free entropies alone in a crossing; False where there are none.
+
+    Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (docs/theory.md section 15).
+    """
+    found = False
+    for branch in equations.branches:
+        losses = isinstance(equations, CrossingEquations)
+        finer = finer_rules(branch.loss_rule if losses else branch.rule, branch.problem.solver.channel.FIELDS)
+        if finer and losses:
+            branch.loss_rule, found = finer[0], True
+        elif finer:
+            branch.rule, found = finer[0], True
+    return found
+
+
+def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:
+    """The two last unknowns where a line passes a cusp between two places; None where it passes none.
+
+    There both stand still and set out again in the opposite direction, while the other unknowns move on.
+    """
+    before, after = one.tangent[-2:], other.tangent[-2:]
+    if before @ after > -0.5 * np.linalg.norm(before) * np.linalg.norm(after):
+        return None
+    along = before - after
+    share = (before @ along) / (along @ along)
+    value, second = one.z[-2:] + share * (other.z[-2:] - one.z[-2:])
+    return float(value), float(second)
+
+
+def _branching(equations: Equations, place: Place, tolerance: float) -> float:
+    """Where the branch that begins on a line of lost stability exists (`equations.branching`); nan on other lines."""
+    if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.size:
+        return np.nan
+    return branching(equations, place.z, tolerance)
+
+
+def _border(equations: Equations, z: np.ndarray) -> None:
+    if isinstance(equations, SingularEquations):
+        equations.border(z)
+
+
+def _error(equations: Equations, place: Place) -> float:
+    """Half width of the first parameter, the second held fixed; jumps are taken into account."""
+    square = np.delete(place.matrix, -1, axis=1)
+    try:
+        return float(integration_shift(equations, place.z, square, 1.0)[-1])
+    except (*OUTSIDE, np.linalg.LinAlgError):
+        return float("nan")
+
+
+__all__ = ["CriticalLine", "critical_line", "line_from"]

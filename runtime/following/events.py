@@ -1,0 +1,192 @@
+"""Events on a followed branch: where a derivative is singular, and of which kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..branches.continuation import Place, correct
+from ..branches.equations import BranchMap
+from ..branches.extended import Change, Equations, SingularEquations, branching
+from ..errors import NotConvergedError
+from ..integration import ProxSpace
+from ..integration.averages import NEGLIGIBLE_JUMPS, Rule
+from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
+from ..integration.ladders import finer_rules, tolerance_of
+from ..progress import bar
+from ..saddle_point.iteration import FixedPoint, Status
+from ..solving.finishing import finish_point
+from ..solving.solution import Solution
+from ..solving.verification import agreement, confirmed, opinions
+from ..stability.stability import modes_of
+from ..thresholds.threshold import Threshold
+
+
+@dataclass(frozen=True)
+class Station:
+    """A place of the walk with its solution; `odd`: eigenvalues of dG/du across the invariant states."""
+
+    place: Place
+    solution: Solution
+    value: float
+    odd: np.ndarray
+
+
+@dataclass(frozen=True)
+class Passage:
+    """An event between two stations, before it is located.
+
+    Attributes:
+        kind: spinodal or instability; merges: whether the branch ends there in a more symmetric one.
+        equations, z: extended system and where to begin.
+    """
+
+    kind: str
+    near: float
+    equations: SingularEquations
+    z: np.ndarray
+    merges: bool
+    between: tuple[float, float]
+
+
+def solution_at(
+    branch: BranchMap, z: np.ndarray, matrix: np.ndarray, residual: float, name: str, accuracy: float
+) -> Solution:
+    """Observables and errors at a place: what `solve` returns.
+
+    Args:
+        matrix: slopes of the branch's equations there, (k, k + 1), in units of the block scales; residual: what is
+            left of them.
+    """
+    k = branch.size
+    x, values = z[:k], z[k:]
+    units = branch.units(x)
+    small = matrix[:k, :k] * units[:, None] + np.eye(k)
+    jacobian = branch.basis.T @ small @ (branch.basis / branch.norms[:, None])
+    point = FixedPoint(branch.state(x), branch.sizes, residual, Status.CONVERGED, 0, jacobian)
+    return finish_point(branch.problem_at(values), name, point, branch.rule, accuracy, branch.symmetry)
+
+
+def located_event(
+    passage: Passage, parameter: str, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
+) -> Threshold:
+    """Solve an extended system at the rule of its branch, and at finer ones until the half width is as asked.
+
+    Args:
+        verify: confirm it by a rule of another family: how far that would move it.
+
+    Raises:
+        NotConvergedError: Newton's method does not converge.
+    """
+    equations, branch = passage.equations, passage.equations.branch
+    z = passage.z
+    while True:
+        z, matrix, residual = solved(equations, z, branch.rule, overlap_accuracy)
+        matrix_branch = matrix[: branch.size]
+        solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
+        bistable = solution.averages.bistable if solution.averages is not None else 0.0
+        integration = integration_shift(equations, z, matrix, bistable)[-1]
+        root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
+        error = float(integration) + root
+        finer = finer_rules(branch.rule, branch.problem.solver.channel.FIELDS)
+        if error <= accuracy or not finer:
+            break
+        branch.rule = finer[0]
+    fold = passage.kind == "spinodal" and not passage.merges
+    evidence: dict[str, Any] = {
+        "branching": None if fold else branching(equations, z, tolerance_of(branch.rule, overlap_accuracy)),
+        "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
+        "toward": words_of(equations.null_direction(z), branch, z),
+        "half_width_integration": float(integration),
+        "half_width_root": root,
+        "bracket": sorted(passage.between),
+        "integrators": [branch.rule.describe()],
+        "residuals": [residual],
+        "bistable_shares": [bistable],
+        "slopes": sorted(branch.slopes_by),
+    }
+    agreed = None
+    if verify:
+        own = equations.replicates(z).mean(axis=0)
+
+        def moved(rule: Rule) -> tuple[float, float]:
+            gap = equations.replicates(z, lambda _: rule).mean(axis=0) - own
+            return -float(np.linalg.solve(matrix, gap)[-1]), 0.0
+
+        value = float(z[-1])
+        enough = max(error, accuracy / 2)
+        with bar(f"{passage.kind}: verifying", None) as task:
+            agreed = agreement(opinions([solution], moved, task.advance), value, lambda shift: value + shift, enough)
+    error_kind, error, second_part = confirmed(agreed, error)
+    evidence |= {**second_part, "second_rule": agreed.to_json() if agreed else None}
+    return Threshold(
+        kind=passage.kind,
+        parameter=parameter,
+        value=float(z[-1]),
+        error=error,
+        error_kind=error_kind,
+        status="converged" if error <= accuracy else "accuracy_not_reached",
+        branches=(name,),
+        problem=branch.problem,
+        solutions=(solution,),
+        evidence=evidence,
+    )
+
+
+def solved(
+    equations: SingularEquations, z: np.ndarray, rule: Rule, accuracy: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Newton's method on the extended system: unknowns, slopes, residual.
+
+    Raises:
+        NotConvergedError: it does not converge.
+    """
+    tolerance = tolerance_of(rule, accuracy)
+    free = np.zeros(len(z))
+    for _ in range(3):
+        equations.border(z)
+        found = correct(equations, z, equations.slopes(z), free, max(tolerance, 1e-10), most=20)
+        if found is not None:
+            z, matrix, residual, _ = found
+            return z, matrix, residual
+        # A start too far away for one Newton run: halve the way by a coarse run first.
+        rough = correct(equations, z, equations.slopes(z), free, 1e-2, most=20)
+        if rough is None:
+            break
+        z = rough[0]
+    raise NotConvergedError("Newton's method on the extended system does not converge")
+
+
+def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray, bistable: float) -> np.ndarray:
+    """Half widths of all unknowns: how far other rules, or the replicates of this one, would move them.
+
+    Args:
+        matrix: square slopes at z; bistable: share of the measure on which the proximal map may jump.
+    """
+    rules = [branch.rule for branch in equations.branches]
+    own = equations.replicates(z)
+    if len(own) > 1:
+        return two_standard_errors(np.linalg.solve(matrix, own.T).T)
+
+    def moved(change: Change) -> np.ndarray:
+        return np.abs(np.linalg.solve(matrix, equations.replicates(z, change).mean(axis=0) - own.mean(axis=0)))
+
+    shifts = [moved(lambda rule: rule.finer()), moved(lambda rule: rule.coarser())]
+    if bistable > NEGLIGIBLE_JUMPS and all(isinstance(rule, ProxSpace) for rule in rules):
+        factors = DIFFERENCE_SAFETY, COARSER_SHARE
+    else:
+        factors = difference_factors(*(shift / equations.units(z) for shift in shifts))
+    return np.max([factor * shift for factor, shift in zip(factors, shifts, strict=True)], axis=0)
+
+
+def words_of(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
+    """What a direction moves, in the words of the longitudinal modes."""
+    overlaps = branch.overlaps(z[: branch.size])
+    scales = overlaps.block_scales
+    matrix = np.outer(direction * scales, direction / scales)
+    return modes_of(matrix, overlaps)[1][0]
+
+
+__all__ = ["located_event"]

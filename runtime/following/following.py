@@ -1,0 +1,153 @@
+"""A branch followed by arclength, through folds and over unstable stretches, with the events on the way.
+
+Curves (`branches.curve`) ask for the solution at given values of a parameter; here the parameter is an unknown like
+the overlaps, so that the branch may turn back. Each event is solved on an extended system of its own
+(`equations.SingularEquations`), with the integration error carried into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..errors import TimeLimitError
+from ..interrupts import recognised
+from ..problems.problem import Problem
+from ..progress import bar
+from ..solving.solution import Solution
+from ..thresholds.threshold import Threshold
+from .walk import MOST_POINTS, Walk
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A branch along its arclength.
+
+    Attributes:
+        solutions: in the order in which they were met; the parameter may go back and forth.
+        arclength: of each, (N,), in units of the block scales and of the parameter's interval.
+        events: spinodals and instabilities, in that order, too.
+        ending: why it was not followed further, in words.
+        interrupted: by the user; out_of_time: by a time limit; what was finished is here.
+        slopes_by: how dG/du was found: printed derivatives, or differences and why.
+    """
+
+    parameter: str
+    name: str
+    solutions: tuple[Solution, ...]
+    arclength: np.ndarray
+    events: tuple[Threshold, ...]
+    ending: str
+    interrupted: bool = False
+    out_of_time: bool = False
+    slopes_by: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+
+    def end_text(self, symbol: str | None = None) -> str:
+        """How far the branch was followed, and why not further; a symbol may stand for the parameter."""
+        if not self.solutions:
+            return f"{self.name} branch not found"
+        shown = symbol or self.parameter
+        span = f"{shown} = {self.values[0]:.4g} to {self.values[-1]:.4g}"
+        ending = self.ending.replace(f"{self.parameter} = ", f"{shown} = ")
+        return f"{self.name} branch followed from {span}, {len(self.solutions)} points; {ending}"
+
+    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
+        """As `Curve.to_xarray`, in the order of the arclength (a variable of its own), events among the attributes.
+
+        The coordinate along the parameter goes back and forth where the branch does.
+        """
+        return presenting.to_dataset(self, stability)
+
+    def save(self, path: str | Path, stability: bool = True) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        presenting.save(self.to_xarray(stability), path)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Figure of overlaps and errors: stable stretches solid, others dashed, events marked."""
+        return presenting.plot(self.to_xarray(), path)
+
+    def __repr__(self) -> str:
+        return "\n".join([self.end_text(), *(f"  {event!r}" for event in self.events)])
+
+
+def follow(
+    problem: Problem,
+    *,
+    start: str | Solution = "semantic",
+    over: str = "alpha",
+    between: tuple[float, float],
+    accuracy: float = 1e-3,
+    event_accuracy: float = 1e-3,
+    seed: int = 0,
+    most: int = MOST_POINTS,
+    events: bool = True,
+    on_point: Callable[[Solution], object] | None = None,
+) -> Followed:
+    """Follow a branch from one value of a parameter toward another, through folds, until it leaves the interval.
+
+    Args:
+        start: named start of the model, or a solution at the first value.
+        over, between: the parameter; the value to begin at, and the one to head for.
+        accuracy: of the overlaps, as for `solve`: finer rules are taken where it asks for them.
+        event_accuracy: half width asked of every event, in the parameter.
+        seed: of the scramblings; all points share the same nodes.
+        most: points at the most.
+        events: whether spinodals and instabilities are looked for.
+        on_point: called with every solution, as it is found.
+
+    Raises:
+        InputError: an unknown parameter or start, or an empty interval.
+        NotConvergedError: no solution at the first value.
+    """
+    problem.only_at_zero_temperature("branches are followed through folds")
+    walk = Walk(problem, start, over, between, accuracy, seed)
+    found: list[Threshold] = []
+    interrupted = out_of_time = False
+    try:
+        with recognised(), bar(f"following the {walk.name} branch", None) as task:
+            for station in walk.stations(most):
+                if on_point:
+                    on_point(station.solution)
+                task.advance(f"{walk.name} branch, {over} = {station.value:.4g}")
+                if not events or len(walk.passed) < 2:
+                    continue
+                for passage in walk.passages():
+                    task.describe(f"{walk.name} branch: locating the {passage.kind} near {over} = {passage.near:.4g}")
+                    event = walk.locate(passage, event_accuracy)
+                    if event is not None:
+                        found.append(event)
+                    if event is not None and passage.merges:
+                        walk.passed.pop()  # its mirror image lies beyond
+                        walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
+    except KeyboardInterrupt:
+        interrupted = True
+        walk.stop("interrupted")
+    except TimeLimitError:
+        out_of_time = True
+        walk.stop("the time limit ended it")
+    return Followed(
+        over,
+        walk.name,
+        tuple(station.solution for station in walk.passed),
+        np.array([station.place.arclength for station in walk.passed]),
+        tuple(found),
+        walk.ending,
+        interrupted,
+        out_of_time,
+        tuple(sorted(walk.branch.slopes_by)),
+    )
+
+
+__all__ = ["Followed", "follow"]

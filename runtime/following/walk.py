@@ -1,0 +1,221 @@
+"""The walk along a branch, station by station."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..branches.continuation import Place, Stride, begin, correct, onward, step_from
+from ..branches.equations import BranchMap, complement, sector_of
+from ..branches.extended import BranchEquations, SingularEquations
+from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
+from ..integration.estimates import DIFFERENCE_SAFETY
+from ..integration.ladders import finer_rules, is_replicated, tolerance_of
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.symmetry import Symmetry, exchanges, of_state
+from ..progress import say
+from ..saddle_point.iteration import Status
+from ..solving.solution import Solution
+from ..solving.solve import solve
+from ..thresholds.threshold import Threshold
+from .events import Passage, Station, located_event, solution_at
+
+MOST_POINTS = 400
+_BROKEN = 0.2  # largest relative size, in a fold's neighbourhood, of a part of the state that may vanish there
+
+
+class Walk:
+    """The state of a continuation: equations, stations passed so far, and why it ended."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        start: str | Solution,
+        parameter: str,
+        between: tuple[float, float],
+        accuracy: float,
+        seed: int,
+    ) -> None:
+        self.first, self.last = (float(v) for v in between)
+        if not abs(self.last - self.first) > 0:
+            raise InputError(f"{parameter} = {self.first:g} to {self.last:g}: an interval is expected")
+        problem.check_varied(parameter)
+        for value in between:
+            problem.with_(**{parameter: value})
+        self.parameter, self.accuracy = parameter, accuracy
+        at = problem.with_(**{parameter: self.first})
+        solution = start if isinstance(start, Solution) else solve(at, start, accuracy=accuracy, seed=seed)
+        self.name = start if isinstance(start, str) else solution.branch
+        if solution.status is Status.TIME_LIMIT:
+            raise TimeLimitError(f"the time limit ended the search for the {self.name} branch")
+        if solution.losses is None or (isinstance(start, str) and solution.status is Status.ENDED_ELSEWHERE):
+            reached = "" if solution.losses is None else f" (it leads to the {solution.branch} branch)"
+            raise NotConvergedError(
+                f"no {self.name} solution at {parameter} = {self.first:g}{reached}: "
+                f"{solution.status.words}; {solution.status.advice}"
+            )
+        self.branch = BranchMap.of(solution, (parameter,), [abs(self.last - self.first)])
+        self.equations = BranchEquations(self.branch)
+        self.begun = np.append(self.branch.coordinates(solution.overlaps.pack()), self.first)
+        self.passed: list[Station] = []
+        self.ending = ""
+
+    def stop(self, reason: str) -> None:
+        self.ending = self.ending or reason
+
+    @property
+    def tolerance(self) -> float:
+        return tolerance_of(self.branch.rule, self.accuracy)
+
+    def stations(self, most: int) -> Iterator[Station]:
+        """Walk on until the interval is left, nothing further is found, `most` points are passed, or `stop`."""
+        toward = np.zeros(len(self.begun))
+        toward[-1] = np.sign(self.last - self.first)
+        place = begin(self.equations, self.begun, self.tolerance, toward)
+        if place is None:
+            raise NotConvergedError(
+                f"the {self.name} solution at {self.parameter} = {self.first:g} is too soft to follow"
+            )
+        stride = Stride()
+        yield self._pass(place)
+        while not self.ending:
+            if len(self.passed) >= most:
+                self.stop(f"stopped after {most} points")
+                break
+            last = self.passed[-1].place
+            following, edge = onward(self.equations, last, stride.step, self.tolerance, (self.first, self.last))
+            stride.after(following)
+            if edge is not None:
+                self.stop(f"{self.parameter} = {edge:g} reached")
+            if following is not None:
+                yield self._pass(following)
+            elif stride.exhausted:
+                self.stop(f"no solution found beyond {self.parameter} = {self.passed[-1].value:.5g}")
+
+    def _pass(self, place: Place) -> Station:
+        solution = self._finished(place)
+        while solution.status is Status.ACCURACY_NOT_REACHED and self._rule_is_coarse(place):
+            finer = finer_rules(self.branch.rule, self.branch.problem.solver.channel.FIELDS)
+            if not finer or is_replicated(self.branch.rule):
+                break
+            self.branch.rule = finer[0]
+            again = correct(self.equations, place.z, place.matrix, place.tangent, self.tolerance)
+            if again is None:
+                break
+            place = replace(place, z=again[0], residual=again[2])
+            solution = self._finished(place)
+        station = Station(place, solution, float(place.z[-1]), self._odd_eigenvalues(place))
+        self.passed.append(station)
+        return station
+
+    def _rule_is_coarse(self, place: Place) -> bool:
+        """Whether the map itself, not only the solution of a soft branch, moves by more than asked when refined."""
+        x, values = self.equations.parts(place.z)
+        try:
+            moved = self.branch.gaps(x, values, self.branch.rule.finer()) - self.branch.gaps(x, values)
+        except DomainError:
+            return True
+        return bool(DIFFERENCE_SAFETY * np.max(np.abs(moved)) > self.accuracy)
+
+    def _finished(self, place: Place) -> Solution:
+        return solution_at(self.branch, place.z, place.matrix, place.residual, self.name, self.accuracy)
+
+    def _odd_eigenvalues(self, place: Place) -> np.ndarray:
+        try:
+            return np.linalg.eigvals(self.branch.across(*self.equations.parts(place.z)))
+        except DomainError:
+            return np.full(1, np.nan)
+
+    # Events
+
+    def passages(self) -> list[Passage]:
+        """What happened between the last two stations."""
+        before, after = self.passed[-2:]
+        found = []
+        if before.place.tangent[-1] * after.place.tangent[-1] < 0:
+            found.append(self._fold(before, after))
+        growing = [int(np.sum((e.real > 1) & (np.abs(e.imag) < 1e-9))) for e in (before.odd, after.odd)]
+        if growing[0] != growing[1] and not any(p is not None and p.merges for p in found):
+            found.append(self._instability(before, after))
+        return [passage for passage in found if passage is not None]
+
+    def _fold(self, before: Station, after: Station) -> Passage | None:
+        """Turned back between two stations: a fold, or the end in a branch of higher symmetry."""
+        length = after.place.arclength - before.place.arclength
+
+        def turning(step: float) -> float:
+            place = step_from(self.equations, before.place, step, self.tolerance)
+            if place is None:
+                raise ArithmeticError
+            nearest.append(place)
+            return float(place.tangent[-1])
+
+        from scipy.optimize import brentq
+
+        nearest: list[Place] = []
+        try:
+            if turning(length) * before.place.tangent[-1] < 0:
+                brentq(turning, 0.0, length, xtol=2e-2 * length, maxiter=6, disp=False)
+        except (ArithmeticError, ValueError):
+            pass
+        place = min([before.place, after.place, *nearest], key=lambda p: abs(p.tangent[-1]))
+        between = before.value, after.value
+        u = self.branch.state(place.z[:-1])
+        reduced = self._more_symmetric(u)
+        if reduced is None:
+            sector = self.branch.basis / np.sqrt(self.branch.norms)[:, None]
+            return Passage(
+                "spinodal", float(place.z[-1]), SingularEquations(self.branch, sector), place.z, False, between
+            )
+        branch = BranchMap(self.branch.problem, (self.parameter,), list(self.branch.span), reduced, self.branch.rule)
+        z = np.append(branch.coordinates(u), place.z[-1])
+        sector = sector_of((u - branch.state(z[:-1])) / Overlaps.unpack(u, branch.sizes).block_scales, branch)
+        return Passage("spinodal", float(place.z[-1]), SingularEquations(branch, sector), z, True, between)
+
+    def _more_symmetric(self, u: np.ndarray) -> Symmetry | None:
+        """The symmetry of the state that lacks what nearly vanishes here, or None where nothing does.
+
+        Along a branch that ends in a more symmetric one, the part that breaks the symmetry goes through zero.
+        """
+        overlaps = Overlaps.unpack(u, self.branch.sizes)
+        scales, clusters = overlaps.block_scales, self.branch.problem.clusters
+        kept = self.branch.symmetry.exchanges
+        largest = max(
+            (self._broken(Overlaps.unpack(self.branch.state(s.place.z[:-1]), self.branch.sizes)) for s in self.passed),
+            default=1.0,
+        )
+        for exchange in exchanges(self.branch.problem):
+            if exchange in kept:
+                continue
+            even = (u + exchange.of_overlaps(overlaps, clusters).pack()) / 2
+            if np.max(np.abs(u - even) / scales) < _BROKEN * min(1.0, largest):
+                projected = Overlaps.unpack(even, self.branch.sizes)
+                return Symmetry(self.branch.symmetry.frozen, of_state(self.branch.problem, projected), clusters)
+        return None
+
+    def _broken(self, overlaps: Overlaps) -> float:
+        """Largest part of a state that breaks an exchange which the branch does not keep."""
+        u, scales, clusters = overlaps.pack(), overlaps.block_scales, self.branch.problem.clusters
+        others = [e for e in exchanges(self.branch.problem) if e not in self.branch.symmetry.exchanges]
+        parts = [np.max(np.abs(u - e.of_overlaps(overlaps, clusters).pack()) / scales) / 2 for e in others]
+        return float(max(parts, default=0.0))
+
+    def _instability(self, before: Station, after: Station) -> Passage:
+        gaps = [float(np.min(np.abs(1 - station.odd))) for station in (before, after)]
+        share = gaps[0] / (gaps[0] + gaps[1])
+        z = before.place.z + share * (after.place.z - before.place.z)
+        values, vectors = np.linalg.eig(self.branch.across(*self.equations.parts(z)))
+        growing = vectors[:, np.argmin(np.abs(values - 1))].real @ complement(self.branch.basis)
+        equations = SingularEquations(self.branch, sector_of(growing, self.branch))
+        return Passage("instability", float(z[-1]), equations, z, False, (before.value, after.value))
+
+    def locate(self, passage: Passage, accuracy: float) -> Threshold | None:
+        """The event to the accuracy asked for; None, and a word on stderr, where its equations do not converge."""
+        try:
+            return located_event(passage, self.parameter, self.name, accuracy, self.accuracy)
+        except (NotConvergedError, DomainError, np.linalg.LinAlgError) as error:
+            say(f"the {passage.kind} near {self.parameter} = {passage.near:.4g} was not located: {error}")
+            return None

@@ -1,0 +1,190 @@
+"""Nodes on a grid of proximal points: a rule that knows where the proximal map goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..channel.exchange import Reduction
+from ..channel.fields import Fields, fields_of
+from ..channel.nodes import legendre, sobol_normal, tensor
+from ..channel.points import CHUNKS, noise_choices, points_at
+from ..channel.tangents import Units, law_changes
+from ..errors import InputError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.symmetry import loss_exchanges
+from .averages import Averages, JacobianAverages
+from .axes import contexts_of
+from .sampled import TeacherRule
+
+
+@dataclass(frozen=True)
+class ProxSpace:
+    """No proximal map: trapezoid rule in X and in the coordinates of Y (docs/theory.md section 11).
+
+    Sums over all critical points with the sign of det(I + V H): exact to all digits where the minimum is unique.
+    Where there are two, the rule descends from every saddle to both and takes the higher one away. Which one that is
+    changes on the surface where the proximal map jumps; the step there is smoothed in X over `blur` grid steps by a
+    kernel of sixth order, so that the sum converges fast there too and stays smooth in the overlaps. Without the
+    smoothing every node that changes side moves the sum by its weight.
+
+    Args:
+        points: trapezoid points an axis of X; teacher: nodes an axis of Y and of Gaussian noise (a panel at a kink).
+        neglected: bound on the summed weight of the saddles that are too light to be corrected (infinity: none is,
+            which leaves the signed sum, off by about ten times the bistable weight).
+        blur: 0 keeps the step sharp.
+    """
+
+    points: int = 80
+    teacher: int = 40
+    neglected: float = 1e-8
+    blur: float = 0.5
+    name: str = "prox-space"
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": self.name, "points": [self.points, self.teacher], "seed": None}
+
+    def finer(self) -> ProxSpace:
+        return replace(self, points=self.points * 7 // 5, teacher=self.teacher * 7 // 5)
+
+    def coarser(self) -> ProxSpace:
+        return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
+
+    def _prepared(
+        self, problem: Problem, fields: Fields, labels: tuple[int, ...]
+    ) -> tuple[tuple[Any, ...], np.ndarray, Reduction]:
+        """What the generated prox-space loops take after the number of chunks, the lengths to smooth over, and what
+        the averages over the nodes of Y that were kept stand for."""
+        problem.only_at_zero_temperature("the prox-space rule integrates")
+        channel = problem.solver.channel
+        if not channel.HAS_PROX_SPACE:
+            raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
+        if self.points**channel.FIELDS > 5e6:
+            raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
+        dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
+        if dimension > 2:
+            # Equidistant nodes in so many axes are out of reach: as many in all as in a plane, where they do most.
+            known = TeacherRule.of(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
+        else:
+            known = TeacherRule.of(problem, fields, self.teacher, equidistant=True)
+        nodes, weights = known.nodes, known.weights
+        reduction = Reduction.of(problem, fields, labels, known.axes)
+        edges = prox_box(problem, fields, labels)
+        grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
+        orbits = reduction.orbits(nodes, problem)
+        keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
+        teachers = channel.teacher_table(
+            np.ascontiguousarray(nodes[keep]),
+            np.ascontiguousarray(weights[keep]),
+            orbits[keep],
+            fields.teacher_mean,
+            fields.teacher_factor,
+            fields.field_mean,
+            fields.field_from_teacher,
+            problem.noise_scale,
+            fields.constants,
+        )
+        norms = np.exp(fields.log_normalisation) * volumes
+        blur = self.blur * 2 * np.array(edges) / self.points
+        arguments = (
+            grid,
+            channel.student_table(grid, fields.constants),
+            teachers,
+            fields.variance,
+            fields.precision,
+            fields.field_mean,
+            fields.field_precision,
+            norms,
+            fields.constants,
+            self.neglected / (len(grid) * int(np.sum(orbits))),
+        )
+        return arguments, blur, reduction
+
+    def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+        channel = problem.solver.channel
+        cut = problem.tokens * channel.ROW
+        rows, totals = [], np.zeros(5)
+        for labels, probability in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            arguments, blur, reduction = self._prepared(problem, fields, labels)
+            out = channel.prox_space(CHUNKS, *arguments, blur).sum(axis=0)
+            out = reduction.moments(out, channel.ROW, channel.MOMENTS)
+            rows.append(out)
+            totals += probability * out[cut:]
+        return Averages(
+            moments=contexts_of(problem, rows, channel.ROW)[None],
+            moreau=totals[:1],
+            loss=totals[1:2],
+            bistable=float(totals[2]),
+            gap=np.nan,
+            unconverged=float(totals[4]),
+            mass=float(totals[3]),
+        )
+
+    def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+        """Over all minima: where the proximal map jumps, use a rule that knows the global one."""
+        channel = problem.solver.channel
+        slopes, squares = [], []
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            arguments, _, reduction = self._prepared(problem, fields, labels)
+            slope, square, _ = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
+            slopes.append(reduction.slope(slope.sum(axis=0)))
+            squares.append(reduction.square(square.sum(axis=0)))
+        return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
+
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """With the correction where the proximal map jumps; the step there must be smoothed."""
+        channel = problem.solver.channel
+        units = Units.of(overlaps.sizes)
+        parts = []
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            arguments, blur, reduction = self._prepared(problem, fields, labels)
+            *_, tangents = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
+            if jumps:
+                tangents = tangents + channel.prox_space_jump_slopes(CHUNKS, *arguments, blur)
+            out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
+            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
+        return contexts_of(problem, parts, channel.ROW)
+
+
+def student_axes(
+    problem: Problem, fields: Fields, edges: list[float], points: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Nodes and weights for each field X_la on [-edge, edge].
+
+    Equidistant; Gauss-Legendre on panels where the model's loss has a kink in the field.
+    """
+    breaks: dict[int, list[float]] = {}
+    for place, value in problem.kinked_fields(fields.constants):
+        breaks.setdefault(place, []).append(value)
+    axes = []
+    for field, edge in enumerate(edges):
+        if field in breaks:
+            axes.append(legendre(breaks[field], edge, points))
+        else:
+            nodes = np.linspace(-edge, edge, points)
+            axes.append((nodes, np.full(points, nodes[1] - nodes[0])))
+    return axes
+
+
+def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[float]:
+    """Largest |X_prox| of each field over omega and Y out to where the measure is below 1e-13.
+
+    Found from proximal points on spheres in standard normal coordinates, with a margin for what lies between them.
+    """
+    count = problem.tokens * (problem.teacher_rank + problem.student_rank)
+    directions = sobol_normal(count + len(problem.noise_scale), 7, 77, (tuple(range(count)),))
+    norms = np.linalg.norm(directions, axis=1, keepdims=True)
+    nodes = np.concatenate([directions / norms * radius for radius in (2.0, 5.0, 7.8)])
+    points = np.concatenate([points_at(problem, fields, nodes, 0, choice).x for choice in noise_choices(problem)])
+    points = points[np.isfinite(points).all(axis=(1, 2))]
+    edges = 1.06 * np.abs(points).max(axis=0) + 1e-9
+    # The same for tokens that the loss does not tell apart, whatever their fields: the grid is to move smoothly.
+    for exchange in loss_exchanges(problem)[labels]:
+        edges = np.maximum(edges, edges[exchange.order])
+    return [float(edge) for edge in edges.ravel()]

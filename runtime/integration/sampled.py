@@ -1,0 +1,310 @@
+"""Rules whose nodes are points in the fields: products of Gauss-Hermite, Sobol sets, sparse grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..channel import boltzmann
+from ..channel.exchange import Reduction
+from ..channel.fields import Fields, fields_of
+from ..channel.nodes import gauss_hermite, smolyak, sobol_normal, tensor
+from ..channel.points import CHUNKS
+from ..channel.tangents import Units, law_changes_in_nodes, node_tangents
+from ..errors import InputError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from .averages import Averages, JacobianAverages
+from .axes import contexts_of
+from .splitting import Split
+
+_TOTALS = 6
+_FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
+NEAR_CUSP = 0.15  # of det(I + V H)
+
+
+def teacher_split(problem: Problem, fields: Fields) -> Split:
+    """Planes on which the loss is not smooth in Y and Gaussian noise, whatever X, in standard normal coordinates."""
+    outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
+    planes = problem.planes("loss", fields.constants)
+    known = fields.in_nodes(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
+    return Split.of(np.delete(known, range(outer, outer + inner), axis=1), problem.dimension - inner)
+
+
+@dataclass(frozen=True)
+class TeacherRule:
+    """A rule for the coordinates of Y and of Gaussian noise.
+
+    Attributes:
+        nodes, weights: (N, L t + U) and (N,).
+        axes: nodes and weights of each coordinate where it is a product of them, else None.
+    """
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    axes: tuple[tuple[np.ndarray, np.ndarray], ...] | None
+
+    @classmethod
+    def of(cls, problem: Problem, fields: Fields, points: int, equidistant: bool = False) -> TeacherRule:
+        """Panels between the planes on which the loss is not smooth in Y and noise, whatever X; else Gauss-Hermite, or
+        equidistant nodes."""
+        split = teacher_split(problem, fields)
+        if split.is_product:
+            axes = tuple(split.axes(points, equidistant))
+            return cls(*tensor(list(axes)), axes)
+        return cls(*split.rule(points, equidistant), None)
+
+    @classmethod
+    def reduction(
+        cls, problem: Problem, fields: Fields, labels: tuple[int, ...], points: int, equidistant: bool = False
+    ) -> Reduction:
+        """Exchanges that leave the fields and the nodes as they are; no node is made for it."""
+        split = teacher_split(problem, fields)
+        axes = split.axes(points, equidistant) if split.is_product else None
+        return Reduction.of(problem, fields, labels, axes)
+
+    def with_fields(self, axes: list[tuple[np.ndarray, np.ndarray]], outer: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega, after `outer` coordinates."""
+        inner, shares = tensor(axes)
+        known = np.repeat(self.nodes, len(inner), axis=0)
+        nodes = np.concatenate([known[:, :outer], np.tile(inner, (len(self.nodes), 1)), known[:, outer:]], axis=1)
+        return nodes, np.multiply.outer(self.weights, shares).ravel()
+
+
+class Sampled:
+    """Shared by the rules that visit nodes in (Y, noise, omega) and solve for the proximal point there, or average over
+    the Boltzmann law of the fields at a finite temperature.
+
+    Attributes:
+        inner: refines the integral over the fields at a finite temperature.
+    """
+
+    starts: int | None
+    inner: float
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        raise NotImplementedError
+
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Exchanges that leave the fields and the nodes as they are."""
+        return Reduction(())
+
+    def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+        channel = problem.solver.channel
+        row = channel.ROW
+        cut = problem.tokens * row
+        results: list[list[np.ndarray]] = []
+        shares: list[float] = []
+        mass = 0.0
+        for labels, probability in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            reduction = self._reduction(problem, fields, labels)
+            sums = []
+            for nodes, weights in self._sets(problem, fields, reduction):
+                out = self._visit(problem, fields, nodes, weights)
+                sums.append(reduction.moments(out.sum(axis=0), row, channel.MOMENTS))
+                mass += probability * float(weights.sum())
+                shares.append(probability * out[:, cut + 4].sum() / len(nodes))
+            results.append(sums)
+        replicates = len(results[0])
+        totals = np.zeros((replicates, _TOTALS))
+        moments = np.zeros((replicates, problem.contexts, row))
+        for r in range(replicates):
+            moments[r] = contexts_of(problem, [sums[r] for sums in results], row)
+            for (_, probability), sums in zip(problem.label_choices, results, strict=True):
+                totals[r] += probability * sums[r][cut:]
+        return Averages(
+            moments=moments,
+            moreau=totals[:, 0],
+            loss=totals[:, 1],
+            bistable=float(totals[:, 2].mean()),
+            gap=float(totals[:, 3].mean()),
+            unconverged=sum(shares) / replicates,
+            mass=mass / replicates,
+        )
+
+    def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        if problem.inverse_temperature is not None:
+            return boltzmann.sums(problem, fields, nodes, weights, self.inner)
+        return problem.solver.channel.sample(
+            CHUNKS,
+            nodes,
+            weights,
+            *fields.sampling,
+            fields.precision,
+            problem.noise_scale,
+            fields.constants,
+            problem.search if self.starts is None else self.starts,
+        )
+
+    def _slopes(
+        self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """det(I + V H) (1 at a finite temperature, where nothing is singular), weights and G = dg/domega."""
+        if problem.inverse_temperature is not None:
+            shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
+            return np.ones(len(shares)), shares, matrices
+        return problem.solver.channel.field_slopes(
+            CHUNKS,
+            nodes,
+            weights,
+            *fields.sampling,
+            fields.precision,
+            fields.variance,
+            problem.noise_scale,
+            fields.constants,
+            problem.search if self.starts is None else self.starts,
+        )
+
+    def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+        slopes, squares = [], []
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            reduction = self._reduction(problem, fields, labels)
+            parts = []
+            for nodes, weights in self._sets(problem, fields, reduction):
+                determinants, shares, matrices = self._slopes(problem, fields, nodes, weights)
+                shape = (-1, *[problem.tokens, problem.student_rank] * 2)
+                parts.append(_slope_averages(determinants, shares, matrices.reshape(shape)))
+            slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
+            squares.append(np.stack([reduction.square(square) for _, square in parts]))
+        return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
+
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
+        problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
+        channel = problem.solver.channel
+        units = Units.of(overlaps.sizes)
+        parts = []
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
+            reduction = self._reduction(problem, fields, labels)
+            search = problem.search if self.starts is None else self.starts
+            sets = self._sets(problem, fields, reduction)
+            out = sum(node_tangents(problem, fields, nodes, weights, search) for nodes, weights in sets) / len(sets)
+            out = np.tensordot(out, changes, 3)
+            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
+        return contexts_of(problem, parts, channel.ROW)
+
+
+def _slope_averages(
+    determinants: np.ndarray, weights: np.ndarray, matrices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """E[G_ll] (L, s, s) and E[G_ll' (x) G_ll'] (L, L, s, s, s, s) from G (N, L, s, L, s) at nodes.
+
+    At a cusp, where jumps begin, det = det(I + V H) vanishes and G like 1 / det. Few nodes come near: of the measure,
+    det < e holds a share e^(5/2), so that E[G (x) G; det < e] = E[G (x) G; e < det < 2 e] / (2^(1/2) - 1). What lies
+    below NEAR_CUSP is taken from there, where the counts agree with it: without a cusp nothing may lie below.
+    """
+    slope = np.einsum("n,nlalb->lab", weights, matrices)
+    near = determinants < NEAR_CUSP
+    shell = (determinants < 2 * NEAR_CUSP) & ~near
+    if weights[near].sum() > weights[shell].sum() / 3 / (2**2.5 - 1):
+        weights = np.where(near, 0.0, np.where(shell, weights * (1 + 1 / (np.sqrt(2) - 1)), weights))
+    return slope, np.einsum("n,nlarb,nlerf->lraebf", weights, matrices, matrices, optimize=True)
+
+
+@dataclass(frozen=True)
+class GaussHermite(Sampled):
+    """Product rule with `points` nodes an axis (split at the loss's kinks in Y and noise), proximal map at every node.
+
+    Args:
+        starts: None looks for the global minimum as the problem says; 0 follows the first start only, as coarse
+            solvers do.
+    """
+
+    points: int = 16
+    starts: int | None = None
+    name: str = "gauss-hermite"
+    inner: float = 1.0
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": self.name, "points": self.points, "seed": None}
+
+    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        return TeacherRule.reduction(problem, fields, labels, self.points)
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        fields_of_student = problem.tokens * problem.student_rank
+        count = float(self.points) ** problem.dimension
+        if count > 2e8:
+            raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use Sobol")
+        known = TeacherRule.of(problem, fields, self.points)
+        orbits = reduction.orbits(known.nodes, problem)
+        kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
+        axes = [gauss_hermite(self.points)] * fields_of_student
+        return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
+
+    def finer(self) -> GaussHermite:
+        return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=_FINER * self.inner)
+
+    def coarser(self) -> GaussHermite:
+        return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / _FINER)
+
+
+@dataclass(frozen=True)
+class SparseGrid(Sampled):
+    """Smolyak's sparse grid of Gauss-Hermite rules: for integrands that are smooth, in many dimensions.
+
+    Where the proximal map jumps, or the loss has kinks, its negative weights make it worse than a Sobol set.
+    """
+
+    level: int = 4
+    starts: int | None = None
+    name: str = "sparse-grid"
+    inner: float = 1.0
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": self.name, "points": self.level, "seed": None}
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [smolyak(problem.dimension, self.level)]
+
+    def finer(self) -> SparseGrid:
+        return replace(self, level=self.level + 1, inner=_FINER * self.inner)
+
+    def coarser(self) -> SparseGrid:
+        return replace(self, level=max(1, self.level - 1), inner=self.inner / _FINER)
+
+
+@dataclass(frozen=True)
+class Sobol(Sampled):
+    """`scramblings` independent scrambled Sobol sets of 2^log2 points each (times sign flips), proximal map at each.
+
+    The spread over scramblings is the error estimate. Teacher and student coordinates are flipped separately.
+
+    Args:
+        first: number of the first scrambling; `replicate` gives a rule of one.
+    """
+
+    log2: int = 12
+    scramblings: int = 16
+    seed: int = 0
+    starts: int | None = None
+    name: str = "sobol"
+    first: int = 0
+    inner: float = 1.25
+
+    def describe(self) -> dict[str, Any]:
+        return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        teacher = tuple(range(problem.tokens * problem.teacher_rank))
+        student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
+        sets = []
+        for k in range(self.first, self.first + self.scramblings):
+            nodes = sobol_normal(problem.dimension, self.log2, 1000 * self.seed + k, (teacher, student))
+            sets.append((nodes, np.full(len(nodes), 1 / len(nodes))))
+        return sets
+
+    def replicate(self, number: int) -> Sobol:
+        return replace(self, scramblings=1, first=self.first + number)
+
+    def finer(self) -> Sobol:
+        return replace(self, log2=self.log2 + 1)
+
+    def coarser(self) -> Sobol:
+        return replace(self, log2=self.log2 - 1)

@@ -1,0 +1,131 @@
+"""The law of the tokens in numbers (docs/theory.md (1.6)): labels, joint spectrum, Gram matrices, teacher overlaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+
+_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class TokenLaw:
+    """Labels and spectrum; contexts c = (l, k), k fastest, C = L K of them.
+
+    Attributes:
+        labels: p(k_1, ..., k_L), shape (K,) * L.
+        weights: probability of each spectral atom, (atoms,).
+        gamma: eigenvalue of Sigma_c in each atom, (atoms, C).
+        gram: E[z z^T] for z = (tau_1..tau_C, pi_1..pi_t) in each atom, (atoms, C + t, C + t).
+        teacher_means: m*_c, (C, t).
+        rows: probabilities (n,) and values (n, t) of the teacher's rows, or None where they are Gaussian.
+    """
+
+    labels: np.ndarray
+    weights: np.ndarray
+    gamma: np.ndarray
+    gram: np.ndarray
+    teacher_means: np.ndarray
+    rows: tuple[np.ndarray, np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any], tokens: int, clusters: int) -> TokenLaw:
+        """From the arrays of a generated module's `law` or of `Tokens`, checked.
+
+        Raises:
+            InputError: probabilities, eigenvalues or Gram matrices are impossible; the sentence names which.
+        """
+        law = cls(
+            labels=np.asarray(arrays["labels"], float).reshape((clusters,) * tokens),
+            weights=np.asarray(arrays["weights"], float),
+            gamma=np.asarray(arrays["covariance"], float),
+            gram=np.asarray(arrays["gram"], float),
+            teacher_means=np.asarray(arrays["teacher_means"], float),
+            rows=tuple(np.asarray(part, float) for part in arrays["rows"]) if "rows" in arrays else None,  # type: ignore[arg-type]
+        )
+        law.check()
+        return law
+
+    def with_spectrum(self, spectrum: np.ndarray) -> TokenLaw:
+        """The law with another joint spectrum of the covariances, independent of (tau, pi) given this law's atoms.
+
+        Args:
+            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all).
+        """
+        weights, gamma = spectrum[:, 0], np.broadcast_to(spectrum[:, 1:], (len(spectrum), self.gamma.shape[1]))
+        own, new = len(self.weights), len(spectrum)
+        return TokenLaw(
+            labels=self.labels,
+            weights=np.outer(self.weights, weights).ravel(),
+            gamma=np.tile(gamma, (own, 1)),
+            gram=np.repeat(self.gram, new, axis=0),
+            teacher_means=self.teacher_means,
+            rows=self.rows,
+        )
+
+    @property
+    def rho(self) -> np.ndarray:
+        """Tr Sigma_c / d, (C,)."""
+        return self.weights @ self.gamma
+
+    @property
+    def rho_star(self) -> np.ndarray:
+        """rho*_c = E[gamma_c pi pi^T], (C, t, t)."""
+        contexts = self.gamma.shape[1]
+        return np.einsum("a,ac,aij->cij", self.weights, self.gamma, self.gram[:, contexts:, contexts:])
+
+    @property
+    def has_means(self) -> np.ndarray:
+        """Of which contexts tau_c is not zero, (C,): elsewhere m_c = 0 by construction."""
+        contexts = self.gamma.shape[1]
+        return np.any(np.diagonal(self.gram, axis1=1, axis2=2)[:, :contexts] != 0, axis=0)
+
+    @property
+    def encodings_taught(self) -> np.ndarray:
+        """p_l^T W* / sqrt(d), what tau has in common with the teacher beyond the means, (L, t)."""
+        tokens = self.labels.ndim
+        return self._beyond_means().reshape(tokens, -1, self.teacher_means.shape[1])[:, 0]
+
+    def _beyond_means(self) -> np.ndarray:
+        """E[tau_c pi^T] - m*_c, (C, t)."""
+        contexts = self.gamma.shape[1]
+        return np.einsum("a,acb->cb", self.weights, self.gram[:, :contexts, contexts:]) - self.teacher_means
+
+    def check(self) -> None:
+        """Raise InputError where the law is not one."""
+        for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):
+            if np.any(values < 0) or abs(values.sum() - 1) > _TOLERANCE:
+                raise InputError(f"{name} must be non-negative and add up to 1; they add up to {values.sum():.12g}")
+        if not np.all(self.gamma > 0):
+            raise InputError("eigenvalues gamma of the token covariances must be positive")
+        for atom, matrix in enumerate(self.gram):
+            where = "" if len(self.gram) == 1 else f" of spectral atom {atom}"
+            if np.abs(matrix - matrix.T).max() > _TOLERANCE:
+                raise InputError(f"the Gram matrix of encodings and teacher{where} is not symmetric")
+            lowest = np.linalg.eigvalsh(matrix)[0]
+            if lowest < -_TOLERANCE:
+                raise InputError(
+                    f"the Gram matrix of encodings and teacher{where} is not positive semidefinite "
+                    f"(lowest eigenvalue {lowest:.6g}): no such vectors exist"
+                )
+        beyond = self._beyond_means().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
+        if np.abs(beyond - beyond[:, :1]).max() > _TOLERANCE * (1 + np.abs(self.gram).max()):
+            raise InputError(
+                "the Gram matrix and the teacher means differ by another overlap of teacher and encoding from cluster "
+                "to cluster of a token, and its clusters share one encoding: no such vectors exist"
+            )
+        if self.rows is not None:
+            shares, values = self.rows
+            moments = np.einsum("n,ni,nj->ij", shares, values, values)
+            if np.any(shares <= 0) or abs(shares.sum() - 1) > _TOLERANCE:
+                raise InputError("probabilities of the teacher's rows must be positive and add up to 1")
+            if np.abs(self.gram[:, self.gamma.shape[1] :, self.gamma.shape[1] :] - moments).max() > _TOLERANCE:
+                raise InputError("the Gram matrices do not hold the second moments of the teacher's rows")
+        for context, matrix in enumerate(self.rho_star):
+            if np.linalg.eigvalsh(matrix)[0] <= 0:
+                raise InputError(f"the teacher overlap rho* of context {context} is not positive definite")

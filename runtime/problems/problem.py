@@ -1,0 +1,465 @@
+"""a model with numbers in it"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import product
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import InputError
+from .law import TokenLaw
+from .overlaps import Overlaps, Sizes
+from .solver import STRUCTURAL, Solver, load_solver
+
+Answer = TypeVar("Answer")
+PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything a solution depends on, checked on construction (use `problem`).
+
+    Attributes:
+        sample_complexity: alpha = n / d, or None where it was left open; see `alpha`.
+        parameters: name -> value as float or array of the parameter's shape.
+        spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
+        given_law: a law of the tokens in place of the model's, or None.
+        search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
+            that holds it (see `search.searched`).
+        inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
+    """
+
+    solver: Solver
+    sample_complexity: float | None
+    parameters: Mapping[str, Any]
+    spectrum: np.ndarray | None = None
+    given_law: TokenLaw | None = None
+    search: int = field(default=1, compare=False)
+    inverse_temperature: float | None = None
+
+    @property
+    def alpha(self) -> float:
+        """Sample complexity n / d.
+
+        Raises:
+            InputError: it was not given.
+        """
+        if self.sample_complexity is None:
+            raise InputError(
+                f"alpha = n / d is not given, and nothing of {self.solver.name} follows without it: give it as "
+                "`--set alpha=2`, or as sf.problem(..., alpha=2)"
+            )
+        return self.sample_complexity
+
+    @property
+    def tokens(self) -> int:
+        return self.solver.structure["tokens"]
+
+    @property
+    def student_rank(self) -> int:
+        return self.solver.structure["student_rank"]
+
+    @property
+    def teacher_rank(self) -> int:
+        return self.solver.structure["teacher_rank"]
+
+    @property
+    def clusters(self) -> int:
+        return self.solver.structure["clusters"]
+
+    @property
+    def contexts(self) -> int:
+        return self.tokens * self.clusters
+
+    @property
+    def sizes(self) -> Sizes:
+        """(C, s, t, P) of its overlaps."""
+        return self.contexts, self.student_rank, self.teacher_rank, len(self.trained)
+
+    @cached_property
+    def flat(self) -> np.ndarray:
+        """All parameters in the order of the generated SYMBOLS."""
+        values = [np.ravel(self.parameters[spec["name"]]) for spec in self.solver.model.PARAMETERS]
+        return np.concatenate(values) if values else np.zeros(0)
+
+    @cached_property
+    def law(self) -> TokenLaw:
+        law = self.given_law or TokenLaw.of(self.solver.model.law(self.flat), self.tokens, self.clusters)
+        if self.spectrum is not None:
+            law = law.with_spectrum(self.spectrum)
+            law.check()
+        return law
+
+    def once(self, function: Callable[[Problem], Answer]) -> Answer:
+        """What a function says of this problem, computed when first asked for."""
+        answers = self.__dict__.setdefault("_answers", {})
+        if function not in answers:
+            answers[function] = function(self)
+        return answers[function]
+
+    @property
+    def trained(self) -> tuple[Mapping[str, Any], ...]:
+        """Numbers phi trained with the weights: name, start, ridge."""
+        return self.solver.model.TRAINED
+
+    @property
+    def vanishing(self) -> tuple[str, ...]:
+        """Parameters at whose zero the model is meant: half widths hold what they move."""
+        return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
+
+    @property
+    def held_at(self) -> dict[str, dict[str, float]]:
+        """For the evidence of half widths that do not hold the limit of such parameters: the values they stand at."""
+        values = {name: float(self.parameters[name]) for name in self.vanishing}
+        return {"not_in_the_limit": values} if any(values.values()) else {}
+
+    @property
+    def has_ridge(self) -> bool:
+        """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
+        return self.solver.model.REGULARISER == "ridge"
+
+    @cached_property
+    def strengths(self) -> np.ndarray:
+        """The regulariser's parameters in the order of its declaration; for a ridge lambda_a, (s,)."""
+        own = self.solver.model.STRENGTHS
+        return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in own]])
+
+    @property
+    def temperature(self) -> float:
+        """0 for the minimum of the risk."""
+        return 0.0 if self.inverse_temperature is None else 1 / self.inverse_temperature
+
+    def only_at_zero_temperature(self, what: str) -> None:
+        """Refuse a finite temperature for what knows the minimum of the risk only.
+
+        Raises:
+            InputError: with what it is.
+        """
+        if self.inverse_temperature is not None:
+            raise InputError(f"{what} at zero temperature only; leave inverse_temperature out")
+
+    @cached_property
+    def prior_law(self) -> tuple[np.ndarray, ...]:
+        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes."""
+        law = self.law
+        known = law.weights, law.gamma, law.gram, self.strengths
+        return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1))
+
+    def of_prior(self, name: str) -> Callable[..., Any]:
+        """A map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
+
+        With a ridge, a finite temperature changes the free entropy only.
+        """
+        module = self.solver.prior
+        warm = None if self.inverse_temperature is None else getattr(module, f"thermal_{name}", None)
+        if warm is None:
+            return partial(getattr(module, name), *self.prior_law)
+        return partial(warm, *self.prior_law, self.temperature)
+
+    @cached_property
+    def noise_scale(self) -> np.ndarray:
+        """Standard deviations of the Gaussian coordinates of u."""
+        return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+
+    @property
+    def is_gaussian(self) -> np.ndarray:
+        """Which coordinates of u are Gaussian, (U,) of bool; the others take labelled values."""
+        return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
+
+    def planes(self, of: str, constants: np.ndarray) -> np.ndarray:
+        """Where the loss or the metric is not smooth: (K, D + L t + U + 1), coefficients of X, Y (rows first) and
+        Gaussian noise, and a constant; the expression vanishes there.
+
+        Args:
+            of: "loss" or "metric".
+        """
+        rows = self.solver.model.planes(constants)[of]
+        return np.array(rows, float).reshape(-1, self.dimension + 1)
+
+    def kinked_fields(self, constants: np.ndarray) -> list[tuple[int, float]]:
+        """Where the loss has a kink in an entry of X, whatever the others: its number (tokens slowest), the place."""
+        found = set()
+        for row in self.planes("loss", constants):
+            held = np.flatnonzero(row[:-1])
+            if len(held) == 1 and held[0] < self.tokens * self.student_rank:
+                found.add((int(held[0]), float(-row[-1] / row[held[0]])))
+        return sorted(found)
+
+    @cached_property
+    def has_moving_kinks(self) -> bool:
+        """Whether the loss has kinks in X that move with Y or noise, as Huber's: no grid in X is split there."""
+        count = self.tokens * self.student_rank
+        at = (self.planes("loss", self.constants(labels)) for labels, _ in self.label_choices)
+        return any(bool(np.any(rows[:, :count].any(axis=1) & rows[:, count:-1].any(axis=1))) for rows in at)
+
+    @property
+    def dimension(self) -> int:
+        """Of the integrals over omega, Y and Gaussian noise."""
+        return self.tokens * (self.student_rank + self.teacher_rank) + len(self.noise_scale)
+
+    @cached_property
+    def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
+        """(labels, probability) of every assignment of positive probability."""
+        choices = product(range(self.clusters), repeat=self.tokens)
+        return [(k, float(self.law.labels[k])) for k in choices if self.law.labels[k] > 0]
+
+    def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
+        """The constants vector of the generated channel: rho_l, k_l, parameters, and what losses hold of a solution.
+
+        Args:
+            overlaps: q of every token and phi are taken from here; by default zeros and the starts of phi.
+        """
+        contexts = self.context_of(labels)
+        own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
+        if self.solver.model.HOLDS_Q:
+            rows, columns = np.triu_indices(self.student_rank)
+            q = np.zeros((self.contexts, *[self.student_rank] * 2))
+            if overlaps is not None:
+                # Of the weights with themselves. A minimum found by simulation has no V.
+                q = overlaps.q + self.temperature * overlaps.V if self.temperature else overlaps.q
+            own = [*q[contexts][:, rows, columns], *own]
+        return np.concatenate([self.law.rho[contexts], np.asarray(labels, float), self.flat, *own])
+
+    def context_of(self, labels: tuple[int, ...]) -> np.ndarray:
+        """Context index of every token, (L,)."""
+        return np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
+
+    def with_(self, **changes: Any) -> Problem:
+        """The same problem with some parameters (alpha included) changed."""
+        alpha = changes.pop("alpha", self.sample_complexity)
+        spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
+        beta = changes.pop("inverse_temperature", self.inverse_temperature)
+        return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law, beta)
+
+    def value_of(self, name: str) -> float:
+        """A scalar parameter, alpha included (not a number where it was left open), or the common value of a vector's
+        entries.
+
+        Raises:
+            InputError: no such scalar parameter.
+        """
+        name = {"lambda": "lambda_"}.get(name, name)
+        if name == "alpha":
+            return np.nan if self.sample_complexity is None else self.sample_complexity
+        if name == "inverse_temperature":
+            return np.inf if self.inverse_temperature is None else self.inverse_temperature
+
+        def common(value: Any) -> bool:
+            return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
+
+        if name not in self.parameters or not common(self.parameters[name]):
+            scalars = [n for n, v in self.parameters.items() if common(v)]
+            raise InputError(f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}")
+        return float(np.ravel(self.parameters[name])[0])
+
+    def check_varied(self, *names: str) -> None:
+        """That these are scalar parameters and nothing else is left open.
+
+        Raises:
+            InputError: one is not, or alpha is neither given nor among them.
+        """
+        for name in names:
+            self.value_of(name)
+        if "alpha" not in names:
+            _ = self.alpha
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"lambda_" if name == "lambda" else name: value for name, value in values.items()}
+
+
+def problem(
+    model: Any,
+    *,
+    alpha: float | None = None,
+    spectrum: Any = None,
+    law: Any = None,
+    inverse_temperature: float | None = None,
+    **values: Any,
+) -> Problem:
+    """A problem from a catalogue name, a path or a Model, with parameters by name.
+
+    Args:
+        alpha: sample complexity n / d, positive; it may be left open where what is asked varies or looks for it.
+        spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
+            an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest.
+        law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
+        inverse_temperature: b of the Gibbs measure exp(-b risk) over the weights, positive; None (the default) for the
+            minimum of the risk. A loss whose slope jumps has a solver at finite temperatures only.
+        values: parameters and structural sizes (tokens, student_rank, teacher_rank, clusters); the rest keep defaults.
+
+    Raises:
+        InputError: an unknown name or a value out of range; the sentence lists what is allowed.
+    """
+    sizes = {name: values.pop(name) for name in STRUCTURAL if name in values}
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not float(value).is_integer():
+            raise InputError(f"{name} = {value!r}: a whole number is expected")
+    return _build(load_solver(model, **sizes), alpha, _renamed(values), spectrum, law, inverse_temperature)
+
+
+def _build(
+    solver: Solver, alpha: Any, values: Mapping[str, Any], spectrum: Any, law: Any, inverse_temperature: Any = None
+) -> Problem:
+    specs = {spec["name"]: spec for spec in solver.model.PARAMETERS}
+    unknown = [name for name in values if name not in specs]
+    if unknown:
+        known = "; ".join(
+            [
+                "alpha in (0, inf)",
+                "inverse_temperature in (0, inf)",
+                "spectrum as [[weight, eigenvalue], ...]",
+                *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()],
+                *_size_names(solver),
+            ]
+        )
+        raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}; known are {known}")
+    checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
+    number = None if alpha is None else _number("alpha", alpha)
+    if number is not None and not 0 < number < np.inf:
+        raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf)")
+    built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
+    built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))
+    _ = built.law
+    _check_penalty(built)
+    if np.any(~(built.noise_scale >= 0)):
+        raise InputError("a noise variance is negative")
+    return built
+
+
+def _inverse_temperature(value: Any, solver: Solver) -> float | None:
+    """Checked against what the solver can do.
+
+    Raises:
+        InputError: out of range, too many fields for a finite temperature, or none where the model needs one.
+    """
+    if value is None:
+        if solver.model.NO_PROXIMAL_MAP:
+            raise InputError(
+                f"model {solver.name}: {solver.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
+                "is: give inverse_temperature"
+            )
+        return None
+    number = _number("inverse_temperature", value)
+    if not 0 < number < np.inf:
+        raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
+    if not solver.thermal.HAS_AVERAGES:
+        raise InputError(
+            f"a finite temperature asks for an integral over {solver.thermal.FIELDS} fields X at every node; "
+            f"{solver.name} allows it with tokens * student_rank up to 4"
+        )
+    return number
+
+
+def _check_penalty(problem: Problem) -> None:
+    """Refuse values of a penalty's parameters at which it is seen not to be convex (a probe on random chords)."""
+    if problem.has_ridge:
+        return
+    prior = problem.solver.prior
+    generator = np.random.default_rng(17)
+    for _ in range(60):
+        pi = generator.standard_normal(prior.KNOWN)
+        one, other = 10 ** generator.uniform(-2, 2) * generator.standard_normal((2, problem.student_rank))
+        ends = [prior.regulariser.py_func(*w, *pi, problem.strengths) for w in (one, other, (one + other) / 2)]
+        if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
+            named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
+            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}")
+
+
+def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
+    if value is None:
+        return None
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
+    if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts):
+        raise InputError(
+            f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue, or {contexts} (one a context), "
+            "are expected"
+        )
+    if not np.isfinite(array).all():
+        raise InputError("spectrum holds numbers that are not finite")
+    array.setflags(write=False)
+    return array
+
+
+def _law(value: Any, problem: Problem) -> TokenLaw | None:
+    """A given law as numbers, of the problem's sizes."""
+    if value is None:
+        return None
+    if isinstance(value, TokenLaw):
+        _check_sizes(value.gamma, value.gram, problem)
+        return value
+    from ..derive.errors import ModelError
+
+    try:
+        arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    except (AttributeError, TypeError, ValueError):
+        raise InputError("law must be Tokens whose entries are numbers") from None
+    if arrays["labels"].size != problem.clusters**problem.tokens:
+        raise InputError(
+            f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
+        )
+    _check_sizes(arrays["covariance"], arrays["gram"], problem)
+    try:
+        value.check()
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    return TokenLaw.of(arrays, problem.tokens, problem.clusters)
+
+
+def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
+    size = problem.contexts + problem.teacher_rank
+    if gamma.shape[1:] != (problem.contexts,) or gram.shape[1:] != (size, size):
+        raise InputError(
+            f"law has {gamma.shape[1]} contexts and Gram matrices {gram.shape[1:]}; "
+            f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
+        )
+
+
+def _size_names(solver: Solver) -> list[str]:
+    return [f"{name} (structural, here {value})" for name, value in solver.structure.items()]
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} = {value!r}: a number is expected") from None
+
+
+def _checked(spec: Mapping[str, Any], value: Any) -> Any:
+    """A value in the parameter's shape and range; a scalar fills a vector."""
+    name, shape = spec["name"], tuple(spec["shape"])
+    shown = name.rstrip("_")
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise InputError(f"{shown} = {value!r}: a number or a nested list of numbers is expected") from None
+    if array.shape == () and len(shape) == 1:
+        array = np.full(shape, float(array))
+    if array.shape != shape:
+        expected = f"an array of shape {shape}" if shape else "a number"
+        raise InputError(f"{shown} has shape {array.shape}; {expected} is expected")
+    low, high = spec["low"], spec["high"]
+    bad = ~np.isfinite(array)
+    if low is not None:
+        bad |= (array <= low) if spec["open_low"] else (array < low)
+    if high is not None:
+        bad |= (array >= high) if spec["open_high"] else (array > high)
+    if bad.any():
+        raise InputError(f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}")
+    if not shape:
+        return float(array)
+    array.setflags(write=False)
+    return array
+
+
+__all__ = ["Problem", "problem"]

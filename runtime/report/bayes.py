@@ -1,0 +1,117 @@
+"""Bayes-optimal inference: as `bayes` prints it, for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._version import __version__
+from ..bayes.solution import BayesSolution, erm_cosine
+from ..bayes.thresholds import BayesThreshold
+from ..numbers import with_error
+from ..presenting import table, to_json
+from ..saddle_point.iteration import Status
+from .contract import parameters_json
+from .solution import problem_line
+
+if TYPE_CHECKING:
+    from ..solving.solution import Solution
+
+
+@table.register(BayesSolution)
+def bayes_table(found: BayesSolution, erm: Solution | None = None) -> str:
+    """What `saddleforge bayes` prints; beside an empirical risk minimiser if one is given."""
+    problem = found.problem
+    lines = [
+        problem_line(problem),
+        f"Bayes-optimal, start {found.start}: {found.status.replace('_', ' ')}, residual {found.residual:.1e}",
+    ]
+    t = problem.teacher_rank
+    for context in range(problem.contexts):
+        token, cluster = divmod(context, problem.clusters)
+        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        parts = []
+        for a in range(t):
+            for b in range(a, t):
+                index = "" if t == 1 else f"_{a + 1}{b + 1}"
+                value = with_error(found.q[context, a, b], found.half_widths[context, a, b])
+                parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
+        lines.append(f"  {label:<10} " + "   ".join(parts))
+    lines.append(f"  free entropy {with_error(found.free_entropy, found.free_entropy_error)} per d")
+    lines += _beside(found, erm)
+    return "\n".join(lines)
+
+
+def _beside(found: BayesSolution, erm: Solution | None) -> list[str]:
+    """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
+    best = with_error(found.test_error, found.test_error_error) if np.isfinite(found.test_error) else "-"
+    if erm is None:
+        return [f"  cosine with the teacher {found.cosine():.9g}", f"  least test error {best}"]
+    reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
+    rows = [
+        ["", "Bayes-optimal", "risk minimisation"],
+        ["cosine with the teacher", f"{found.cosine():.9g}", f"{abs(erm_cosine(erm)):.9g}"],
+        ["test error", best, reached],
+    ]
+    if np.isfinite(erm.baseline_error):
+        rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
+    elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
+    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+@to_json.register(BayesSolution)
+def bayes_json(found: BayesSolution) -> dict[str, Any]:
+    """The object that --json prints."""
+    problem = found.problem
+    shape = (problem.tokens, problem.clusters, *found.q.shape[1:])
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameters": parameters_json(problem),
+        "start": found.start,
+        "status": found.status,
+        "residual": found.residual,
+        "iterations": found.steps,
+        "overlaps": {"q": found.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
+        "conjugates": {"q": found.q_hat.reshape(shape)},
+        "cosine": [found.cosine(c) for c in range(problem.contexts)],
+        "free_entropy": found.free_entropy,
+        "test_error": found.test_error,
+        "errors": {
+            "overlaps": {"q": found.half_widths.reshape(shape)},
+            "free_entropy": found.free_entropy_error,
+            "test_error": found.test_error_error,
+        },
+        "error_kind": "estimated",
+    }
+
+
+@table.register(BayesThreshold)
+def bayes_threshold_table(threshold: BayesThreshold) -> str:
+    """One line and what it rests on."""
+    lines = [f"{threshold.problem.solver.name}, Bayes-optimal: {threshold.kind.replace('_', ' ')} threshold"]
+    lines.append(f"  alpha = {with_error(threshold.value, threshold.error)}")
+    lines += [f"  {name.replace('_', ' ')}: {value}" for name, value in threshold.evidence.items()]
+    return "\n".join(lines)
+
+
+@to_json.register(BayesThreshold)
+def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
+    """The object that --json prints."""
+    return {
+        "model": threshold.problem.solver.name,
+        "version": __version__,
+        "digest": threshold.problem.solver.digest,
+        "kind": threshold.kind,
+        "parameters": {n: v for n, v in parameters_json(threshold.problem).items() if n != "alpha"},
+        "parameter": "alpha",
+        "value": threshold.value,
+        "error": threshold.error,
+        "error_kind": "estimated",
+        "status": "converged",
+        "evidence": threshold.evidence,
+    }

@@ -1,0 +1,125 @@
+"""Branches and critical lines: as `curve`, `follow` and `threshold --along` print them, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from ..numbers import aligned, with_error
+from ..problems.naming import OVERLAPS, column_of, symbols_of
+from .contract import parameters_json
+
+if TYPE_CHECKING:
+    from ..branches.branch import Curve
+    from ..following.critical import CriticalLine
+    from ..following.following import Followed
+    from ..problems.problem import Problem
+
+
+def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None) -> str:
+    """One line a point, and where the branch ends; `names` as in `naming.symbols_of`."""
+    if not curve.solutions:
+        return curve.end_text()
+    first = curve.solutions[0]
+    several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
+    shown = symbols_of(first.problem, names)
+    overlaps = [shown[name][0] for name in OVERLAPS]
+    loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
+    parameter = shown[column_of(curve.parameter)][0]
+    rows = [[parameter, *overlaps, loss, "test error", "status"]]
+    for solution in curve.solutions:
+        widths = solution.half_widths
+        cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
+        for name in OVERLAPS:
+            value = float(getattr(solution.overlaps, name).flat[0])
+            width = float(getattr(widths, name).flat[0])
+            cells.append("0" if abs(value) < 1e-12 else with_error(value, width))
+        cells.append(with_error(solution.training_loss, solution.training_loss_error))
+        cells.append(with_error(solution.test_error, solution.test_error_error))
+        cells.append(solution.status.words)
+        rows.append(cells)
+    lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *aligned(rows)]
+    if several:
+        lines.append(f"{', '.join(overlaps)} are those of token 1, first column; -o FILE.nc and --json hold all")
+    return "\n".join(lines)
+
+
+def curve_json(problem: Problem, curve: Curve, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `curve --json`: every point is one of `solve --json`."""
+    held = {key: value for key, value in parameters_json(problem).items() if key != curve.parameter}
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameter": curve.parameter,
+        "parameters": held,
+        "branch": curve.name,
+        "status": status,
+        "ends": {
+            side: {"found": end[0], "missing": end[1]} if end else None
+            for side, end in zip(("below", "above"), curve.ends, strict=True)
+        },
+        "points": [solution.to_json() for solution in curve.solutions],
+        "file": str(file) if file is not None and curve.solutions else None,
+    }
+
+
+def followed_table(followed: Followed, names: Mapping[str, str] | None = None) -> str:
+    """As `curve_table`, then the events."""
+    lines = [curve_table(followed, names)]
+    if followed.events:
+        symbol = symbols_of(followed.events[0].problem, names)[column_of(followed.parameter)][0]
+        lines.append("events:")
+    for event in followed.events:
+        lines.append(f"  {event.told(symbol)}")
+        lines.append(f"    {event.evidence['type']}, {event.evidence['toward']}; {event.rs_verdict}")
+    return "\n".join(lines)
+
+
+def followed_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `follow --json`: points in the order of the arclength, events as of `threshold --json`."""
+    held = {key: value for key, value in parameters_json(problem).items() if key != followed.parameter}
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameter": followed.parameter,
+        "parameters": held,
+        "branch": followed.name,
+        "status": status,
+        "ending": followed.ending,
+        "arclength": followed.arclength,
+        "events": [event.to_json() for event in followed.events],
+        "points": [solution.to_json() for solution in followed.solutions],
+        "file": str(file) if file is not None else None,
+    }
+
+
+def line_table(line: CriticalLine) -> str:
+    """One line a point, and how far it goes."""
+    rows = [[line.over, line.parameter]]
+    for second, value, error in zip(line.over_values, line.values, line.errors, strict=True):
+        rows.append([f"{second:.6g}", with_error(float(value), float(error))])
+    return "\n".join([repr(line), *aligned(rows)])
+
+
+def line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `threshold --along --json`: that of the first event, and the line."""
+    return {
+        **line.first.to_json(),
+        "status": status,
+        "line": {
+            "over": line.over.rstrip("_"),
+            "points": [
+                {"over": second, "value": value, "error": error}
+                for second, value, error in zip(
+                    line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), strict=True
+                )
+            ],
+            "special": list(line.special),
+            "ending": line.ending,
+        },
+        "file": str(file) if file is not None else None,
+    }

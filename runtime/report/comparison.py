@@ -1,0 +1,85 @@
+"""Simulation beside theory, for people and as frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..comparison.comparison import LOSSES, Comparison, Scaling
+from ..numbers import aligned, with_error
+from ..presenting import table, to_frame
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@table.register(Comparison)
+def comparison_table(comparison: Comparison) -> str:
+    """For a terminal: losses and first overlaps of both."""
+    rows = [[comparison.curve.parameter, "runs", "observable", "theory", "simulation", "deviation"]]
+    for value, reached, found in zip(comparison.values, comparison.reached, comparison.measurements(), strict=True):
+        for number, (name, item) in enumerate(found.items()):
+            rows.append(
+                [
+                    f"{value:g}" if number == 0 else "",
+                    f"{reached[0]} of {reached[1]}" if number == 0 else "",
+                    name.replace("_", " ") if name in LOSSES else name,
+                    with_error(item.theory, item.half_width),
+                    with_error(item.mean, item.standard_error),
+                    f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-",
+                ]
+            )
+    return "\n".join(aligned(rows))
+
+
+@to_frame.register(Comparison)
+def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
+    """A row a point and observable: value of the parameter, d, runs, theory, simulation, deviation, verdict."""
+    import pandas  # slow to load
+
+    rows = []
+    for value, solution, simulation, reached, found in zip(
+        comparison.values,
+        comparison.solutions,
+        comparison.simulations,
+        comparison.reached,
+        comparison.measurements(),
+        strict=True,
+    ):
+        for name, item in found.items():
+            rows.append(
+                {
+                    comparison.curve.parameter: value,
+                    "observable": name,
+                    "d": simulation.plan.d,
+                    "runs": reached[0],
+                    "of": reached[1],
+                    "theory": item.theory,
+                    "half_width": item.half_width,
+                    "simulation": item.mean,
+                    "standard_error": item.standard_error,
+                    "deviation": item.deviation,
+                    "self_overlap_loss": solution.stability.self_overlap_loss if solution.stability else np.nan,
+                }
+            )
+    return pandas.DataFrame(rows)
+
+
+@table.register(Scaling)
+def scaling_table(scaling: Scaling) -> str:
+    """For a terminal."""
+    rows = [["observable", "theory", *[f"d = {d}" for d in scaling.dims], "d -> infinity", "deviation", "law"]]
+    every = scaling.measurements()
+    for name, (limit, fit) in scaling.limits().items():
+        rows.append(
+            [
+                name.replace("_", " ") if name in LOSSES else name,
+                with_error(limit.theory, limit.half_width),
+                *[with_error(one[name].mean, one[name].standard_error) for one in every],
+                with_error(limit.mean, limit.standard_error),
+                f"{limit.deviation:+.1f}",
+                "1/d" if fit.power == 1 else "1/sqrt(d)",
+            ]
+        )
+    return "\n".join(aligned(rows))

@@ -1,0 +1,57 @@
+"""JSON of the command line (docs/design.md section 5): fixed keys, null for what is missing or not finite, no times."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..problems.overlaps import Conjugates, Overlaps
+    from ..problems.problem import Problem
+
+
+def clean(value: Any) -> Any:
+    """Plain Python numbers, lists and dicts; numbers that are not finite become None."""
+    if isinstance(value, dict):
+        return {key: clean(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return clean(value.tolist())
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
+
+
+def dumps(value: Any) -> str:
+    """One JSON object, deterministic to the byte."""
+    return json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def parameters_json(problem: Problem) -> dict[str, Any]:
+    """alpha (None if left open), sizes, parameters and, where they are given, spectrum and inverse temperature."""
+    named = {name.rstrip("_"): value for name, value in problem.parameters.items()}
+    given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
+    given = {name: value for name, value in given.items() if value is not None}
+    return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
+
+
+def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:
+    """q[l][k][a][b], V, m[l][k][a], theta[l][k][a][b]."""
+    shape = (problem.tokens, problem.clusters)
+    return {
+        name: getattr(blocks, name).reshape(shape + getattr(blocks, name).shape[1:]).tolist()
+        for name in ("q", "V", "m", "theta")
+    }
+
+
+def trained_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:
+    """Numbers trained with the weights, by name."""
+    return {number["name"]: float(value) for number, value in zip(problem.trained, blocks.phi, strict=True)}

@@ -1,0 +1,97 @@
+"""Datasets and curves as frames with flat columns, and as LaTeX tabulars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas
+import xarray
+
+from ..branches.branch import Curve
+from ..errors import InputError
+from ..numbers import with_error
+from ..presenting import to_frame, to_tabular
+from ..problems.naming import block_columns, column_of, index_text, symbols_of, with_index
+from .tables import BLOCKS, curve_dataset
+
+
+@to_frame.register(xarray.Dataset)
+def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
+    """One row a solution; the entries of an overlap in columns of their own.
+
+    Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2.
+    The errors follow as q_1_error and so on.
+    """
+    axis = column_of(dataset.attrs["parameter"])
+    columns: dict[str, Any] = {axis: dataset[axis].values}
+    for name, values in dataset.data_vars.items():
+        stem, suffix = str(name), ""
+        if stem.endswith("_error") and stem.removesuffix("_error") in BLOCKS:
+            stem, suffix = stem.removesuffix("_error"), "_error"
+        if stem not in BLOCKS:
+            columns[str(name)] = values.values
+            continue
+        for index in np.ndindex(values.shape[1:]):
+            columns[stem + index_text(index, values.shape[1:]) + suffix] = values.values[(slice(None), *index)]
+    return pandas.DataFrame(columns)
+
+
+@to_frame.register(Curve)
+def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+    """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `naming.symbols_of`.
+
+    Raises:
+        InputError: a name is unknown, or a symbol would stand for two columns.
+    """
+    frame = dataset_frame(curve_dataset(curve, stability))
+    if not names or not curve.solutions:
+        return frame
+    problem = curve.solutions[0].problem
+    shown = symbols_of(problem, names)
+    columns = {column_of(curve.parameter): shown[column_of(curve.parameter)][0]}
+    for suffix in ("", "_error"):
+        for name in block_columns(problem, curve.solutions[0].overlaps):
+            stem, _, index = name.partition("_")
+            columns[f"{name}{suffix}"] = f"{shown[stem][0]}_{index}{suffix}"
+        for number in problem.trained:
+            columns[f"trained_{number['name']}{suffix}"] = f"trained_{shown[column_of(number['name'])][0]}{suffix}"
+    twins = {columns.get(str(name), str(name)) for name in frame.columns}
+    if len(twins) < len(frame.columns):
+        raise InputError(f"a new symbol is the name of another column; the columns are {', '.join(frame.columns)}")
+    return frame.rename(columns=columns)
+
+
+@to_tabular.register(Curve)
+def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
+    """A branch as a LaTeX tabular, values with their half widths in the last digits.
+
+    Raises:
+        InputError: the branch was not found, a name is unknown, or a symbol would stand for two things.
+    """
+    if not curve.solutions:
+        raise InputError(f"there is nothing to tabulate: {curve.end_text()}")
+    problem = curve.solutions[0].problem
+    shown = symbols_of(problem, names)
+    heads = [shown[column_of(curve.parameter)][1]]
+    for name in block_columns(problem, curve.solutions[0].overlaps):
+        stem, *index = name.split("_")
+        heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
+    heads += [shown[column_of(number["name"])][1] for number in problem.trained]
+    heads += [r"e_{\mathrm{t}}", r"\varepsilon_{\mathrm{g}}"]
+    rows = []
+    for solution in curve.solutions:
+        values, widths = (block_columns(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
+        cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
+        cells += [with_error(values[name], widths[name]) for name in values]
+        cells += [with_error(*pair) for pair in zip(solution.overlaps.phi, solution.half_widths.phi, strict=True)]
+        cells.append(with_error(solution.training_loss, solution.training_loss_error))
+        cells.append(with_error(solution.test_error, solution.test_error_error))
+        rows.append(" & ".join(cells) + r" \\")
+    head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
+    frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+    return "\n".join([*frame, r"\end{tabular}"]) + "\n"
+
+
+__all__ = ["curve_frame", "curve_tabular", "dataset_frame"]

@@ -1,0 +1,186 @@
+"""Figures of branches and critical lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from ...errors import InputError
+from ...presenting import plot
+from ...problems.naming import OVERLAPS
+from .drawing import (
+    BLUE,
+    BRANCH_COLOURS,
+    GREY,
+    LOSS_STYLES,
+    OVERLAP_STYLES,
+    RED,
+    SKY,
+    STYLE,
+    SYMBOLS,
+    distinct_entries,
+    draw_baseline,
+    draw_block,
+    draw_ends,
+    draw_legend,
+    draw_line,
+    draw_marks,
+    draw_strips,
+    end_handles,
+    finish_branches,
+    from_zero,
+    held_numbers,
+    jump_intervals,
+    mark_handles,
+    parameter_label,
+    parameter_values,
+    save_figure,
+    stable_points,
+    style_handles,
+    title_of,
+)
+
+
+@plot.register(xarray.Dataset)
+def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Overlaps m, theta and q above, training loss and test error below each with an axis of its own, with error bars,
+    along the parameter; of a tuned curve, the best value of what was tuned as well.
+
+    Args:
+        dataset: from `tables.curve_dataset`, or loaded.
+        path: where to write it, as PNG, PDF or SVG; default, nowhere.
+
+    Raises:
+        InputError: the table is not that of a branch.
+    """
+    if any(name not in dataset for name in OVERLAPS):
+        raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
+    below = _observables(dataset)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 4.2 + 1.9 * len(below)), layout="constrained")
+        upper, *lower = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(3.4, *[1.6] * len(below)))
+        held = held_numbers(dataset)
+        upper.set_title(title_of(dataset), loc="left", pad=8 + 11 * len(held))
+        upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
+        x, stable = parameter_values(dataset), stable_points(dataset)
+        for name in OVERLAP_STYLES:
+            draw_block(upper, dataset, name)
+        upper.axhline(0, color=GREY, linewidth=0.6)
+        upper.set_ylabel("overlap")
+        for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
+            draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, stable, colour, marker, label)
+            if name == "test_error":
+                draw_baseline(axes, dataset)
+            axes.set_ylabel(_broken(label))
+            from_zero(axes)
+        (upper, *lower)[-1].set_xlabel(parameter_label(dataset.attrs["parameter"]))
+        jumps = jump_intervals(dataset)
+        marks = [
+            {**event, "label": f"{event['type'] if event['kind'] == 'spinodal' else event['kind']}"}
+            for event in json.loads(dataset.attrs.get("events", "[]"))
+        ]
+        for axes in (upper, *lower):
+            draw_marks(axes, marks)
+            for left, right in jumps:
+                axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
+            draw_ends(axes, dataset, GREY)
+        extra = style_handles(stable) + mark_handles(marks) + end_handles([dataset])
+        if jumps:
+            extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
+        draw_legend(upper, extra)
+        for axes in lower:
+            if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
+                draw_legend(axes, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
+    """Name -> colour, marker and label of what is drawn below the overlaps: all that the table knows."""
+    loss = dataset["training_loss"].attrs.get("long_name", "training loss per d")  # or the free energy
+    found = {"training_loss": (*LOSS_STYLES["training_loss"], loss)}
+    found["test_error"] = (*LOSS_STYLES["test_error"], "test error")
+    if "tuned" in dataset.attrs:
+        name = dataset.attrs["tuned"]
+        found[f"best_{name}"] = (SKY, "D", f"best {SYMBOLS.get(name, name)}")
+    return {name: style for name, style in found.items() if np.isfinite(dataset[name].values).any()}
+
+
+def _broken(label: str) -> str:
+    """A label of a low panel's axis, on two lines where it is long."""
+    return label.replace(" per ", "\nper ")
+
+
+def plot_overlaps(
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Sequence[Mapping[str, Any]] = ()
+) -> Figure:
+    """Overlaps of several branches against the parameter (the paper's Fig. 2): theta, |m| and q below each other.
+
+    Args:
+        datasets: branch name -> table.
+        marks: vertical lines, each with `value`, `error` and `label`.
+    """
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 8.0), layout="constrained")
+        panels = figure.subplots(3, 1, sharex=True)
+        texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
+        for axes, (name, label) in zip(panels, texts.items(), strict=True):
+            for branch, dataset in datasets.items():
+                colour = BRANCH_COLOURS.get(branch, GREY)
+                for number, one in enumerate(distinct_entries(dataset, name)):
+                    text = f"{branch} branch" if number == 0 else None
+                    draw_line(
+                        axes,
+                        parameter_values(dataset),
+                        one.values,
+                        one.errors,
+                        stable_points(dataset),
+                        colour,
+                        "o",
+                        text,
+                    )
+            axes.axhline(0, color=GREY, linewidth=0.6)
+            axes.set_ylabel(label)
+            draw_strips(axes, datasets)
+            draw_marks(axes, marks)
+        finish_branches(panels[0], panels[-1], datasets, "Overlaps", marks)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_critical_line(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """An event along a second parameter, with its half width as a band and points of codimension 2 marked.
+
+    Args:
+        dataset: from `tables.line_dataset`, or loaded.
+    """
+    over, parameter = dataset.attrs["over"], dataset.attrs["parameter"]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 5.0), layout="constrained")
+        axes = figure.subplots()
+        second, value, error = (dataset[name].values for name in ("over", "value", "error"))
+        known = np.nan_to_num(error)
+        axes.fill_between(second, value - known, value + known, color=BLUE, alpha=0.25, linewidth=0, label="half width")
+        axes.plot(second, value, color=BLUE, marker="o", markersize=3, label=dataset.attrs["kind"])
+        for special in json.loads(dataset.attrs["special"]):
+            axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
+        axes.set_xlabel(parameter_label(over))
+        axes.set_ylabel(parameter_label(parameter))
+        axes.set_title(f"{dataset.attrs['kind'].capitalize()} of {dataset.attrs['branches']}", loc="left")
+        draw_legend(axes, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+__all__ = ["plot_critical_line", "plot_dataset", "plot_overlaps"]

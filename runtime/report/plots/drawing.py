@@ -1,0 +1,480 @@
+"""What figures share: colours, lines with their half widths, entries that are alike, legends, files."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import xarray
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from ...errors import InputError
+from ...files import check_writable, write_whole
+from ...integration.averages import NEGLIGIBLE_JUMPS
+from ...problems.naming import column_of
+
+BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
+BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
+OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
+LOSS_STYLES = {"training_loss": (ORANGE, "o"), "test_error": (PINK, "s")}
+SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
+STYLE: Any = {
+    "font.size": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+}
+_PER_INCH = 130
+
+
+def parameter_label(parameter: str) -> str:
+    """Axis label of a parameter, with what it means where that is known."""
+    name = parameter.rstrip("_")
+    meaning = {"alpha": "samples per dimension", "omega": "weight of the positional part of the target"}.get(name)
+    return SYMBOLS.get(name, name) + (f"  ({meaning})" if meaning else "")
+
+
+def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> None:
+    """Write PNG, PDF or SVG by the name's ending, whole or not at all; the same figure gives the same bytes.
+
+    Args:
+        source: the table it was drawn from, for `is_drawn_from`.
+
+    Raises:
+        InputError: the file cannot be written, or its name ends otherwise.
+    """
+    path = check_writable(Path(path))
+    kind = format_of(path)
+    mark = {_DESCRIPTIONS[kind]: _mark(source)} if source is not None else {}
+    stream = io.BytesIO()
+    with rc_context({"svg.hashsalt": "saddleforge"}):
+        figure.savefig(stream, format=kind, dpi=_PER_INCH, metadata={_CHANGING[kind]: None, **mark})
+    write_whole(path, stream.getvalue())
+
+
+def format_of(path: Path) -> str:
+    """png, pdf or svg, by the ending of a file's name.
+
+    Raises:
+        InputError: another ending, or none.
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in _DESCRIPTIONS:
+        raise InputError(f"cannot write {path}: a name that ends in .png, .pdf or .svg is expected")
+    return kind
+
+
+def is_drawn_from(path: Path, source: str) -> bool:
+    """Whether a file is a picture that `save_figure` drew from a table."""
+    try:
+        return _mark(source).encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def _mark(source: str) -> str:
+    return f"drawn by saddleforge from [{quote(source)}]"
+
+
+# Of each format: where the table is named, and what would tell two runs apart.
+_DESCRIPTIONS = {"png": "Description", "pdf": "Subject", "svg": "Description"}
+_CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+
+
+def from_zero(axes: Axes) -> None:
+    """Let an axis of losses begin at 0, unless something drawn on it is negative."""
+    low, high = axes.dataLim.intervaly
+    if low >= 0 and 0 < high < np.inf:
+        axes.set_ylim(0, 1.07 * high)  # whole marks, also where all values are much the same
+
+
+FAINT = 0.4
+
+
+def span_of(datasets: Mapping[str, xarray.Dataset]) -> tuple[float, float]:
+    """Smallest interval that holds the points of all tables."""
+    values = np.concatenate([parameter_values(d) for d in datasets.values()] or [np.array([0.0, 1.0])])
+    return float(values.min()), float(values.max())
+
+
+def within(dataset: xarray.Dataset, span: tuple[float, float]) -> xarray.Dataset:
+    """The rows of a table whose parameter lies in an interval."""
+    inside = (parameter_values(dataset) >= span[0]) & (parameter_values(dataset) <= span[1])
+    return dataset.isel({column_of(dataset.attrs["parameter"]): inside})
+
+
+def draw_branch_error(axes: Axes, name: str, dataset: xarray.Dataset, *, faint: bool = False) -> None:
+    error = dataset["test_error_error"].values
+    colour = BRANCH_COLOURS.get(name, GREY)
+    draw_either(
+        axes, parameter_values(dataset), dataset["test_error"].values, error, stable_points(dataset), colour, faint
+    )
+
+
+def draw_either(
+    axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, stable: np.ndarray, colour: str, faint: bool
+) -> None:
+    if faint:
+        axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT, zorder=1)
+    else:
+        draw_line(axes, x, y, error, stable, colour, "o", None)
+
+
+def stable_points(dataset: xarray.Dataset) -> np.ndarray:
+    """Where nothing but jumps speaks against the solution: eigenvalues and, within its error, replicon below 1.
+
+    Points that were not judged count as unstable, unless the table holds no judgement at all.
+    """
+    replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
+    if not np.isfinite(replicon).any():
+        return np.ones(replicon.shape, bool)
+    return (replicon - np.nan_to_num(dataset["replicon_error"].values) < 1) & (eigenvalue < 1)
+
+
+def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
+    """Intervals of the parameter, half way to the neighbours, in which the proximal map jumps; they do not overlap,
+    though the parameter may go back and forth."""
+    values = parameter_values(dataset)
+    if not len(values):
+        return []
+    edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
+    intervals: list[tuple[float, float]] = []
+    jumping = dataset["bistable_share"].values > NEGLIGIBLE_JUMPS
+    spans = np.sort(np.column_stack([edges[:-1], edges[1:]])[jumping], axis=1)
+    for left, right in spans[np.argsort(spans[:, 0])]:
+        if intervals and left <= intervals[-1][1]:
+            intervals[-1] = (intervals[-1][0], max(intervals[-1][1], float(right)))
+        else:
+            intervals.append((float(left), float(right)))
+    return intervals
+
+
+def parameter_values(dataset: xarray.Dataset) -> np.ndarray:
+    return dataset[column_of(dataset.attrs["parameter"])].values
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of an overlap along a curve, and those that agree with it.
+
+    Attributes:
+        values, errors: of the first, (N,); |m| where the sign is free.
+        indices: (token, cluster, column, ...) of all of them, from 0.
+        label: which they are, in words.
+    """
+
+    values: np.ndarray
+    errors: np.ndarray
+    indices: tuple[tuple[int, ...], ...]
+    label: str
+
+
+def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
+    """The entries of an overlap that a curve has, those that agree all along it once.
+
+    An entry is drawn once for the tokens and clusters in which it is the same within the half widths; of q, whose upper
+    triangle says all, and of m and theta, several entries once where they are the same in the same tokens and clusters.
+    """
+    block, errors = drawn_block(dataset, name), dataset[f"{name}_error"].values
+    tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
+
+    def agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        apart = np.abs(along(block, one) - along(block, other))
+        known = np.nan_to_num(along(errors, one)) + np.nan_to_num(along(errors, other))
+        return bool(np.all((apart <= tolerance + known) | np.isnan(apart)))
+
+    groups: list[list[tuple[int, ...]]] = []
+    for entry in entries_of(block.shape[3:], name):
+        own: list[list[tuple[int, ...]]] = []
+        for context in present_contexts(dataset, name):
+            index = (*context, *entry)
+            group = next((one for one in own if agree(one[0], index)), None)
+            own.append([index]) if group is None else group.append(index)
+        for new in own:
+            same = [index[:2] for index in new]
+            group = next((g for g in groups if contexts_of(g) == same and agree(g[0], new[0])), None)
+            groups.append(new) if group is None else group.extend(new)
+    symbol = symbol_of(dataset, name)
+    return [
+        Entry(
+            along(block, group[0]),
+            along(errors, group[0]),
+            tuple(group),
+            entry_label(symbol, group, block.shape[1:]),
+        )
+        for group in groups
+    ]
+
+
+def along(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """An entry of an overlap at every point, (N,)."""
+    return block.reshape(len(block), -1)[:, np.ravel_multi_index(index, block.shape[1:])]
+
+
+def drawn_block(dataset: xarray.Dataset, name: str) -> np.ndarray:
+    """The values of an overlap as they are drawn: |m| where the sign of W is free."""
+    values = dataset[name].values
+    return np.abs(values) if symbol_of(dataset, name).startswith("|") else values
+
+
+def symbol_of(dataset: xarray.Dataset, name: str) -> str:
+    """m, |m| where the sign of W is free (or a table does not tell), θ or q."""
+    return "m" if name == "m" and dataset["m"].attrs.get("sign") == "fixed" else OVERLAP_STYLES[name][2]
+
+
+def entries_of(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
+    """(column, ...) of the independent entries of an overlap: of q, the upper triangle."""
+    return [index for index in np.ndindex(*shape) if name != "q" or index[0] <= index[1]]
+
+
+def present_contexts(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
+    """(token, cluster) in which an overlap is not 0 by construction."""
+    shape = dataset[name].sizes["token"], dataset[name].sizes["cluster"]
+    known = np.atleast_1d(dataset[name].attrs.get("present", np.ones(shape, int)))
+    return [index for index, there in np.ndenumerate(known.reshape(shape)) if there]
+
+
+def contexts_of(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The tokens and clusters of a group of entries, each once."""
+    return list(dict.fromkeys(index[:2] for index in group))
+
+
+def entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
+    """Which entries a line stands for, as in 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
+
+    Args:
+        group: (token, cluster, column, ...) of each, the same tokens and clusters for all.
+        shape: of the overlap, (tokens, clusters, columns, ...).
+    """
+    entries = list(dict.fromkeys(index[2:] for index in group))
+    parts = [_entries_text(symbol, entries, shape[2:])]
+    contexts, several = contexts_of(group), any(size > 1 for size in shape[2:])
+    if shape[0] * shape[1] == 1 or (len(contexts) == shape[0] * shape[1] and not several):
+        return parts[0]
+    tokens, clusters = (sorted({context[axis] for context in contexts}) for axis in (0, 1))
+    if len(contexts) < len(tokens) * len(clusters):
+        named = [f"token {token + 1} cluster {cluster + 1}" for token, cluster in contexts]
+        return ", ".join([*parts, " and ".join(named)])
+    for axis, numbers, size in (("token", tokens, shape[0]), ("cluster", clusters, shape[1])):
+        if size > 1:
+            parts.append(f"{axis}{'s' if len(numbers) > 1 else ''} {_numbers_text(numbers)}")
+    return ", ".join(parts)
+
+
+def _entries_text(symbol: str, entries: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
+    if all(size == 1 for size in shape):
+        return symbol
+    size = shape[0]
+    if len(shape) == 2 and size == shape[1] > 2:
+        diagonal = [entry for entry in entries if entry[0] == entry[1]]
+        others = size * (size - 1) // (2 if symbol == "q" else 1)
+        if len(entries) == len(diagonal) == size:
+            return f"{symbol}_aa for all a"
+        if not diagonal and len(entries) == others:
+            return f"{symbol}_ab for all a ≠ b"
+    bare, bar = (symbol[1:-1], "|") if symbol.startswith("|") else (symbol, "")
+    return " = ".join(f"{bar}{bare}{_subscript(entry)}{bar}" for entry in entries)
+
+
+def _subscript(entry: Sequence[int]) -> str:
+    numbers = [str(i + 1) for i in entry]
+    return ("" if all(len(n) == 1 for n in numbers) else ",").join(numbers).translate(_SUBSCRIPTS)
+
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+def _numbers_text(numbers: Sequence[int]) -> str:
+    """1-3 for a stretch, else 1, 3."""
+    first, last = numbers[0] + 1, numbers[-1] + 1
+    if len(numbers) > 2 and last - first == len(numbers) - 1:
+        return f"{first}-{last}"
+    return ", ".join(str(n + 1) for n in numbers)
+
+
+def draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
+    colour, marker, _ = OVERLAP_STYLES[name]
+    for number, one in enumerate(distinct_entries(dataset, name)):
+        shade = shade_of(colour, number)
+        x, stable = parameter_values(dataset), stable_points(dataset)
+        draw_line(axes, x, one.values, one.errors, stable, shade, marker, one.label, hollow=number > 0)
+
+
+def shade_of(colour: str, number: int) -> str:
+    """The colour of the first, second, ... entry of an overlap: darker, then lighter ones."""
+    toward, share = (("black", 0.0), ("black", 0.45), ("white", 0.45), ("black", 0.75), ("white", 0.65))[number % 5]
+    red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(colour), to_rgb(toward), strict=True))
+    return to_hex((red, green, blue))
+
+
+def draw_line(
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    error: np.ndarray,
+    stable: np.ndarray,
+    colour: str,
+    marker: str,
+    label: str | None,
+    *,
+    hollow: bool = False,
+) -> None:
+    """Points with error bars, joined by a line that is solid between stable points and dashed elsewhere."""
+    face = "white" if hollow else colour
+    axes.errorbar(
+        x,
+        y,
+        yerr=np.nan_to_num(error),
+        color=colour,
+        marker=marker,
+        markerfacecolor=face,
+        linestyle="none",
+        capsize=2,
+        elinewidth=1,
+    )
+    for left in range(len(x) - 1):
+        solid = stable[left] and stable[left + 1]
+        axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle="-" if solid else "--", zorder=1.9)
+    if label:
+        axes.plot([], [], color=colour, marker=marker, markerfacecolor=face, label=label)
+
+
+def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
+    baseline = dataset["baseline_error"].values
+    if np.isfinite(baseline).any():
+        axes.plot(parameter_values(dataset), baseline, color="black", linestyle=":", label="linear baseline")
+
+
+def draw_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
+    """A dotted vertical line in the middle of the interval in which the branch ends."""
+    for side in ("end_below", "end_above"):
+        end = json.loads(dataset.attrs.get(side, "[]"))
+        if end:
+            axes.axvline(sum(end) / 2, color=colour, linestyle=(0, (1, 2)), linewidth=1.1)
+
+
+def end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
+    if not any(d.attrs.get(side, "[]") != "[]" for d in datasets for side in ("end_below", "end_above")):
+        return []
+    return [Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends")]
+
+
+def draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset]) -> None:
+    """A thin strip a branch at the foot of the panel, where its proximal map jumps; and a line where it ends."""
+    for row, (branch, dataset) in enumerate(datasets.items()):
+        colour = BRANCH_COLOURS.get(branch, GREY)
+        for left, right in jump_intervals(dataset):
+            axes.axvspan(left, right, 0.022 * row, 0.022 * row + 0.018, color=colour, alpha=0.45, linewidth=0)
+        draw_ends(axes, dataset, colour)
+
+
+def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
+    for mark, style in zip(marks, MARK_STYLES, strict=False):
+        axes.axvline(mark["value"], color="black", linewidth=1.0, linestyle=style)
+        if mark.get("error"):
+            axes.axvspan(
+                mark["value"] - mark["error"], mark["value"] + mark["error"], color="black", alpha=0.15, linewidth=0
+            )
+
+
+MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))
+
+
+def mark_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+    return [
+        Line2D([], [], color="black", linewidth=1.0, linestyle=style, label=mark["label"])
+        for mark, style in zip(marks, MARK_STYLES, strict=False)
+    ]
+
+
+def style_handles(stable: np.ndarray) -> list[Any]:
+    if stable.all():
+        return []
+    return [
+        Line2D([], [], color=GREY, linestyle="-", label="stable"),
+        Line2D([], [], color=GREY, linestyle="--", label="unstable, or not judged"),
+    ]
+
+
+def finish_branches(
+    first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Sequence[Mapping[str, Any]]
+) -> None:
+    """Title, labels and one legend for figures with a colour a branch."""
+    one = next(iter(datasets.values()))
+    last.set_xlabel(parameter_label(one.attrs["parameter"]))
+    first.set_title(f"{title}, {setting_of(one)}", loc="left")
+    handles: list[Any] = style_handles(np.concatenate([stable_points(d) for d in datasets.values()]))
+    handles += mark_handles(marks)
+    handles += end_handles(datasets.values())
+    if any(jump_intervals(d) for d in datasets.values()):
+        handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
+    draw_legend(first, handles)
+
+
+def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:
+    handles, _ = axes.get_legend_handles_labels()
+    if handles or extra:
+        axes.legend(handles=[*handles, *extra], loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+def setting_of(dataset: xarray.Dataset) -> str:
+    """The model and the parameters that are single numbers, in words."""
+    parameters = json.loads(dataset.attrs["parameters"])
+    named = {"omega": parameters.get("omega")} if "omega" in parameters else {}
+    numbers = ", ".join(f"{SYMBOLS.get(n, n)} = {v:g}" for n, v in named.items() if isinstance(v, int | float))
+    name = dataset.attrs["model"].replace("_", " ")
+    return f"{name}, {numbers}" if numbers else name
+
+
+def held_numbers(dataset: xarray.Dataset) -> list[str]:
+    """The parameters that are single numbers, beside those of `_setting` and sizes of 1, in short lines."""
+    shown = []
+    for name, value in json.loads(dataset.attrs["parameters"]).items():
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+            value = value[0]  # a ridge on every column, say
+        if name == "omega" or not isinstance(value, int | float) or (name in _SIZES and value == 1):
+            continue
+        shown.append(f"{SYMBOLS.get(name, name.replace('_', ' '))} = {value:g}")
+    return wrap(",  ".join(shown), 110)
+
+
+_SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
+
+
+def title_of(dataset: xarray.Dataset) -> str:
+    return f"{dataset.attrs['branch'].capitalize()} branch, {setting_of(dataset)}"
+
+
+__all__ = [
+    "along",
+    "distinct_entries",
+    "drawn_block",
+    "entries_of",
+    "entry_label",
+    "format_of",
+    "from_zero",
+    "is_drawn_from",
+    "present_contexts",
+    "save_figure",
+    "shade_of",
+    "symbol_of",
+]

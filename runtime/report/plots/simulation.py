@@ -1,0 +1,359 @@
+"""Figures of simulations beside theory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ...comparison.comparison import Comparison, Measured, Scaling
+from ...presenting import plot
+from ...problems.naming import index_text
+from .drawing import (
+    BLUE,
+    BRANCH_COLOURS,
+    GREEN,
+    GREY,
+    LOSS_STYLES,
+    ORANGE,
+    OVERLAP_STYLES,
+    PINK,
+    RED,
+    SKY,
+    STYLE,
+    along,
+    distinct_entries,
+    drawn_block,
+    entries_of,
+    entry_label,
+    from_zero,
+    parameter_label,
+    present_contexts,
+    save_figure,
+    shade_of,
+    symbol_of,
+)
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def points(
+    axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
+) -> None:
+    """Simulated means with one standard error, hollow so that the line beneath stays visible."""
+    axes.errorbar(
+        x,
+        y,
+        yerr=error,
+        fmt=marker,
+        color=colour,
+        markerfacecolor=face,
+        markersize=5,
+        capsize=2.5,
+        linewidth=1.1,
+        label=label,
+        zorder=4,
+    )
+
+
+@plot.register(Comparison)
+def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
+    """A column of `plot_comparisons`."""
+    return plot_comparisons([comparison], path)
+
+
+def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Figure:
+    """One column a branch: overlaps above, training loss and test error below; lines theory, points simulation.
+
+    Of overlaps that are the same in theory, those of the first token and cluster are drawn, under their name.
+    """
+    measured = [comparison.measurements() for comparison in comparisons]
+    losses = [name for name in LOSS_STYLES if any(name in one for found in measured for one in found)]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.2 * len(comparisons) + 0.8, 4.0 + 1.9 * len(losses)), layout="constrained")
+        rows = figure.subplots(
+            1 + len(losses), len(comparisons), squeeze=False, sharex="col", height_ratios=(3.0, *[1.6] * len(losses))
+        )
+        for (upper, *lower), comparison, found in zip(rows.T, comparisons, measured, strict=True):
+            curve = comparison.curve
+            upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
+            upper.axhline(0, color=GREY, linewidth=0.6)
+            _compare_overlaps(upper, comparison, found)
+            upper.set_ylabel("overlap")
+            outside(upper)
+            for axes, name in zip(lower, losses, strict=True):
+                colour, marker = LOSS_STYLES[name]
+                axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
+                known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
+                _draw_measured(axes, known, colour, marker, None)
+                axes.set_ylabel(name.replace("_", " "))
+                from_zero(axes)
+            (upper, *lower)[-1].set_xlabel(parameter_label(curve.parameter))
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _compare_overlaps(axes: Axes, comparison: Comparison, found: Sequence[Mapping[str, Measured]]) -> None:
+    """Theory's distinct entries as lines, what was measured of the first of each as points."""
+    theory = comparison.curve.to_xarray(stability=False)
+    for name, (colour, marker, _) in OVERLAP_STYLES.items():
+        symbol, shape = symbol_of(theory, name), theory[name].shape[1:]
+        for number, entry in enumerate(distinct_entries(theory, name)):
+            first, shade = entry.indices[0], shade_of(colour, number)
+            axes.plot(comparison.curve.values, entry.values, color=shade)
+            key = name + index_text(first, shape)
+            known = [(value, one[key]) for value, one in zip(comparison.values, found, strict=True) if key in one]
+            _draw_measured(axes, known, shade, marker, entry_label(symbol, [first], shape), symbol.startswith("|"))
+
+
+def _draw_measured(
+    axes: Axes,
+    known: Sequence[tuple[float, Measured]],
+    colour: str,
+    marker: str,
+    label: str | None,
+    absolute: bool = False,
+) -> None:
+    if known:
+        values, measured = zip(*known, strict=True)
+        means = [abs(item.mean) if absolute else item.mean for item in measured]
+        points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
+
+
+def outside(axes: Axes) -> None:
+    """The legend beside the panel, where it hides no data."""
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Every seed of a simulation: overlaps of the first token and cluster above, training loss and test error below
+    each with an axis of its own, a colour a kind of state."""
+    plan = json.loads(dataset.attrs["plan"])
+    branches, seeds = dataset["branch"].values, dataset["seed"].values
+    losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 3.6 + 1.9 * len(losses)), layout="constrained")
+        upper, *lower = figure.subplots(1 + len(losses), 1, sharex=True, height_ratios=(3.0, *[1.6] * len(losses)))
+        upper.axhline(0, color=GREY, linewidth=0.6)
+        handles: list[Line2D] = []
+        for name in OVERLAP_STYLES:
+            handles += _draw_seeds(upper, dataset, name)
+        for branch in dict.fromkeys(branches):
+            own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
+            for axes, name in zip(lower, losses, strict=True):
+                axes.plot(seeds[own], dataset[name].values[own], LOSS_STYLES[name][1], color=colour)
+            handles.append(Line2D([], [], color=colour, linewidth=5, label=f"ended {branch}"))
+        for axes, name in zip(lower, losses, strict=True):
+            axes.set_ylabel(name.replace("_", " "))
+            from_zero(axes)
+        model = dataset.attrs["model"].replace("_", " ")
+        upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
+        upper.set_ylabel("overlap")
+        last = (upper, *lower)[-1]
+        last.set_xlabel("seed")
+        last.xaxis.set_major_locator(MaxNLocator(integer=True))
+        upper.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
+    """The entries of an overlap in the first token and cluster that have it, seed by seed; returns their handles."""
+    block, symbol = drawn_block(dataset, name), symbol_of(dataset, name)
+    branches, seeds = dataset["branch"].values, dataset["seed"].values
+    handles = []
+    for context in present_contexts(dataset, name)[:1]:
+        for number, entry in enumerate(entries_of(block.shape[3:], name)):
+            index = (*context, *entry)
+            values, marker = along(block, index), OVERLAP_STYLES[name][1]
+            style: dict[str, Any] = _ENTRY_FILLS[number % len(_ENTRY_FILLS)]
+            for branch in dict.fromkeys(branches):
+                own = branches == branch
+                axes.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), **style)
+            label = entry_label(symbol, [index], block.shape[1:])
+            handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="none", label=label, **style))
+    return handles
+
+
+# Colours tell where a run ended: entries of one overlap differ in how their marks are filled.
+_ENTRY_FILLS: tuple[dict[str, Any], ...] = (
+    {"markersize": 5.5},
+    {"markersize": 5.5, "markerfacecolor": "white"},
+    {"markersize": 6.5, "fillstyle": "left"},
+    {"markersize": 6.5, "fillstyle": "top"},
+)
+
+
+@plot.register(Scaling)
+def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
+    """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
+    limits, every = scaling.limits(), scaling.measurements()
+    shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+        draw_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> None:
+    """Simulation over theory against 1/d, a colour an observable."""
+    inverse = np.linspace(0, 1 / min(dims), 100)
+    apart = 0.008 * inverse[-1]  # observables side by side
+    colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
+    for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
+        colour, marker = colours[number % len(colours)], "os^v"[number // len(colours) % 4]
+        axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
+        values = [one[name] for one in every]
+        aside = apart * (number - (len(rows) - 1) / 2)
+        points(
+            axes,
+            1 / np.array(dims, float) + aside,
+            [item.mean / limit.theory for item in values],
+            [item.standard_error / abs(limit.theory) for item in values],
+            colour,
+            marker,
+            name.replace("_", " "),
+        )
+        error = [limit.standard_error / abs(limit.theory)]
+        points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
+    axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
+    axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
+    axes.set_ylabel("simulation / theory")
+    axes.legend(loc="best", ncols=2)
+
+
+def plot_finite_size(content: Mapping[str, Any], path: str | Path | None = None) -> Figure:
+    """The six panels of `finite_size`: overlaps, losses, scaling, difference of losses, random starts, GAMP."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(13.4, 11.6), layout="constrained")
+        panels = figure.subplots(3, 2)
+        _draw_overlaps(panels[0, 0], content)
+        _draw_losses(panels[0, 1], content)
+        rows = content["scaling"]
+        draw_scaling(panels[1, 0], rows["dims"], rows["rows"])
+        panels[1, 0].set_title(f"{rows['title']}", loc="left")
+        _draw_plane(panels[1, 1], content)
+        _draw_random(panels[2, 0], content)
+        _draw_gamp(panels[2, 1], content)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
+    for branch, theory in content["theory"].items():
+        style = "-" if branch == "semantic" else "--"
+        for name, (colour, _, _) in OVERLAP_STYLES.items():
+            axes.plot(theory["alpha"], theory[name], color=colour, linestyle=style)
+    for branch, found in content["points"].items():
+        for name, (colour, marker, _) in OVERLAP_STYLES.items():
+            face = "white" if branch == "semantic" else colour
+            axes.errorbar(
+                found["alpha"], found[name], yerr=found[f"{name}_error"], fmt=marker, color=colour,
+                markerfacecolor=face, markersize=5, capsize=2, linewidth=1.0, zorder=4,
+            )  # fmt: skip
+    axes.set_ylim(top=0.36)  # room for the legend
+    axes.set_title(f"overlaps, d = {content['d']}, {content['seeds']} seeds", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    axes.set_ylabel("overlap")
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=label) for colour, marker, label in OVERLAP_STYLES.values()
+    ]
+    handles += [
+        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", label="semantic (line: theory)"),
+        Line2D([], [], color=GREY, marker="o", linestyle="--", label="positional (dashed: theory)"),
+    ]
+    axes.legend(handles=handles, loc="upper left", ncols=2)
+
+
+def _draw_losses(axes: Axes, content: Mapping[str, Any]) -> None:
+    for branch, theory in content["theory"].items():
+        colour = BRANCH_COLOURS[branch]
+        axes.plot(theory["alpha"], theory["training_loss"], color=colour)
+        axes.plot(theory["alpha"], theory["test_error"], color=colour, linestyle=":")
+    for branch, found in content["points"].items():
+        colour = BRANCH_COLOURS[branch]
+        points(axes, found["alpha"], found["training_loss"], found["training_loss_error"], colour, "o")
+        points(axes, found["alpha"], found["test_error"], found["test_error_error"], colour, "s")
+    low = content["transition"]
+    axes.axvspan(low["value"] - low["error"], low["value"] + low["error"], color=GREY, alpha=0.25, linewidth=0)
+    axes.axvline(low["theory"], color="black", linewidth=1.0, linestyle="--")
+    axes.set_title("training loss (circles), test error (squares, dotted)", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    axes.set_ylabel("loss per d, error per token")
+    from_zero(axes)
+    handles = [Line2D([], [], color=BRANCH_COLOURS[b], marker="o", label=b) for b in content["points"]]
+    handles.append(Line2D([], [], color="black", linestyle="--", label="equal loss: theory; grey: simulation"))
+    axes.legend(handles=handles, loc="best")
+
+
+def _draw_plane(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Difference of training losses against alpha, one colour an omega."""
+    rows = content["plane"]
+    omegas = sorted({row["omega"] for row in rows})
+    for number, omega in enumerate(omegas):
+        colour = (BLUE, GREEN, ORANGE, RED, PINK)[number % 5]
+        here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
+        both = [row for row in here if row["theory"] is not None]
+        axes.plot([r["alpha"] for r in both], [1e3 * r["theory"] for r in both], color=colour, marker="_", markersize=9)
+        found = [row for row in here if row["simulation"] is not None]
+        points(
+            axes,
+            [row["alpha"] for row in found],
+            [1e3 * row["simulation"] for row in found],
+            [1e3 * (row["error"] or 0.0) for row in found],
+            colour,
+            "o",
+            f"ω = {omega:g}",
+        )
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_title("training loss, semantic less positional, × 1000", loc="left")
+    axes.set_xlabel(f"{parameter_label('alpha')};  lines where theory has both")
+    axes.legend(loc="best")
+
+
+def _draw_random(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Shares of the minima reached from random starts, a bar a method and alpha."""
+    rows = content["random"]
+    places = np.arange(len(rows), dtype=float)
+    bottom = np.zeros(len(rows))
+    for branch, colour in BRANCH_COLOURS.items():
+        share = np.array([row["reached"].get(branch, 0) / max(row["runs"], 1) for row in rows])
+        axes.bar(places, share, 0.7, bottom=bottom, color=colour, label=branch)
+        bottom += share
+    axes.set_xticks(places, [f"{row['method']}\nα = {row['alpha']:g}" for row in rows])
+    axes.set_ylim(0, 1.18)
+    axes.set_title("minima reached from random starts", loc="left")
+    axes.set_ylabel("share of seeds")
+    axes.legend(loc="upper center", ncols=4)
+    axes.grid(False, axis="x")
+
+
+def _draw_gamp(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Overlaps of GAMP against iteration, mean and spread over seeds, on state evolution."""
+    found = content["gamp"]
+    for name, (colour, marker, label) in OVERLAP_STYLES.items():
+        theory = np.abs(found["theory"][name])
+        axes.plot(np.arange(len(theory)), theory, color=colour)
+        mean, error = np.array(found["simulation"][name]), np.array(found["simulation"][f"{name}_error"])
+        points(axes, np.arange(len(mean)), mean, error, colour, marker, label)
+    axes.set_title(f"GAMP (points) follows state evolution (lines), d = {found['d']}", loc="left")
+    axes.set_xlabel(f"iteration, {found['start']} start at α = {found['alpha']:g}")
+    axes.set_ylabel("overlap")
+    axes.legend(loc="best")
+
+
+__all__ = ["plot_comparisons", "plot_finite_size", "plot_runs", "plot_scaling"]

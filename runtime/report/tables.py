@@ -1,0 +1,309 @@
+"""Curves as tables: xarray along the parameter, pandas with flat columns, netCDF files written whole."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray
+
+from .._version import __version__
+from ..branches.branch import Curve
+from ..errors import InputError
+from ..files import check_writable, write_whole
+from ..following.critical import CriticalLine
+from ..following.following import Followed
+from ..presenting import save, to_dataset
+from ..problems import gauge
+from ..problems.naming import block_shape, column_of
+from ..problems.problem import Problem
+from ..responses.tuned_curve import TunedCurve
+from .contract import clean, parameters_json
+
+if TYPE_CHECKING:
+    from ..problems.overlaps import Overlaps
+    from ..solving.solution import Solution
+    from ..stability.stability import Stability
+
+
+BLOCKS: dict[str, tuple[str, ...]] = {
+    "q": ("token", "cluster", "column", "column2"),
+    "V": ("token", "cluster", "column", "column2"),
+    "m": ("token", "cluster", "column"),
+    "theta": ("token", "cluster", "column", "teacher"),
+}
+"""Overlaps and their axes behind the parameter; `column` and `column2` run over W, `teacher` over W*."""
+
+_LONG_NAMES = {
+    "q": "overlap q of the student's weights with themselves",
+    "V": "variance (susceptibility) V",
+    "m": "positional overlap m, with means and encodings",
+    "theta": "semantic overlap theta, with the teacher",
+    "training_loss": "training loss per d",
+    "test_error": "test error",
+    "baseline_error": "test error of the best linear positional layer",
+    "residual": "undamped residual max |G(u) - u| / (block scale)",
+    "status": "how the iteration ended",
+    "branch": "branch reached",
+    "replicon": "Perron root of the replicon map from derivatives; RS needs < 1",
+    "bistable_share": "probability that the Moreau objective has a second minimum",
+    "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
+    "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
+    "verdict": "stability of the replica-symmetric solution, in words",
+}
+# Scalars of a solution's stability; not a number where there is none or it was not asked for.
+_STABILITY: dict[str, Callable[[Stability], float]] = {
+    "replicon": lambda s: s.replicon,
+    "replicon_error": lambda s: s.replicon_error,
+    "jump_weight": lambda s: s.jump_weight,
+    "jump_weight_error": lambda s: s.jump_weight_error,
+    "longitudinal_eigenvalue": lambda s: float(np.max(s.eigenvalues.real)),
+}
+
+
+@to_dataset.register(Curve)
+def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
+    """A branch as a Dataset along the parameter.
+
+    Axes: the parameter under its own name, then token, cluster, column, column2, teacher (of length 1 where there is
+    one), counted from 1. Variables: q, V, m, theta, training_loss, test_error and trained_NAME with half widths in
+    `*_error`;
+    baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
+    errors), longitudinal_eigenvalue and verdict. The attributes name model, digest, version, parameters (JSON), branch
+    and where it ends.
+
+    Args:
+        stability: also judge the stability of every solution, which takes about as long as solving.
+    """
+    dataset = _dataset(curve, stability)
+    for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
+        # (where found, where not found); empty where the branch reaches the edge of the grid.
+        dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
+    return dataset
+
+
+@to_dataset.register(Followed)
+def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
+    """As `curve_dataset`, in the order in which the branch was followed, so that the parameter may go back and forth.
+
+    One variable more, `arclength`, in units of the block scales and of the interval; the attribute `events` (JSON)
+    holds kind, type, value, error, status and words of every event.
+    """
+    dataset = _dataset(followed, stability)
+    axis = column_of(followed.parameter)
+    dataset["arclength"] = (axis, followed.arclength)
+    dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
+    dataset.attrs["events"] = json.dumps(
+        [
+            {
+                "kind": event.kind,
+                "type": event.evidence["type"],
+                "value": event.value,
+                "error": event.error,
+                "status": event.status,
+                "toward": event.evidence["toward"],
+            }
+            for event in followed.events
+        ]
+    )
+    return dataset
+
+
+@to_dataset.register(CriticalLine)
+def line_dataset(line: CriticalLine) -> xarray.Dataset:
+    """A critical line: variables value, error and over along `point`; attributes name the event and both parameters.
+
+    `special` (JSON) holds points of codimension 2.
+    """
+    dataset = xarray.Dataset(
+        {
+            name: ("point", np.asarray(values, float))
+            for name, values in (("over", line.over_values), ("value", line.values), ("error", line.errors))
+        }
+    )
+    dataset.attrs = {
+        **_attributes(line.first.problem, line.parameter),
+        "kind": line.kind,
+        "over": line.over.rstrip("_"),
+        "branches": " and ".join(line.first.branches),
+        "special": json.dumps(clean(list(line.special))),
+        "ends": line.ending,
+    }
+    return dataset
+
+
+def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
+    """The solutions of a branch in their order, along the parameter."""
+    problem = curve.solutions[0].problem if curve.solutions else None
+    axis = column_of(curve.parameter)
+    variables: dict[str, Any] = {}
+
+    def blocks(pick: Callable[[Solution], Overlaps], suffix: str) -> None:
+        for name, axes in BLOCKS.items():
+            shape = block_shape(problem, name) if problem is not None else (0,) * len(axes)
+            rows = [np.asarray(getattr(pick(s), name), float).reshape(shape) for s in curve.solutions]
+            variables[name + suffix] = ((axis, *axes), np.array(rows, float).reshape((len(rows), *shape)))
+
+    def scalars(name: str, pick: Callable[[Solution], float]) -> None:
+        variables[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
+
+    def words(name: str, pick: Callable[[Solution], str]) -> None:
+        variables[name] = (axis, np.array([pick(s) for s in curve.solutions], object))
+
+    for n, number in enumerate(problem.trained if problem is not None else ()):
+        values = np.array([(s.overlaps.phi[n], s.half_widths.phi[n]) for s in curve.solutions])
+        for suffix, column in zip(("", "_error"), values.T, strict=True):
+            variables[f"trained_{number['name']}{suffix}"] = (axis, column)
+    blocks(lambda s: s.overlaps, "")
+    blocks(lambda s: s.half_widths, "_error")
+    for name in (
+        "training_loss",
+        "training_loss_error",
+        "test_error",
+        "test_error_error",
+        "baseline_error",
+        "residual",
+    ):
+        scalars(name, attrgetter(name))
+    words("status", lambda s: s.status.value)
+    words("branch", lambda s: s.branch)
+    scalars("bistable_share", lambda s: s.averages.bistable if s.averages is not None else np.nan)
+    judged = {id(s): s.stability if stability else None for s in curve.solutions}
+    for name, pick in _STABILITY.items():
+        scalars(name, partial(_stability_scalar, judged, pick))
+    words("verdict", lambda s: getattr(judged[id(s)], "verdict", ""))
+    dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
+    for name, text in _LONG_NAMES.items():
+        dataset[name].attrs["long_name"] = text
+    if problem is not None:
+        describe_fields(dataset, problem)
+    if problem is not None and problem.inverse_temperature is not None:
+        dataset["training_loss"].attrs["long_name"] = "free energy per d"
+    dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
+    return dataset
+
+
+@to_dataset.register(TunedCurve)
+def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
+    """`curve_dataset` of a tuned curve, with the best value of the tuned parameter, its half width, kind and status."""
+    dataset = curve_dataset(tuned.curve, stability)
+    if not tuned.optima:
+        return dataset
+    axis, name = column_of(tuned.over), tuned.optima[0].parameter.rstrip("_")
+    dataset[f"best_{name}"] = (axis, np.array([optimum.value for optimum in tuned.optima]))
+    dataset[f"best_{name}_error"] = (axis, np.array([optimum.error for optimum in tuned.optima]))
+    dataset["optimum"] = (axis, np.array([optimum.kind for optimum in tuned.optima], object))
+    dataset["optimum_status"] = (axis, np.array([optimum.status for optimum in tuned.optima], object))
+    dataset[f"best_{name}"].attrs["long_name"] = f"{name} of least {tuned.optima[0].minimise}"
+    held = json.loads(dataset.attrs["parameters"])
+    held.pop(name, None)
+    dataset.attrs |= {
+        "parameters": json.dumps(held, ensure_ascii=False),
+        "tuned": name,
+        "minimise": tuned.optima[0].minimise,
+        "notes": json.dumps(list(tuned.notes), ensure_ascii=False),
+    }
+    return dataset
+
+
+def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
+    """Give m and theta the attributes that a reader needs.
+
+    `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 where the overlap is 0 by construction, since
+    there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: whether the sign of W
+    is `free` or `fixed` by the loss.
+    """
+    law, contexts = problem.law, problem.contexts
+    dataset["m"].attrs["present"] = law.has_means.astype(int)
+    dataset["m"].attrs["sign"] = "free" if gauge.sign_is_free(problem) else "fixed"
+    taught = (
+        problem.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
+        or (not problem.has_ridge and problem.solver.prior.KNOWN > 0)
+        or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
+    )
+    dataset["theta"].attrs["present"] = np.full(contexts, int(taught))
+
+
+def _stability_scalar(
+    judged: Mapping[int, Stability | None], pick: Callable[[Stability], float], solution: Solution
+) -> float:
+    stability = judged[id(solution)]
+    return np.nan if stability is None else pick(stability)
+
+
+def _coordinates(problem: Problem | None, axis: str, values: np.ndarray) -> dict[str, Any]:
+    counts = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
+    counts["teacher"] = "teacher_rank"
+    sizes = {name: getattr(problem, count) if problem is not None else 0 for name, count in counts.items()}
+    return {axis: np.asarray(values, float), **{name: np.arange(1, size + 1) for name, size in sizes.items()}}
+
+
+def _attributes(problem: Problem | None, parameter: str) -> dict[str, Any]:
+    if problem is None:
+        return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
+    others = {name: value for name, value in parameters_json(problem).items() if name != parameter.rstrip("_")}
+    return {
+        "model": problem.solver.name,
+        "digest": problem.solver.digest,
+        "version": __version__,
+        "parameter": parameter,
+        "parameters": json.dumps(clean(others), ensure_ascii=False),
+    }
+
+
+@save.register(xarray.Dataset)
+def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
+    """Write netCDF 4, whole or not at all.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    path = check_writable(Path(path))
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "whole.nc"
+        dataset.to_netcdf(whole, engine="h5netcdf")
+        write_whole(path, whole.read_bytes())
+
+
+def loss_difference(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values of the parameter at which both branches were found, training loss of one minus the other, half width."""
+    first, second = (dataset[column_of(dataset.attrs["parameter"])].values for dataset in (one, other))
+    common, left, right = np.intersect1d(first, second, return_indices=True)
+    difference = one["training_loss"].values[left] - other["training_loss"].values[right]
+    return common, difference, one["training_loss_error"].values[left] + other["training_loss_error"].values[right]
+
+
+def load_dataset(path: str | Path) -> xarray.Dataset:
+    """Read a file written by `save_dataset` into memory.
+
+    Raises:
+        InputError: no such file, not netCDF, or not a table of this package.
+    """
+    path = Path(path)
+    try:
+        dataset = xarray.load_dataset(path, engine="h5netcdf")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'it is not a netCDF 4 file'}") from error
+    except ValueError as error:
+        raise InputError(f"cannot read {path}: it is not a netCDF 4 file") from error
+    if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
+        raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
+    return dataset
+
+
+__all__ = [
+    "curve_dataset",
+    "describe_fields",
+    "followed_dataset",
+    "line_dataset",
+    "load_dataset",
+    "loss_difference",
+    "save_dataset",
+    "tuned_dataset",
+]

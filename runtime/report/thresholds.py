@@ -1,0 +1,66 @@
+"""Thresholds: as `threshold` prints them, for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..numbers import with_error
+from ..presenting import table, to_json
+from ..thresholds.threshold import Threshold
+from .contract import parameters_json
+from .solution import not_in_the_limit
+
+
+@table.register(Threshold)
+def threshold_table(threshold: Threshold) -> str:
+    """A threshold, what its half width is made of, and the stability there."""
+    parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root"), ("step", "the step")]
+    parts.append(("second_rule", "the second rule"))
+    known = [(threshold.evidence.get(f"half_width_{name}"), words) for name, words in parts]
+    shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
+    if threshold.evidence.get("proof"):
+        lines = [repr(threshold), f"  {told(threshold.evidence)}"]
+    else:
+        limit = not_in_the_limit(threshold.evidence)
+        lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}{limit}"]
+    second = threshold.evidence.get("second_rule")
+    if second:
+        rule = second["integrator"]
+        lines.append(
+            f"  {rule['rule']}, {rule['points']} points: {threshold.parameter} = "
+            f"{with_error(second['value'], second['gap'])} ({second['verdict']})"
+        )
+    lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
+    return "\n".join(lines)
+
+
+@to_json.register(Threshold)
+def threshold_json(threshold: Threshold) -> dict[str, Any]:
+    """The object of the command line's contract (docs/design.md section 5)."""
+    value, error = threshold.decimals
+    return {
+        "model": threshold.problem.solver.name,
+        "digest": threshold.problem.solver.digest,
+        "kind": threshold.kind,
+        "parameter": threshold.parameter,
+        "parameters": {k: v for k, v in parameters_json(threshold.problem).items() if k != threshold.parameter},
+        "value": value,
+        "error": error,
+        "error_kind": threshold.error_kind,
+        "status": threshold.status,
+        "branches": list(threshold.branches),
+        "rs_verdict": threshold.rs_verdict,
+        "evidence": threshold.evidence,
+    }
+
+
+def told(evidence: dict[str, Any]) -> str:
+    """How half widths were obtained, in words, and what they do not hold."""
+    limit = not_in_the_limit(evidence)
+    proof = evidence.get("proof")
+    if proof is None:
+        return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree{limit}"
+    return (
+        f"the printed equations have exactly one solution within {proof['box']:.0e} of the blocks, and it lies within "
+        f"these half widths ({proof['method']}, {proof['bits']} bits){limit}"
+    )

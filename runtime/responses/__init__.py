@@ -1,0 +1,1 @@
+"""How solutions answer to a parameter, and its best value."""

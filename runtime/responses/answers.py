@@ -1,0 +1,111 @@
+"""Sensitivities: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import presenting
+from ..errors import InputError
+from ..problems.naming import OVERLAPS
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..solving.solution import Solution
+
+if TYPE_CHECKING:
+    import pandas
+
+
+SCALARS = ("free_entropy", "training_loss", "test_error", "baseline_error")
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Derivatives with respect to one number of a problem, each with a half width.
+
+    Attributes:
+        parameter: its name; entries of an array count from 1, as A[1,2].
+        at: its value.
+        overlaps, half_widths: dq, dV, dm, dtheta, dphi in the shape of the overlaps. Where rotations of the student's
+            columns are symmetries, the part across them.
+        training_loss, test_error, baseline_error: derivatives (nan where the model has none), half widths in *_error.
+        remaining: what the last round still moved, relative to the largest change of an overlap.
+    """
+
+    parameter: str
+    at: float
+    problem: Problem
+    reached: Overlaps
+    overlaps: Overlaps
+    half_widths: Overlaps
+    training_loss: float
+    training_loss_error: float
+    test_error: float
+    test_error_error: float
+    baseline_error: float
+    remaining: float
+
+    @property
+    def free_entropy(self) -> float:
+        return -self.training_loss
+
+    def of(self, observable: str) -> tuple[float, float]:
+        """Derivative and half width of an observable: a loss or error, or |first entry| of q, V, m, theta.
+
+        Raises:
+            InputError: no such observable; those that can be differentiated are listed.
+        """
+        if observable in ("training_loss", "free_entropy"):
+            return getattr(self, observable), self.training_loss_error
+        if observable == "test_error":
+            return self.test_error, self.test_error_error
+        if observable == "baseline_error":
+            return self.baseline_error, 0.0
+        if observable not in OVERLAPS:
+            raise InputError(f"no derivative of {observable!r}; known are {', '.join((*SCALARS, *OVERLAPS))}")
+        sign = -1.0 if getattr(self.reached, observable).flat[0] < 0 else 1.0
+        entry, width = (float(getattr(blocks, observable).flat[0]) for blocks in (self.overlaps, self.half_widths))
+        return sign * entry, width
+
+    def to_json(self) -> dict[str, Any]:
+        """As the object of a solution: derivatives in place of values."""
+        return presenting.to_json(self)
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """Sensitivities of one solution, by name: `found["lambda"].test_error`, `found["A[1,2]"].overlaps.theta`."""
+
+    solution: Solution
+    entries: tuple[Sensitivity, ...]
+
+    def __getitem__(self, parameter: str) -> Sensitivity:
+        for entry in self.entries:
+            if entry.parameter == parameter.rstrip("_"):
+                return entry
+        raise KeyError(parameter)
+
+    def __iter__(self) -> Iterator[Sensitivity]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def table(self) -> str:
+        """The derivatives for a terminal: a row an observable, a column a parameter."""
+        return presenting.table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """Parameter -> derivatives."""
+        return presenting.to_json(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a parameter; columns as those of a curve, derivatives in place of values."""
+        return presenting.to_frame(self)
+
+
+__all__ = ["Sensitivities", "Sensitivity"]

@@ -1,0 +1,270 @@
+"""How a fixed point moves with a number of its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import DomainError
+from ..integration import ProxSpace, Rule, Sobol
+from ..integration.averages import NEGLIGIBLE_JUMPS
+from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
+from ..integration.ladders import coarser_rules, is_replicated
+from ..problems.overlaps import Conjugates, Overlaps, Sizes
+from ..problems.problem import Problem
+from ..problems.symmetry import Symmetry, exchanges
+from ..saddle_point import observables
+from ..saddle_point.slopes import jacobian_by_rule, wide_steps
+from ..saddle_point.state_map import StateMap
+from ..solving.solution import Solution
+from .answers import Sensitivity
+from .direction import CENTRAL, NARROW, WIDE, Direction
+
+_ROUNDING = 2e-15  # of one value of the map, relative to its blocks
+_ROUNDS = 12
+_SHORTER = 4  # tries with steps shorter by a factor of four where the domain ends
+_FINE, _COARSE = 1.5e5, 5e4  # nodes for the test error; rules and replicates are compared over the fewer
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What one rule, or one replicate, says: x = du/dp, and the derivatives of the training loss and the test error."""
+
+    x: np.ndarray
+    loss: float
+    test: float
+
+
+@dataclass
+class Tangent:
+    """The line (u + s x, p + s) through a solution and its neighbours.
+
+    Attributes:
+        base: the solution's map, for what a step keeps, whatever the rule.
+        matrix: J, roughly.
+        wide, step, stencil: of the differences.
+    """
+
+    solution: Solution
+    direction: Direction
+    base: StateMap
+    matrix: np.ndarray
+    wide: bool
+    step: float
+    stencil: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def of(cls, solution: Solution, direction: Direction) -> Tangent:
+        rule, averages = solution.rule, solution.averages
+        assert averages is not None
+        swaps = not isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
+        wide = is_replicated(rule) or swaps
+        step, stencil = direction.differences(wide)
+        symmetry, whole = _kept_symmetry(solution, direction.moved(step))
+        matrix = solution.jacobian if whole else None
+        if matrix is None:
+            overlaps = solution.overlaps
+            matrix = jacobian_by_rule(solution.problem, rule, overlaps.pack(), overlaps.sizes, symmetry=symmetry)
+        return cls(solution, direction, StateMap(solution.problem, rule, symmetry), matrix, wide, step, stencil)
+
+    @cached_property
+    def u(self) -> np.ndarray:
+        return self.solution.overlaps.pack()
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        return self.solution.overlaps.block_scales
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.solution.overlaps.sizes
+
+    def found(self) -> Sensitivity:
+        """The derivatives and their half widths."""
+        solution, losses = self.solution, self.solution.losses
+        assert solution.conjugates is not None and losses is not None
+        if is_replicated(solution.rule):
+            best, (widths, loss_error, test_error), remaining = self.of_replicates()
+        else:
+            best, (widths, loss_error, test_error), remaining = self.of_rules(solution.conjugates)
+        test = self.test(self.u, best.x, _FINE)
+        rounding = _ROUNDING / abs(self.step)
+        size = float(np.max(np.abs(best.x) / self.scales))
+        return Sensitivity(
+            parameter=self.direction.label,
+            at=self.direction.value,
+            problem=solution.problem,
+            reached=solution.overlaps,
+            overlaps=Overlaps.unpack(best.x, self.sizes),
+            half_widths=Overlaps.unpack(widths + self.spread(rounding) + remaining * self.scales, self.sizes),
+            training_loss=best.loss,
+            training_loss_error=loss_error
+            + rounding * (abs(losses.data) + abs(losses.penalty) + abs(losses.free_entropy)),
+            test_error=test,
+            test_error_error=test_error + abs(test - best.test) + rounding * abs(solution.test_error),
+            baseline_error=self.baseline(),
+            remaining=remaining / size if size > 0 else 0.0,
+        )
+
+    def of_rules(self, hats: Conjugates) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
+        """The rule's own answer, half widths from other rules of the family (as for the overlaps), what remains."""
+        rule, averages = self.solution.rule, self.solution.averages
+        assert averages is not None
+        x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
+        best = self.answer(rule, self.u, x, hats)
+        others = [self.elsewhere(rule.finer(), x)]
+        for other in coarser_rules(rule):
+            with suppress(DomainError):  # too coarse for the law of the fields
+                others.append(self.elsewhere(other, x))
+        jumps = isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
+
+        def half_width(*differences: np.ndarray) -> np.ndarray:
+            factors = (DIFFERENCE_SAFETY, COARSER_SHARE) if jumps else difference_factors(*differences)
+            return np.max([f * np.abs(d) for f, d in zip(factors, differences, strict=False)], axis=0)
+
+        widths = self.scales * half_width(*((answer.x - x) / self.scales for answer in others))
+        loss_error = half_width(*(np.array(answer.loss - best.loss) for answer in others))
+        test_error = half_width(*(np.array(answer.test - best.test) for answer in others))
+        return best, (widths, float(loss_error), float(test_error)), remaining
+
+    def elsewhere(self, rule: Rule, x: np.ndarray) -> _Answer:
+        """What another rule answers at its own solution."""
+        there = self.u + self.moved_by(self.u, self.image(self.solution.problem, rule, self.u) - self.u)
+        return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there))
+
+    def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
+        """The mean of what every replicate says at its own solution, its half widths, what remains."""
+        rule = self.solution.rule
+        assert isinstance(rule, Sobol)
+        tolerance = min(0.03, max(1e-4, self.solution.relative_error))
+        x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), tolerance)
+        images, _ = self.base.replicates(self.u, self.sizes)
+        answers = []
+        for number, shift in enumerate(self.moved_by(self.u, images - self.u)):
+            own, there = rule.replicate(number), self.u + shift
+            own_x = x + self.moved_by(self.u, self.along(own, there, x) - x)
+            answers.append(self.answer(own, there, own_x, self.hats(own, there)))
+        every = [np.array([getattr(answer, name) for answer in answers]) for name in ("x", "loss", "test")]
+        best = _Answer(every[0].mean(axis=0), float(every[1].mean()), float(every[2].mean()))
+        widths, loss_error, test_error = (two_standard_errors(values) for values in every)
+        # The replicates' own step is one more round.
+        return best, (widths, float(loss_error), float(test_error)), remaining / 2
+
+    def solved(self, rule: Rule, u: np.ndarray, x: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:
+        """x = du/dp for a rule, and how far it may still be off, relative to the blocks; the tolerance to x itself.
+
+        Rounds that no longer halve what they move end it, with a Jacobian of its own tried once before.
+        """
+        best, least, rate, refreshed = x, np.inf, 0.5, False
+        for _ in range(_ROUNDS):
+            move = self.moved_by(u, self.along(rule, u, x) - x)
+            x, moved = x + move, float(np.max(np.abs(move) / self.scales))
+            if not np.isfinite(moved):
+                raise DomainError("the slope of the saddle-point map is not finite")
+            improved = moved < least / 2
+            if moved < least:
+                best, least, rate = x, moved, min(0.5, moved / least) if np.isfinite(least) else 0.5
+            if moved <= tolerance * float(np.max(np.abs(x) / self.scales)):
+                break
+            if not improved:
+                if refreshed or is_replicated(rule):
+                    break
+                self.matrix, refreshed, x = self.exact_jacobian(rule, u), True, best
+        return best, least * rate / (1 - rate)
+
+    def moved_by(self, u: np.ndarray, gap: np.ndarray) -> np.ndarray:
+        """(I - J)^{-1} gap."""
+        return self.base.correction(self.matrix, u, gap, self.sizes)
+
+    def image(self, problem: Problem, rule: Rule, u: np.ndarray) -> np.ndarray:
+        """G(u), with what the solution's symmetry keeps."""
+        overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(problem, rule)
+        image = there.image(overlaps, there.averages(overlaps).moments.mean(axis=0))
+        return self.base.kept(u, image, self.sizes)
+
+    def hats(self, rule: Rule, u: np.ndarray) -> Conjugates:
+        overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(self.solution.problem, rule)
+        return there.conjugates(overlaps, there.averages(overlaps).moments.mean(axis=0))
+
+    def exact_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
+        """dG/du of this rule by the same differences, for where the solver's rough one does not contract."""
+        steps = wide_steps(self.solution.overlaps, WIDE if self.wide else NARROW)
+        matrix = np.zeros((len(u), len(u)))
+        for along in self.base.symmetry.directions(self.sizes, len(u)):
+            i = int(np.argmax(along != 0))
+            size = steps[i] * self.scales[i]
+            values = [w * self.image(self.solution.problem, rule, u + k * size * along) for k, w in CENTRAL]
+            matrix += np.outer(np.sum(values, axis=0) / size, along / (along @ along))
+        return matrix
+
+    def slope(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
+        """d value(s)/ds at s = 0, over steps within which neither p nor u + s x moves far or leaves the domain."""
+        limits = wide_steps(self.solution.overlaps, WIDE if self.wide else NARROW) * self.scales
+        excess = float(np.max(np.abs(self.step * x) / limits))
+        step = self.step / 2 ** max(0, int(np.ceil(np.log2(max(excess, 1.0)))))
+        for _ in range(_SHORTER):
+            with suppress(DomainError):
+                return np.sum([weight * np.asarray(value(k * step)) for k, weight in self.stencil], axis=0) / step
+            step /= 4
+        raise DomainError("the solution is too close to the end of the domain")
+
+    def along(self, rule: Rule, u: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """d G(u + s x; p + s)/ds = J x + dG/dp."""
+        return self.slope(x, lambda s: self.image(self.direction.moved(s), rule, u + s * x))
+
+    def answer(self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates) -> _Answer:
+        overlaps = Overlaps.unpack(u, self.sizes)
+
+        def loss(s: float) -> float:
+            """At fixed overlaps and conjugates, where Phi is stationary."""
+            there = self.direction.moved(s)
+            return observables.losses(there, overlaps, hats, rule.averages(there, overlaps)).training_loss
+
+        return _Answer(x, float(self.slope(np.zeros_like(x), loss)), self.test(u, x, _COARSE))
+
+    def test(self, u: np.ndarray, x: np.ndarray, budget: float) -> float:
+        """d(test error)/dp; nan without a metric."""
+        if not self.solution.problem.solver.metric.HAS_METRIC:
+            return np.nan
+        size = observables.metric_size(self.solution.problem, budget)
+
+        def error(s: float) -> float:
+            there = Overlaps.unpack(u + s * x, self.sizes)
+            return observables.average_metric(self.direction.moved(s), there, size)
+
+        return float(self.slope(x, error))
+
+    def baseline(self) -> float:
+        if not self.solution.problem.solver.metric.HAS_BASELINE:
+            return np.nan
+        if self.direction.name == "alpha":
+            return 0.0  # a layer that learns from no sample
+        still = np.zeros_like(self.u)
+        return float(self.slope(still, lambda s: observables.baseline_error(self.direction.moved(s))))
+
+    def spread(self, noise: float) -> np.ndarray:
+        """What an error of the map's slope, relative to its blocks, does to x at most, (n,)."""
+        return np.abs(self.moved_by(self.u, np.diag(noise * self.scales))).sum(axis=0)
+
+
+def _kept_symmetry(solution: Solution, moved: Problem) -> tuple[Symmetry, bool]:
+    """The part of the solution's symmetry that the moved problem has, too, and whether that is all of it.
+
+    An entry of a matrix may tell tokens apart; zeros by symmetry then begin to grow.
+    """
+    own = solution.symmetry or Symmetry()
+    kept = tuple(exchange for exchange in own.exchanges if exchange in exchanges(moved))
+    if len(kept) == len(own.exchanges):
+        if own.frozen is None or not own.frozen.any():
+            return own, True
+        there = StateMap(moved, solution.rule)
+        overlaps = solution.overlaps
+        image = there.image(overlaps, there.averages(overlaps).moments.mean(axis=0))
+        grown = np.abs(image - overlaps.pack())[own.frozen] / overlaps.block_scales[own.frozen]
+        if np.all(grown < 1e-9):
+            return own, True
+    return Symmetry(None, kept, own.clusters), False

@@ -1,0 +1,220 @@
+"""The best value of a parameter along another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..branches.branch import Curve, grid_of
+from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..interrupts import recognised
+from ..problems.problem import Problem
+from ..progress import bar
+from .minimum import Search
+from .tuning import Optimum, optimum_at, tune
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+@dataclass(frozen=True)
+class TunedCurve:
+    """Optima along a second parameter, each at its own best value of the first.
+
+    Attributes:
+        over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
+        out_of_time: whether a time limit ended it: the values not reached are among the missing ones.
+        notes: what a full scan at the ends of the curve saw that following the minimum did not.
+        interrupted: by the user; what was finished is here.
+    """
+
+    over: str
+    optima: tuple[Optimum, ...]
+    missing: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+    out_of_time: bool = False
+
+    @property
+    def curve(self) -> Curve:
+        """The solutions as a curve of the branch."""
+        name = self.optima[0].branch if self.optima else ""
+        return Curve(self.over, name, tuple(optimum.solution for optimum in self.optima), (None, None))
+
+    @property
+    def values(self) -> np.ndarray:
+        return self.curve.values
+
+    @property
+    def success(self) -> bool:
+        return not self.missing and all(optimum.success for optimum in self.optima)
+
+    def table(self) -> str:
+        """One line a value, then what the full scans had to say."""
+        return presenting.table(self)
+
+    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
+        """As a curve's, with best_NAME, best_NAME_error, optimum (its kind) and optimum_status beside the rest."""
+        return presenting.to_dataset(self, stability)
+
+    def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
+        """One row a value."""
+        return presenting.to_frame(self.to_xarray(stability))
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        presenting.save(self.to_xarray(), path)
+
+
+def tuned_curve(
+    problem: Problem,
+    parameter: str,
+    *,
+    minimise: str = "test_error",
+    on: str | None = None,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    over: str = "alpha",
+    values: Sequence[float] | np.ndarray | None = None,
+    on_point: Callable[[Optimum], object] | None = None,
+    **ranges: Any,
+) -> TunedCurve:
+    """The best value of a parameter along another one, as lambda*(alpha), every minimum begun at its neighbour's.
+
+    The first and the last value are scanned in full (see `tune`), and every one at which the minimum cannot be
+    followed; in between it is. What the last scan finds to be lower is said in `notes`.
+
+    Args:
+        over, values: the second parameter and its grid; or give `alpha=(0.5, 4, 8)` directly. The rest as for `tune`.
+        on_point: called with every optimum, as it is found. Ctrl-C after the first keeps those found.
+
+    Raises:
+        InputError: as `tune`, or no grid.
+        KeyboardInterrupt: interrupted before the first optimum was found.
+        NotConvergedError: no optimum at the first value.
+    """
+    if ranges:
+        if len(ranges) > 1 or values is not None:
+            raise InputError("give one range, as alpha=(0.5, 4, 8), or values with over=")
+        ((over, span),) = ranges.items()
+        values = grid_of(over, span)
+    if values is None or not len(values):
+        raise InputError("give the grid, as alpha=(0.5, 4, 8), or values with over=")
+    names = [{"lambda": "lambda_"}.get(name, name) for name in (parameter, over)]
+    if names[0] == names[1]:
+        raise InputError(f"{parameter} cannot be tuned along itself")
+    problem.check_varied(parameter, over)
+    grid = sorted({float(value) for value in values})
+    problems = [problem.with_(**{over: value}) for value in grid]
+    options: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
+    if bracket is None:  # the same for all of the curve
+        search = Search.of(problems[0], parameter, minimise, on, None, accuracy, seed)
+        bracket = (search.value(search.low), search.value(search.high))
+    options["bracket"] = bracket
+    optima: list[Optimum] = []
+    missing: list[float] = []
+    notes: list[str] = []
+    interrupted = out_of_time = False
+
+    def further(value: float, at: Problem) -> bool:
+        """The optimum at one more value, or none; whether there was time for it."""
+        late = False
+        optimum = _followed(at, parameter, optima[-1], options) if optima else None
+        note = ""
+        if optimum is None or value == grid[-1]:
+            try:
+                scanned = tune(at, parameter, **options, start=optima[-1].solution.overlaps if optima else None)
+            except NotConvergedError as error:
+                if not optima:
+                    raise
+                notes.append(f"{over} = {value:g}: {error}")
+                scanned = None
+            if scanned is not None and scanned.status == "time_limit":
+                late, scanned = True, None
+            note = _compared(over, value, optimum, scanned)
+            optimum = scanned or optimum
+        if optimum is None:
+            missing.append(value)
+            return not late
+        if on_point:
+            on_point(optimum)
+        optima.append(optimum)
+        if note:
+            notes.append(note)
+        return not late
+
+    with bar(f"tuning {parameter} along {over}", len(grid)) as task:
+        try:
+            with recognised():
+                for n, (value, at) in enumerate(zip(grid, problems, strict=True)):
+                    try:
+                        out_of_time = not further(value, at)
+                    except TimeLimitError:
+                        out_of_time = True
+                        missing.append(value)
+                    if out_of_time:
+                        missing += [float(rest) for rest in grid[n + 1 :]]
+                        break
+                    task.advance(f"{over} = {value:.4g}")
+        except KeyboardInterrupt:
+            if not optima:
+                raise
+            interrupted = True
+    if out_of_time and not optima:
+        raise TimeLimitError(f"the time limit came before the first best value of {parameter}")
+    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), interrupted, out_of_time)
+
+
+def _compared(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> str:
+    """Where a full scan contradicts the minimum that was followed."""
+    if scanned is None or followed is None:
+        return ""
+    sign = -1 if scanned.minimise.startswith("-") else 1
+    gain = sign * (followed.observed - scanned.observed)
+    if gain <= followed.observed_error + scanned.observed_error:
+        return ""
+    return (
+        f"{over} = {value:g}: a lower value of {scanned.minimise} than at the minimum followed to there "
+        f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the best one changes "
+        "place along the curve"
+    )
+
+
+def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str, Any]) -> Optimum | None:
+    """The minimum next to that of a neighbouring problem; None where there is none to follow."""
+    if last.kind != "minimum":
+        return None
+    search = Search.of(problem, parameter, options["minimise"], options["on"], options["bracket"],
+                       options["accuracy"], options["seed"])  # fmt: skip
+    near = problem.with_(**{search.branch.parameter: last.value})
+    search.branch.begin(last.value, last.solution.overlaps)
+    try:
+        point = search.needed(search.place(near.value_of(search.branch.parameter)))
+        width = 0.03 * search.span
+        left = right = point
+        while not left.slope < 0 <= right.slope:
+            if point.slope < 0:
+                left, place = right, min(search.high, right.place + width)
+                right = search.needed(place)
+            else:
+                right, place = left, max(search.low, left.place - width)
+                left = search.needed(place)
+            if place in (search.low, search.high) and not left.slope < 0 <= right.slope:
+                return None
+            if Search._disagree(left, right):
+                return None
+            width *= 2
+        rough = search.root(left, right, lambda: None, 1e-3 * search.span)
+        return optimum_at(search, problem, options["minimise"], options["accuracy"], "minimum", rough, (), lambda: None)
+    except NotConvergedError:
+        return None
+
+
+__all__ = ["TunedCurve", "tuned_curve"]

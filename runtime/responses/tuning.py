@@ -1,0 +1,216 @@
+"""Where an observable is least along a branch, as the regularisation of least test error, and curves at that value.
+
+A minimum is a root of the sensitivity, which keeps the digits that a comparison of values would halve. The branch is
+first scanned: intervals over which values and slopes disagree are halved, down to the jumps of the branch. Every
+minimum inside, every end and every jump that could be the best is weighed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .. import presenting
+from ..errors import NotConvergedError, TimeLimitError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..progress import bar
+from ..solving.solution import Solution
+from .direction import Direction
+from .minimum import Candidate, Point, Search
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The value of a parameter at which an observable is least on a branch.
+
+    Attributes:
+        minimise: name of the observable, with a minus where it is maximised.
+        value, error: of the parameter and its half width (nan unless kind is minimum).
+        kind: as of `Candidate`, or tried (the best of the values tried, where the time ended).
+        status: converged; accuracy_not_reached; time_limit; edge, where the least value is at an end of what was
+            searched that is no end of what is allowed, so that there may be lower ones beyond; branch_end, where the
+            branch ends or jumps.
+        observed, observed_error: the observable there.
+        others: the other candidates, lowest first.
+    """
+
+    problem: Problem
+    parameter: str
+    minimise: str
+    value: float
+    error: float
+    kind: str
+    status: str
+    branch: str
+    observed: float
+    observed_error: float
+    solution: Solution
+    others: tuple[Candidate, ...] = ()
+    evidence: dict[str, Any] = field(default_factory=dict)
+    error_kind: str = "estimated"
+
+    @property
+    def success(self) -> bool:
+        return self.status == "converged"
+
+    @property
+    def advice(self) -> str:
+        """What the status means, and what to try next."""
+        shown = f"{self.parameter.rstrip('_')} = {self.value:.6g}"
+        return {
+            "converged": "",
+            "accuracy_not_reached": "the half width is larger than asked; ask for less",
+            "edge": f"{self.minimise} is least at the end {shown} of the interval searched; try a wider one",
+            "time_limit": f"the time limit came first: {shown} is the best of the values tried",
+            "branch_end": f"{self.minimise} is least at {shown}, where the {self.branch} branch ends or jumps",
+        }[self.status]
+
+    def table(self) -> str:
+        """The optimum for a terminal."""
+        return presenting.table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """As the object of a threshold (docs/design.md section 5), with the solution there."""
+        return presenting.to_json(self)
+
+
+def tune(
+    problem: Problem,
+    parameter: str,
+    *,
+    minimise: str = "test_error",
+    on: str | None = None,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-4,
+    seed: int = 0,
+    start: Overlaps | None = None,
+) -> Optimum:
+    """The value of a scalar parameter at which an observable is least along a branch.
+
+    Args:
+        parameter: as lambda, omega, sigma, alpha or one of the model's own; a vector is moved with all entries equal.
+        minimise: training_loss, free_entropy, test_error, baseline_error, or q, V, m, theta for |first entry|; with a
+            minus, as -theta, it is maximised.
+        on: the branch, by its start.
+        bracket: interval to search; default three decades on both sides of a positive parameter's value, or all of a
+            bounded one's range.
+        accuracy: half width asked, relative to the parameter where it is searched logarithmically (positive ones).
+        start: overlaps of the branch at the problem's own value, to begin from.
+
+    Raises:
+        InputError: an unknown name, or an interval that is none.
+        NotConvergedError: the branch was not found, or the observable does not change along it.
+    """
+    problem.only_at_zero_temperature("parameters are tuned")
+    search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed)
+    if start is not None:
+        search.branch.begin(problem.value_of(search.branch.parameter), start)
+    with bar(f"tuning {parameter}", 40) as task:
+        try:
+            return _best(search, problem, minimise, accuracy, task.advance)
+        except TimeLimitError:
+            if not search.known:
+                raise
+            return _so_far(search, problem, minimise)
+
+
+def _so_far(search: Search, problem: Problem, minimise: str) -> Optimum:
+    """The best of the places tried, where the time ended."""
+    best = min(search.known.values(), key=lambda point: point.observed)
+    return Optimum(
+        problem=problem,
+        parameter=search.branch.parameter,
+        minimise=minimise,
+        value=best.value,
+        error=np.nan,
+        kind="tried",
+        status="time_limit",
+        branch=search.branch.name,
+        observed=search.sign * best.observed,
+        observed_error=best.observed_error,
+        solution=best.solution,
+        evidence={"scanned": len(search.known), "logarithmic": search.logarithmic},
+    )
+
+
+def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick: Any) -> Optimum:
+    """The lowest of all minima, ends and jumps."""
+    stretches, jumps = search.scanned(tick)
+    every = [point for stretch in stretches for point in stretch]
+    if all(abs(point.slope) <= point.slope_error for point in every):
+        raise NotConvergedError(
+            f"{search.observable} does not change with {search.branch.parameter.rstrip('_')} on the "
+            f"{search.branch.name} branch, within its error"
+        )
+    found: list[tuple[str, Point]] = []
+    for stretch in stretches:
+        for left, right in pairwise(stretch):
+            if left.slope < 0 <= right.slope:
+                # To the accuracy of the scan, which tells the candidates apart.
+                found.append(("minimum", search.root(left, right, tick, 1e-3 * search.span)))
+        for point, outward, edge in ((stretch[0], -1, search.low), (stretch[-1], 1, search.high)):
+            if outward * point.slope >= 0:
+                continue
+            at_edge = point.place == edge
+            jumped = any(point is one or point is other for one, other in jumps)
+            name = "lower_end" if outward < 0 else "upper_end"
+            found.append((name if at_edge else "jump" if jumped else "branch_end", point))
+    found.sort(key=lambda item: item[1].observed)
+    others = tuple(Candidate(kind, point.value, search.sign * point.observed) for kind, point in found[1:])
+    return optimum_at(search, problem, minimise, accuracy, *found[0], others, tick, scanned=len(every))
+
+
+def optimum_at(
+    search: Search,
+    problem: Problem,
+    minimise: str,
+    accuracy: float,
+    kind: str,
+    point: Point,
+    others: tuple[Candidate, ...],
+    tick: Any,
+    **evidence: Any,
+) -> Optimum:
+    """A candidate to the accuracy asked."""
+    error = np.nan
+    if kind == "minimum":
+        point, parts = search.refined(point, accuracy, tick)
+        unit = point.value if search.logarithmic else 1.0
+        error = unit * (parts["integration"] + parts["root"])
+        evidence |= {
+            "curvature": parts["curvature"] / unit**2,
+            "slope": point.slope / unit,
+            "half_width_integration": unit * parts["integration"],
+            "half_width_root": unit * parts["root"],
+        }
+        status = "converged" if error <= accuracy * unit else "accuracy_not_reached"
+    elif kind in ("lower_end", "upper_end"):
+        allowed = Direction(problem, search.branch.parameter).range
+        status = "converged" if point.value in allowed else "edge"
+    else:
+        status = "branch_end"
+    return Optimum(
+        problem=problem,
+        parameter=search.branch.parameter,
+        minimise=minimise,
+        value=point.value,
+        error=error,
+        kind=kind,
+        status=status,
+        branch=search.branch.name,
+        observed=search.sign * point.observed,
+        observed_error=point.observed_error,
+        solution=point.solution,
+        others=others,
+        evidence={**evidence, "logarithmic": search.logarithmic, "integrator": point.solution.rule.describe()},
+    )
+
+
+__all__ = ["Optimum", "tune"]

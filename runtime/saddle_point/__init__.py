@@ -1,0 +1,1 @@
+"""The map of states, its iteration and its slopes."""

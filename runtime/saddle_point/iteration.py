@@ -1,0 +1,212 @@
+"""Damped iteration and Newton's method on the map of states, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from ..errors import DomainError, TimeLimitError
+from ..problems.overlaps import Overlaps, Sizes
+from ..progress import left
+from .state_map import StateMap, residual_of
+
+CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum
+_LEAST = 0.02
+
+
+class Status(StrEnum):
+    """How an iteration ended; `advice` says what to try next."""
+
+    CONVERGED = "converged"
+    FLOOR = "floor"
+    MAX_ITERATIONS = "max_iterations"
+    LEFT_DOMAIN = "left_domain"
+    NOT_FINITE = "not_finite"
+    ACCURACY_NOT_REACHED = "accuracy_not_reached"
+    NOT_PROVED = "not_proved"
+    ENDED_ELSEWHERE = "ended_elsewhere"
+    COLLAPSED = "collapsed"
+    TIME_LIMIT = "time_limit"
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return "collapsed to W = 0" if self is Status.COLLAPSED else self.value.replace("_", " ")
+
+    @property
+    def advice(self) -> str:
+        return {
+            "converged": "",
+            "floor": "the residual stalls at a floor set by the sample of nodes; more points lower it",
+            "max_iterations": "not converged; try another start, a nearby alpha, or --from a converged solution",
+            "left_domain": "the iteration left the domain of the overlaps; the branch may not exist here",
+            "not_finite": "the iteration produced numbers that are not finite; check the parameters",
+            "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
+            "not_proved": "balls could not settle the proof; the half widths are those of two rules that agree",
+            "ended_elsewhere": "what is shown is a solution of another branch: an overlap that the start holds is zero "
+            "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
+            "exists, or `curve`, which says where it ends",
+            "collapsed": "every overlap shrinks to zero: here W = 0 is a minimum of the risk by the doing of loss and "
+            "regulariser; try a larger alpha, a weaker regulariser (or attack), or another start",
+            "time_limit": "the time limit came first: what is shown is the best so far, with its half widths where it "
+            "has any; allow more time or ask for less",
+        }[self.value]
+
+    @property
+    def success(self) -> bool:
+        return self in (Status.CONVERGED, Status.FLOOR)
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Where an iteration ended.
+
+    Attributes:
+        u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du about u or None.
+        iterations: evaluations of the map on the way here, those of differences for slopes left out.
+        drift: how far u has moved, in block scales, since the Jacobian was taken.
+    """
+
+    u: np.ndarray
+    sizes: Sizes
+    residual: float
+    status: Status
+    iterations: int
+    jacobian: np.ndarray | None
+    drift: float = 0.0
+
+    @property
+    def overlaps(self) -> Overlaps:
+        return Overlaps.unpack(self.u, self.sizes)
+
+
+def best_weight(eigenvalues: np.ndarray) -> float:
+    """The weight on the new iterate under which damped iteration contracts fastest: least max |1 - weight (1 - x)|.
+
+    CAUTIOUS where no weight from 0.02 to 1 contracts, as where an eigenvalue has a real part of 1 or more.
+    """
+    weights = np.linspace(_LEAST, 1, 197)
+    factors = np.max(np.abs(1 - np.outer(weights, 1 - eigenvalues)), axis=1)
+    return float(weights[np.argmin(factors)]) if factors.min() < 1 else CAUTIOUS
+
+
+def damped(
+    state_map: StateMap,
+    start: Overlaps,
+    tolerance: float,
+    max_iterations: int = 400,
+    weight: float = CAUTIOUS,
+) -> FixedPoint:
+    """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
+
+    It follows stable solutions only (docs/theory.md (8.8)); the mean mode asks for weights below about 0.3, which a
+    spectrum tells better (`best_weight`).
+    """
+    u, sizes = start.pack(), start.sizes
+    best = np.inf
+    grown = shrunk = 0
+    u_previous = u
+    residual = np.inf
+    for iteration in range(1, max_iterations + 1):
+        try:
+            image = state_map(u, sizes)
+        except TimeLimitError as error:
+            error.point = FixedPoint(u_previous, sizes, residual, Status.TIME_LIMIT, iteration - 1, None)
+            raise
+        except DomainError:
+            weight /= 2
+            if iteration == 1 or weight < 1e-3:
+                return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None)
+            u = (u + u_previous) / 2
+            continue
+        if not np.isfinite(image).all():
+            return FixedPoint(u, sizes, np.nan, Status.NOT_FINITE, iteration, None)
+        new = residual_of(image, u, sizes)
+        grown = grown + 1 if new > residual else 0
+        shrunk = shrunk + 1 if new < residual else 0
+        residual = new
+        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
+        if residual < tolerance:
+            return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
+        if grown >= 3 and residual > best:
+            weight, grown = max(weight * 0.6, _LEAST), 0
+        elif shrunk >= 12:
+            weight, shrunk = max(weight, min(weight * 1.2, 0.5)), 0
+        best = min(best, residual)
+        u_previous, u = u, u + weight * (image - u)
+    # The last step has not been judged: the residual is that of the point before it.
+    return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
+
+
+def newton(
+    state_map: StateMap,
+    start: FixedPoint,
+    tolerance: float,
+    differentiate: Callable[[np.ndarray], np.ndarray],
+    max_iterations: int = 12,
+) -> FixedPoint:
+    """Newton on G(u) - u = 0 with a Jacobian from differences, kept up to date by Broyden's rank-one corrections.
+
+    Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap).
+
+    Args:
+        differentiate: u -> dG/du; called where `start` brings no Jacobian, and once more where the contraction is poor.
+    """
+    u, sizes = start.u.copy(), start.sizes
+    matrix, refreshed = start.jacobian, False
+    taken, drift = u, start.drift
+    best_u, best = u, np.inf
+    stalls = 0
+    last_u = last_gap = None
+    iteration = 0
+
+    def ended(status: Status, iteration: int) -> FixedPoint:
+        moved = float(np.max(np.abs(best_u - taken) / Overlaps.unpack(best_u, sizes).block_scales))
+        return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix, drift + moved)
+
+    for iteration in range(1, max_iterations + 1):
+        try:
+            image = state_map(u, sizes)
+        except TimeLimitError as error:
+            error.point = ended(Status.TIME_LIMIT, iteration - 1)
+            raise
+        except DomainError:
+            stalls += 1
+            if not np.isfinite(best) or stalls > 3:
+                return ended(Status.LEFT_DOMAIN, iteration)
+            u, last_u = (u + 3 * best_u) / 4, None
+            continue
+        if not np.isfinite(image).all():
+            return ended(Status.NOT_FINITE, iteration)
+        gap = image - u
+        residual = residual_of(image, u, sizes)
+        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
+        improved = residual < 0.5 * best
+        if residual < best:
+            best_u, best = u, residual
+        if best <= tolerance:
+            return ended(Status.CONVERGED, iteration)
+        if iteration > 1 and not improved:
+            stalls += 1
+            if stalls > 3:
+                break
+        try:
+            if matrix is None or (stalls == 2 and not refreshed):
+                matrix, refreshed, last_u = differentiate(best_u), True, None
+                taken, drift = best_u, 0.0
+            elif last_u is not None and last_gap is not None:
+                scales = Overlaps.unpack(u, sizes).block_scales
+                step, change = (u - last_u) / scales, (gap - last_gap) / scales
+                scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
+                scaled += np.outer(change - scaled @ step, step) / (step @ step)
+                matrix = scaled * scales[:, None] / scales + np.eye(len(u))
+            move = state_map.correction(matrix, u, gap, sizes)
+        except (DomainError, np.linalg.LinAlgError):
+            break
+        last_u, last_gap = u, gap
+        limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
+        u = u + limit * move
+    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

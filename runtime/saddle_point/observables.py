@@ -1,0 +1,215 @@
+"""What a user wants to know of a solution (docs/theory.md section 7): losses, test error, linear baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..channel.fields import Fields, fields_of
+from ..channel.nodes import gauss_hermite, sobol_normal, tensor
+from ..channel.points import CHUNKS
+from ..integration.averages import Averages
+from ..integration.estimates import difference_factors, two_standard_errors
+from ..integration.splitting import Split
+from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.problem import Problem
+from ..progress import step
+from . import observables
+from .state_map import StateMap
+
+_BUDGET = 1.5e5  # nodes for the metric where no error is asked for
+_SETS, _SEED = 16, 4242  # Sobol sets for the metric
+_MOST_AXES = 6  # of a product rule
+_MOST_POINTS = 180  # of Gauss-Hermite
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Per d. At the saddle point free_entropy = -(data + penalty); the difference measures how well it is solved."""
+
+    free_entropy: float
+    data: float
+    penalty: float
+
+    @property
+    def training_loss(self) -> float:
+        return -self.free_entropy
+
+    @property
+    def identity_gap(self) -> float:
+        """Training loss from Phi minus that from its parts."""
+        return self.training_loss - (self.data + self.penalty)
+
+
+def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
+    """Free entropy and the two parts of the training loss, replicates averaged.
+
+    At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
+    """
+    trace, entropic, penalty = problem.of_prior("free_entropy")(
+        overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
+    )  # fmt: skip
+    moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
+    own = sum(number["ridge"] * phi**2 / 2 for number, phi in zip(problem.trained, overlaps.phi, strict=True))
+    return Losses(trace + entropic - own - problem.alpha * moreau, problem.alpha * loss, penalty + own)
+
+
+def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool = False) -> float:
+    """E metric(h, Y, k, u), by the rule of a size that `test_error` returns.
+
+    It is a product rule of `size` nodes an axis, or a panel where the metric has kinks; in more than six dimensions, or
+    where a kink is no plane, the mean of scrambled Sobol sets of 2^size nodes (and their mirror images).
+
+    Args:
+        equidistant: nodes in place of Gauss-Hermite's.
+
+    Raises:
+        DomainError: the overlaps admit no law of the fields.
+    """
+    return float(_replicates(problem, overlaps, size, equidistant).mean())
+
+
+def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
+    """E metric of every Sobol set, (R,); R = 1 of a product rule."""
+    total: np.ndarray | float = 0.0
+    for labels, probability in problem.label_choices:
+        fields = fields_of(problem, overlaps, labels)
+        sets: list[Iterable[tuple[np.ndarray, np.ndarray]]]
+        if is_sampled(problem):
+            sets = [[_sobol_block(problem, size, seed)] for seed in range(_SETS)]
+        else:
+            sets = [_split_of(problem, fields).blocks(size, equidistant)]
+        total = total + probability * np.array([_sum(problem, fields, blocks) for blocks in sets])
+    return np.atleast_1d(total)
+
+
+def _sum(problem: Problem, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    return sum(
+        float(
+            problem.solver.metric.test_error(
+                CHUNKS,
+                np.ascontiguousarray(nodes),
+                np.ascontiguousarray(weights),
+                *fields.sampling,
+                problem.noise_scale,
+                fields.constants,
+            ).sum()
+        )
+        for nodes, weights in blocks
+    )
+
+
+def _split_of(problem: Problem, fields: Fields) -> Split:
+    """Where the metric is not smooth, in (z_Y, z_h, noise)."""
+    planes = problem.planes("metric", fields.constants)
+    return Split.of(fields.in_nodes(planes, problem.noise_scale), problem.dimension)
+
+
+def is_sampled(problem: Problem) -> bool:
+    """Whether the metric is averaged over Sobol sets, whose spread knows of jumps that no rule is split at."""
+    return problem.dimension > _MOST_AXES or bool(problem.solver.model.CURVED["metric"])
+
+
+def _sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A Sobol set in (z_Y, z_h, noise)."""
+    outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
+    groups = tuple(range(outer)), tuple(range(outer, outer + inner))
+    nodes = sobol_normal(problem.dimension, log2, _SEED + seed, groups)
+    return nodes, np.full(len(nodes), 1 / len(nodes))
+
+
+def metric_size(problem: Problem, budget: float) -> int:
+    """Size of the rule of `average_metric` that takes about `budget` nodes (in a panel)."""
+    if is_sampled(problem):
+        return max(4, int(np.log2(budget / (4 * _SETS))))
+    return max(6, min(64, round(budget ** (1 / problem.dimension))))
+
+
+def _sizes(problem: Problem, most: float) -> Iterator[int]:
+    """Sizes of the rules for the metric, coarse to fine: the third takes about _BUDGET nodes."""
+    size = metric_size(problem, _BUDGET)
+    if is_sampled(problem):
+        yield from range(size - 2, metric_size(problem, most) + 1)
+        return
+    sizes = [max(4, size * 9 // 16), max(5, size * 3 // 4), size]
+    while True:
+        yield sizes.pop(0)
+        if not sizes:
+            size = max(size + 2, size * 4 // 3)
+            sizes = [size]
+        if sizes[0] ** problem.dimension > max(_BUDGET, most) or sizes[0] > _MOST_POINTS:
+            return
+
+
+@step("test error")
+def test_error(
+    problem: Problem,
+    overlaps: Overlaps,
+    tolerance: float = np.inf,
+    equidistant: bool = False,
+    most: float = 4e7,
+) -> tuple[float, float, int]:
+    """E metric(h, Y, k, u), an integration error and the size of the rule used.
+
+    The error is what the last rules differ by, with the rate at which they converge, or two standard errors of the
+    Sobol sets. nan, nan and 0 without a metric.
+
+    Args:
+        tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
+        equidistant: another family of nodes, to compare with.
+
+    Raises:
+        DomainError: the overlaps admit no law of the fields.
+    """
+    if not problem.solver.metric.HAS_METRIC:
+        return np.nan, np.nan, 0
+    known: list[float] = []
+    error, used = np.nan, 0
+    for size in _sizes(problem, most):
+        replicates = _replicates(problem, overlaps, size, equidistant)
+        known.append(float(replicates.mean()))
+        used = size
+        if is_sampled(problem):
+            error = float(two_standard_errors(replicates))
+        elif len(known) > 2:
+            steps = [abs(one - other) for one, other in pairwise(known[-3:])][::-1]
+            # The finer rule is the one used: the difference counts as that to a coarser one does.
+            error = max(difference_factors(*map(np.array, steps))[1], 1.0) * steps[0]
+        if error <= tolerance and (is_sampled(problem) or len(known) > 2):
+            break
+    return known[-1], error, used
+
+
+def baseline_error(problem: Problem, points: int = 48) -> float:
+    """Error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan where the model has none.
+
+    Derived from the model's baseline expression, quadratic in B: minimised through its averaged gradient and Hessian.
+    """
+    metric = problem.solver.metric
+    if not metric.HAS_BASELINE:
+        return np.nan
+    size = metric.BASELINE_SIZE
+    error, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
+    dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
+    points = max(5, min(points, int(4e5 ** (1 / dimension))))
+    for labels, probability in problem.label_choices:
+        contexts = problem.context_of(labels)
+        factor = np.ascontiguousarray(np.linalg.cholesky(problem.law.rho_star[contexts]))
+        mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
+        nodes, weights = tensor([gauss_hermite(points)] * dimension)
+        parts = metric.baseline_terms(nodes, weights, mean, factor, problem.noise_scale, problem.constants(labels))
+        error += probability * parts[0]
+        gradient += probability * parts[1]
+        hessian += probability * parts[2]
+    best = -np.linalg.solve(hessian, gradient)
+    return float(error + gradient @ best / 2)
+
+
+def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
+    """Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
+    averages = averages or state_map.averages(overlaps)
+    hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
+    return observables.losses(state_map.problem, overlaps, hats, averages).free_entropy

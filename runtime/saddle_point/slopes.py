@@ -1,0 +1,130 @@
+"""dG/du by differences, and with which steps and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import OUTSIDE, DomainError
+from ..integration import GaussHermite, Lines, ProxSpace, Rule, Sobol
+from ..integration.ladders import PLANE_GRIDS, SPLIT_LINES, WARM_PRODUCTS, is_replicated
+from ..problems.overlaps import Overlaps, Sizes
+from ..problems.problem import Problem
+from ..problems.symmetry import NO_SYMMETRY, Symmetry
+from .state_map import StateMap
+
+
+def differences(function: Callable[[np.ndarray], np.ndarray], z: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Derivatives (n, len(z)) by central differences; one-sided where one side lies outside the domain.
+
+    Raises:
+        DomainError, InputError: both sides do.
+    """
+    columns = []
+    for shift, step in zip(np.diag(steps), steps, strict=True):
+        ends: dict[float, np.ndarray] = {}
+        failures: list[Exception] = []
+        for way in (1.0, -1.0):
+            try:
+                ends[way] = function(z + way * shift)
+            except OUTSIDE as error:
+                failures.append(error)
+        if len(failures) == 2:
+            raise failures[0]
+        if failures:
+            ends[0.0] = function(z)
+        (high, above), (low, below) = sorted(ends.items(), reverse=True)
+        columns.append((above - below) / ((high - low) * step))
+    return np.stack(columns, axis=1)
+
+
+def jacobian(
+    state_map: StateMap,
+    u: np.ndarray,
+    sizes: Sizes,
+    step: float | np.ndarray = 1e-4,
+    one_sided: bool = False,
+) -> np.ndarray:
+    """dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the domain
+    is near.
+
+    Central, or one-sided at half the cost, for smooth maps and small steps. Under a symmetry of the map only the
+    invariant states are explored; across them the result is zero.
+
+    Raises:
+        DomainError: even steps of 1e-5 of the given ones leave the domain.
+    """
+    scales = Overlaps.unpack(u, sizes).block_scales
+    steps = np.broadcast_to(step, u.shape)
+    base = state_map(u, sizes) if one_sided else None
+
+    def slope(along: np.ndarray, size: float, least: float) -> np.ndarray:
+        shift = size * along
+        try:
+            if base is not None:
+                return (state_map(u + shift, sizes) - base) / size
+            return (state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * size)
+        except DomainError:
+            if size < least:
+                raise
+            return slope(along, size / 10, least)
+
+    matrix = np.zeros((len(u), len(u)))
+    for along in state_map.symmetry.directions(sizes, len(u)):
+        i = int(np.argmax(along != 0))
+        size = steps[i] * scales[i]
+        matrix += np.outer(slope(along, size, 1e-5 * size), along / (along @ along))
+    return matrix
+
+
+# Sets over which the Jacobian of a sampled map is taken, and the level of SAMPLES to try with the larger one.
+HASTY, PATIENT, PATIENT_LEVEL = Sobol(10, 4), Sobol(12, 8), 2
+
+
+def jacobian_by_rule(
+    problem: Problem,
+    rule: Rule,
+    u: np.ndarray,
+    sizes: Sizes,
+    sample: Sobol = HASTY,
+    symmetry: Symmetry = NO_SYMMETRY,
+) -> np.ndarray:
+    """dG/du by differences over the nodes and with the steps of `slope_settings`."""
+    rule, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
+    return jacobian(StateMap(problem, rule, symmetry), u, sizes, steps, one_sided)
+
+
+def slope_settings(
+    problem: Problem, rule: Rule, overlaps: Overlaps, sample: Sobol = HASTY
+) -> tuple[Rule, float | np.ndarray, bool]:
+    """Rule, steps (in block scales) and whether one side will do, for the slope of the map under a rule.
+
+    Narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum swaps, wide steps over a
+    smaller set `sample`, so that many nodes swap within a step.
+    """
+    if is_replicated(rule):
+        return replace(sample, seed=getattr(rule, "seed", 0)), wide_steps(overlaps), False
+    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
+        return min(rule, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
+    if isinstance(rule, Lines):
+        return min(rule, SPLIT_LINES[0], key=lambda r: r.points), 1e-4, True
+    if isinstance(rule, GaussHermite) and problem.inverse_temperature is not None and problem.dimension > 2:
+        return min(rule, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
+    return rule, 1e-4, False
+
+
+def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
+    """Steps relative to the blocks, (n,); along q no wider than a tenth of its narrowest direction.
+
+    Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
+    """
+    contexts, s, *_ = overlaps.sizes
+    values = np.linalg.eigvalsh(overlaps.q)
+    steps = np.full(len(overlaps.block_scales), width)
+    steps[: contexts * s * (s + 1) // 2] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
+    return steps
+
+
+__all__ = ["differences"]

@@ -1,0 +1,83 @@
+"""Named starts, and the names of what is reached."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import InputError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+
+BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
+
+
+def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
+    """Name a state by which of theta (semantic) and m (positional) stand out.
+
+    Non-zero means above 1e-3 of the scale of the fields, and above the error where that is known.
+    """
+    return _NAMES[overlaps_held(overlaps, errors)]
+
+
+_NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): "mixed", (False, False): "uninformed"}
+
+
+def overlaps_held(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
+    """Whether theta and whether m stand out, as `branch_of` counts it."""
+    q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
+    widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
+    theta_floor = max(1e-3 * q**2, float(np.max(widths.theta)) if widths else 0.0)
+    m_floor = max(1e-3 * q, float(np.max(widths.m)) if widths else 0.0)
+    semantic = np.abs(overlaps.theta).max() > theta_floor
+    positional = np.abs(overlaps.m).max() > m_floor
+    return bool(semantic), bool(positional)
+
+
+def start_overlaps(problem: Problem, name: str) -> Overlaps:
+    """The overlaps of a named start: those of weights mixed from teacher rows, encodings and noise.
+
+    Raises:
+        InputError: the model has no start of this name.
+    """
+    mix, noise, susceptibility = start_mixture(problem, name)
+    law, contexts, s, t = problem.law, problem.contexts, problem.student_rank, problem.teacher_rank
+    q = np.zeros((contexts, s, s))
+    m = np.zeros((contexts, s))
+    theta = np.zeros((contexts, s, t))
+    for weight, gamma, gram in zip(law.weights, law.gamma, law.gram, strict=True):
+        with_fields = mix @ gram
+        square = with_fields @ mix.T + noise**2 * np.eye(s)
+        q += weight * gamma[:, None, None] * square
+        m += weight * with_fields[:, :contexts].T
+        theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
+    V = susceptibility * law.rho[:, None, None] * np.eye(s)
+    return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
+
+
+def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
+    """Of a named start: coefficients (s, C + t) of a row's (tau, pi), deviation of its noise, and V / rho.
+
+    Raises:
+        InputError: the model has no start of this name.
+    """
+    starts = problem.solver.model.STARTS
+    if name not in starts:
+        raise InputError(f"no start {name!r} for {problem.solver.name}; known are {', '.join(starts)}")
+    spec = starts[name]
+    contexts, s, t, tokens = problem.contexts, problem.student_rank, problem.teacher_rank, problem.tokens
+    mix = np.zeros((s, contexts + t))
+    teacher, encodings = np.asarray(spec["teacher"], float), np.asarray(spec["encodings"], float)
+    if teacher.ndim == 0:
+        teacher = float(teacher) * np.eye(s, t)
+    if encodings.ndim == 0:
+        first = np.zeros((s, tokens))
+        first[-1, 0] = float(encodings)
+        encodings = first
+    mix[:, contexts:] = teacher
+    if encodings.shape[1] != contexts:
+        encodings = np.repeat(encodings, problem.clusters, axis=1) / problem.clusters
+    mix[:, :contexts] = encodings
+    return mix, float(spec["noise"]), float(spec["susceptibility"])
+
+
+__all__ = ["branch_of", "start_overlaps"]

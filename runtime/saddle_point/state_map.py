@@ -1,0 +1,176 @@
+"""One step of the saddle-point iteration, u -> G(u)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import perf_counter
+
+import numpy as np
+
+from .. import budget
+from ..errors import DomainError
+from ..integration import pace
+from ..integration.averages import Averages, Rule
+from ..problems import gauge
+from ..problems.overlaps import Conjugates, Overlaps, Sizes
+from ..problems.problem import Problem
+from ..problems.symmetry import NO_SYMMETRY, Symmetry
+
+
+@dataclass
+class StateMap:
+    """u -> G(u) for a problem and a rule, counting evaluations.
+
+    Attributes:
+        symmetry: what the iterates keep exactly, under rules that do not keep it, too.
+    """
+
+    problem: Problem
+    rule: Rule
+    symmetry: Symmetry = NO_SYMMETRY
+    evaluations: int = field(default=0)
+
+    @cached_property
+    def turns(self) -> np.ndarray:
+        """Generators of the rotations of the student's columns that are symmetries, (k, s, s)."""
+        return gauge.generators(self.problem)
+
+    def orbit(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Orthonormal directions (n, k) of the orbit through u along which the symmetry stays, in block scales."""
+        found = gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        if self.symmetry.is_trivial or not found.size:
+            return found
+        broken = np.stack([along - self.symmetry.project(along, sizes) for along in found.T], axis=1)
+        _, values, directions = np.linalg.svd(broken, full_matrices=True)
+        clear = np.concatenate([values, np.zeros(len(directions) - len(values))]) < 1e-8
+        return found @ directions[clear].T
+
+    def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
+        """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
+        problem = self.problem
+        hats = Conjugates.empty(overlaps.sizes)
+        inside = problem.solver.prior.conjugates(
+            problem.alpha,
+            moments,
+            overlaps.q,
+            overlaps.V,
+            overlaps.m,
+            overlaps.theta,
+            problem.law.rho_star,
+            hats.q,
+            hats.V,
+            hats.m,
+            hats.theta,
+        )
+        if not inside:
+            raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
+        return hats
+
+    def overlaps(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
+        """Overlaps from conjugates, with the trained numbers phi beside them.
+
+        Raises:
+            DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
+        """
+        problem = self.problem
+        blocks = {name: np.empty_like(getattr(hats, name)) for name in ("q", "V", "m", "theta")}
+        out = Overlaps(**blocks, phi=phi)
+        inside = problem.of_prior("overlaps")(
+            hats.q,
+            hats.V,
+            hats.m,
+            hats.theta,
+            out.q,
+            out.V,
+            out.m,
+            out.theta,
+        )
+        if not inside:
+            raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
+        return out
+
+    def trained(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """The next phi, (P,): a step down the gradient alpha E[dloss/dphi] + ridge phi, in units of its curvature."""
+        problem, phi = self.problem, overlaps.phi
+        if not len(phi):
+            return phi
+        offsets = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
+        first, second = (
+            problem.alpha * moments[:, start : start + len(phi)].sum(axis=0)  # of one token, or shared among alike ones
+            for start in (offsets["loss_phi"], offsets["loss_phi_phi"])
+        )
+        ridge = np.array([number["ridge"] for number in problem.trained])
+        return phi - (first + ridge * phi) / np.maximum(np.abs(second) + ridge, 1e-3 * problem.alpha)
+
+    def image(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """Packed overlaps that follow from the averages (C, row) at the given ones."""
+        return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
+
+    def averages(self, overlaps: Overlaps) -> Averages:
+        """Averages at overlaps; TimeLimitError where the time left is not enough for them."""
+        budget.check(pace.expected(self.problem, self.rule))
+        self.evaluations += 1
+        begun = perf_counter()
+        found = self.rule.averages(self.problem, overlaps)
+        pace.measured(self.problem, self.rule, perf_counter() - begun)
+        return found
+
+    def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        overlaps = Overlaps.unpack(u, sizes)
+        averages = self.averages(overlaps)
+        return self.kept(u, self.image(overlaps, averages.moments.mean(axis=0)), sizes)
+
+    def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """The image of u averaged over its symmetry, without a step along the orbit of u."""
+        image = self.symmetry.project(image, sizes)
+        if len(self.turns):
+            scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
+            image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
+        return image
+
+    def kept_slopes(self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """What `kept` makes of changes (n, k) of the image, where u changes by (n, k), at a solution."""
+        d_image = np.stack([self.symmetry.project(column, sizes) for column in d_image.T], axis=1)
+        if len(self.turns):
+            scales, orbit = Overlaps.unpack(u, sizes).block_scales[:, None], self.orbit(u, sizes)
+            d_image = d_image - scales * (orbit @ (orbit.T @ ((d_image - d_u) / scales)))
+        return d_image
+
+    def correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """(I - J)^{-1} gap across the orbit, for one gap (n,) or several (k, n).
+
+        Args:
+            matrix: J = dG/du.
+
+        Raises:
+            LinAlgError: 1 is an eigenvalue of J.
+        """
+        scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
+        frozen = self.symmetry.frozen
+        free = np.ones(len(u), bool) if frozen is None else ~frozen
+        scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[np.ix_(free, free)]
+        along = orbit[free]
+        across = np.eye(len(along)) - along @ along.T
+        solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ (gap / scales).T[free])
+        out = np.zeros_like(gap)
+        out.T[free] = (solved.T * scales[free]).T
+        return out
+
+    def across(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """The Jacobian without the directions of the orbit, whose eigenvalue 1 means nothing."""
+        scales, orbit = Overlaps.unpack(u, sizes).block_scales, gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        projector = np.eye(len(u)) - orbit @ orbit.T
+        return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
+
+    def replicates(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Averages]:
+        """G(u) of every replicate, (R, n), and the averages."""
+        overlaps = Overlaps.unpack(u, sizes)
+        averages = self.averages(overlaps)
+        images = [self.kept(u, self.image(overlaps, moments), sizes) for moments in averages.moments]
+        return np.stack(images), averages
+
+
+def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
+    """max |G(u) - u| / (block scale)."""
+    return float(np.max(np.abs(image - u) / Overlaps.unpack(u, sizes).block_scales))

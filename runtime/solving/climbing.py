@@ -1,0 +1,271 @@
+"""Which rule comes next: from coarse to fine until the half widths are what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from .. import budget
+from ..errors import DomainError
+from ..integration import Averages, Lines, ProxSpace, Rule, Sobol, pace
+from ..integration.averages import NEGLIGIBLE_JUMPS
+from ..integration.estimates import DIFFERENCE_SAFETY, two_standard_errors
+from ..integration.ladders import (
+    COARSE,
+    HASTY_GRIDS,
+    LINE_GRIDS,
+    MOST_LINES,
+    MOST_NODES,
+    MOST_WARM,
+    PLANE_GRIDS,
+    PRODUCTS,
+    SAMPLES,
+    SPLIT_LINES,
+    WARM_PRODUCTS,
+    count_lines,
+    evaluations,
+    is_replicated,
+    tolerance_of,
+)
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.symmetry import Symmetry
+from ..progress import left, step
+from ..saddle_point.iteration import FixedPoint, Status, damped, newton
+from ..saddle_point.slopes import HASTY, PATIENT, PATIENT_LEVEL, jacobian_by_rule
+from ..saddle_point.state_map import StateMap
+from .finishing import alike, failed_solution, finish_point, replicate_shifts, rule_shift
+from .solution import Solution
+
+MASS_TOLERANCE = 1e-3
+SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
+_TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
+_FAR = 1e-2  # in block scales: beyond, slopes are taken anew
+
+
+def newton_at(
+    problem: Problem, rule: Rule, point: FixedPoint, symmetry: Symmetry, accuracy: float, sample: Sobol = HASTY
+) -> FixedPoint:
+    with step(f"Newton's method on {pace.words(problem, rule)}"):
+        found = newton(
+            StateMap(problem, rule, symmetry),
+            replace(point, u=symmetry.project(point.u, point.sizes)),
+            tolerance_of(rule, accuracy),
+            lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
+        )
+        if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
+            # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
+            return replace(found, status=Status.MAX_ITERATIONS)
+        if not found.status.success or found.drift <= _FAR:
+            return found
+        # Newton converges with slopes that are off by half; half widths, (I - J)^{-1} times what other rules say, would
+        # be off by more.
+        with suppress(DomainError):
+            matrix = jacobian_by_rule(problem, rule, found.u, found.sizes, sample, symmetry)
+            return replace(found, jacobian=matrix, drift=0.0)
+        return found
+
+
+def solve_auto(
+    problem: Problem,
+    name: str,
+    approach: FixedPoint,
+    symmetry: Symmetry,
+    accuracy: float,
+    seed: int,
+    effort: int,
+    near: Solution | None,
+) -> Solution:
+    """Prox-space for few fields, else Sobol with the global proximal map; at a finite temperature a product rule where
+    few fields allow it."""
+    channel = problem.solver.channel
+    if problem.inverse_temperature is not None:
+        products = tuple(level for level in WARM_PRODUCTS if evaluations(problem, level) <= MOST_WARM)[:effort]
+        if len(products) > 1:
+            return _refine(problem, name, approach, symmetry, accuracy, products, patient=near is None)
+        return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+    if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
+        return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+    # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
+    grids = tuple(
+        replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
+        for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
+    )
+    lines = tuple(
+        rule for rule in SPLIT_LINES[:effort] if channel.FIELDS == 1 and count_lines(problem, rule) <= MOST_LINES
+    )
+    families: list[Sequence[ProxSpace | Lines]] = [grids]
+    if len(lines) > 1:
+        # Lines are split where kinks move with the labels, and refined where X bends, which takes a grid many nodes.
+        families = [grids[:HASTY_GRIDS], lines, grids[HASTY_GRIDS:]]
+    if near is not None:
+        families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
+    solution: Solution | None = None
+    for levels in filter(None, families):
+        if levels is lines and solution is not None and not (problem.has_moving_kinks or _bends_alone(solution)):
+            continue
+        first = _first_level(levels, accuracy, near)
+        found = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
+        if found.success:
+            return found
+        solution = found if solution is None else min(solution, found, key=_quality)
+        if solution.losses is not None:
+            u, residual = solution.overlaps.pack(), solution.residual
+            known = solution.jacobian, solution.drift
+            approach = FixedPoint(u, solution.overlaps.sizes, residual, Status.CONVERGED, 0, *known)
+    assert solution is not None
+    if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
+        return solution
+    try:
+        bistable = COARSE.averages(problem, approach.overlaps).bistable
+    except DomainError:  # as extrapolated overlaps may be
+        return failed_solution(problem, name, replace(approach, status=Status.LEFT_DOMAIN), COARSE)
+    if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
+        return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+    # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
+    products = tuple(level for level in PRODUCTS[:effort] if level.points**problem.dimension <= MOST_NODES)
+    adapted = _refine(problem, name, approach, symmetry, accuracy, products)
+    best = min(solution, adapted, key=_quality)
+    return best if best.losses is not None else climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+
+
+def _bends_alone(solution: Solution) -> bool:
+    """Whether what a grid was too coarse for are bends of the proximal map, not its jumps or a narrow law of X."""
+    return solution.averages is not None and solution.averages.bistable <= NEGLIGIBLE_JUMPS
+
+
+def _quality(solution: Solution) -> tuple[bool, float]:
+    """Sort key: solutions before failures, the most accurate first."""
+    return solution.losses is None, solution.relative_error
+
+
+def _first_level(levels: Sequence[ProxSpace | Lines], accuracy: float, near: Solution | None) -> int:
+    """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
+    sizes = [level.points for level in levels]
+    if near is None or not isinstance(near.rule, type(levels[0])) or near.rule.points not in sizes:
+        return 0
+    generous = near.relative_error < accuracy / 10
+    return max(sizes.index(near.rule.points) - int(generous), 0)
+
+
+def _refine(
+    problem: Problem,
+    name: str,
+    approach: FixedPoint,
+    symmetry: Symmetry,
+    accuracy: float,
+    levels: Sequence[Rule],
+    patient: bool = True,
+) -> Solution:
+    """Climb deterministic rules, each started from the last, until the next finer one agrees.
+
+    Args:
+        patient: whether to iterate with damping where Newton fails at first, and to try the next level.
+    """
+    point, failures = approach, 0
+    solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
+    solution: Solution | None = None
+    trail: list[np.ndarray] = []
+    for level in levels:
+        covered = not isinstance(level, ProxSpace) or covers(problem, level, point.overlaps)
+        reached = (
+            newton_at(problem, level, point, symmetry, accuracy)
+            if covered
+            else replace(point, status=Status.MAX_ITERATIONS)
+        )
+        if patient and covered and not reached.status.success and failures == 0:
+            # The damped iteration had a coarser rule: a soft branch may be far from there.
+            nearer = damped(StateMap(problem, level, symmetry), approach.overlaps, 1e-4, max_iterations=60)
+            nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
+            reached = newton_at(problem, level, nearer, symmetry, accuracy)
+        if not covered or not reached.status.success:
+            failures += 1
+            # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
+            if problem.solver.channel.FIELDS > 1 and (solved or not patient or failures >= 2):
+                break
+            continue
+        finer = rule_shift(problem, reached, level.finer(), symmetry)
+        solved = reached, level, finer
+        trail.append(reached.u)
+        solution = None
+        budget.offer(partial(finish_point, problem, name, reached, level, accuracy, symmetry, finer))
+        if finer is None:
+            break
+        if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
+            solution = finish_point(problem, name, reached, level, accuracy, symmetry, finer)
+            if solution.success:
+                return solution
+            budget.offer(partial(replace, solution))
+        left(_so_far(finer[0], reached, accuracy))
+        point = replace(reached, u=reached.u + finer[0])
+    if solved is None:
+        return failed_solution(problem, name, reached, level)
+    point, level, finer = solved
+    solution = solution or finish_point(problem, name, point, level, accuracy, symmetry, finer)
+    if solution.losses is None or solution.success:
+        return solution
+    # Out of a rule's depth the next size may be as wrong as this one: nothing is known better than how far they moved.
+    moved = [np.abs(solution.overlaps.pack() - alike(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
+    wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
+    share = wider.relative_error / solution.relative_error
+    return replace(wider, test_error_error=share * solution.test_error_error)
+
+
+def _so_far(shift: np.ndarray, point: FixedPoint, accuracy: float) -> str:
+    """The half width that the difference to a finer rule tells, beside the one asked for."""
+    reached = DIFFERENCE_SAFETY * float(np.max(np.abs(shift) / point.overlaps.block_scales))
+    return f"half width so far about {reached:.0e}, asked {accuracy:.0e}"
+
+
+def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
+    """Whether a rule's weights add up to one and its saddles lead to two minima each.
+
+    A grid too wide for the law of the fields may miss it, and sharply bent losses have more critical points than that.
+    """
+    try:
+        with step(f"whether the fields fit on {pace.words(problem, rule)}"):
+            averages = StateMap(problem, rule).averages(overlaps)
+        return abs(averages.mass - 1) + averages.unconverged < tolerance
+    except DomainError:
+        return False
+
+
+def climb_samples(
+    problem: Problem,
+    name: str,
+    approach: FixedPoint,
+    symmetry: Symmetry,
+    accuracy: float,
+    seed: int,
+    effort: int,
+) -> Solution:
+    """Climb Sobol sets, each started from the last, until the spread of the replicates meets the accuracy.
+
+    A soft branch with jumps may be out of reach of Newton on few points: their floor is high, and differences over them
+    say little about the slope. It is then tried once on a larger set with a Jacobian from a larger one.
+    """
+    point = approach
+    position = 0
+    patient = False
+    while True:
+        rule = replace(SAMPLES[position], seed=seed)
+        point = newton_at(problem, rule, point, symmetry, accuracy, PATIENT if patient else HASTY)
+        if not point.status.success:
+            if patient or point.status is not Status.MAX_ITERATIONS:
+                return failed_solution(problem, name, point, rule)
+            patient, position, point = True, max(position, PATIENT_LEVEL), replace(point, jacobian=None)
+            continue
+        found = replicate_shifts(problem, point, rule, symmetry)
+        if found is None:
+            return failed_solution(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
+        error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
+        budget.offer(partial(finish_point, problem, name, point, rule, accuracy, symmetry))
+        left(f"half width so far {error:.0e}, asked {accuracy:.0e}")
+        if error <= accuracy or position + 1 >= min(len(SAMPLES), effort):
+            return finish_point(problem, name, point, rule, accuracy, symmetry)
+        gain = 0.85  # error in powers of two per level
+        position = min(len(SAMPLES), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1

@@ -1,0 +1,384 @@
+"""Half widths of a fixed point: how far other rules and the residual would move what is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .. import budget
+from ..errors import DomainError, InputError
+from ..integration import Averages, GaussHermite, ProxSpace, Rule, SparseGrid, pace
+from ..integration.averages import NEGLIGIBLE_JUMPS
+from ..integration.estimates import (
+    COARSER_SHARE,
+    DIFFERENCE_SAFETY,
+    STEP_ROUNDING,
+    difference_factors,
+    mass_share,
+    two_standard_errors,
+)
+from ..integration.ladders import coarser_rules, is_replicated
+from ..problems import gauge
+from ..problems.overlaps import Overlaps, Sizes
+from ..problems.problem import Problem
+from ..problems.symmetry import Symmetry
+from ..progress import say, step
+from ..saddle_point import observables
+from ..saddle_point.iteration import FixedPoint, Status
+from ..saddle_point.observables import free_entropy_at
+from ..saddle_point.slopes import HASTY, jacobian_by_rule
+from ..saddle_point.state_map import StateMap, residual_of
+from .solution import Solution
+
+_BEYOND = 3  # finer rules to ask at the most where the differences grow with them
+_VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
+_FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
+_CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
+
+
+def rule_shift(
+    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry
+) -> tuple[np.ndarray, Averages] | None:
+    """How far another rule would move the solution, (I - J)^{-1} (G(u) - u), and its averages."""
+    try:
+        state_map = StateMap(problem, rule, symmetry)
+        with step(f"comparing with {pace.words(problem, rule)}"):
+            images, averages = state_map.replicates(point.u, point.sizes)
+        matrix = (
+            point.jacobian
+            if point.jacobian is not None
+            else jacobian_by_rule(problem, rule, point.u, point.sizes, HASTY, symmetry)
+        )
+    except DomainError:
+        return None
+    return state_map.correction(matrix, point.u, images.mean(axis=0) - point.u, point.sizes), averages
+
+
+def replicate_shifts(
+    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry
+) -> tuple[np.ndarray, Averages] | None:
+    """Solution of every replicate to first order less u, (R, n): (I - J)^{-1} (G_r(u) - u)."""
+    state_map = StateMap(problem, rule, symmetry)
+    try:
+        images, averages = state_map.replicates(point.u, point.sizes)
+        matrix = (
+            point.jacobian
+            if point.jacobian is not None
+            else jacobian_by_rule(problem, rule, point.u, point.sizes, HASTY, symmetry)
+        )
+    except DomainError:
+        return None
+    return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
+
+
+def finish_point(
+    problem: Problem,
+    name: str,
+    point: FixedPoint,
+    rule: Rule,
+    accuracy: float,
+    symmetry: Symmetry,
+    finer: tuple[np.ndarray, Averages] | None = None,
+) -> Solution:
+    """Observables and errors at a converged point; the residual is recomputed here.
+
+    Args:
+        finer: shift and averages of the next finer rule at this point, where they are known already.
+    """
+    if not point.status.success:
+        return failed_solution(problem, name, point, rule)
+    budget.check(pace.expected(problem, rule))
+    # One step for the clock: half of it would have to be done again.
+    with step(f"half widths, losses and test error on {pace.words(problem, rule)}"), budget.overtime():
+        return _finished(problem, name, point, rule, accuracy, symmetry, finer)
+
+
+def _finished(
+    problem: Problem,
+    name: str,
+    point: FixedPoint,
+    rule: Rule,
+    accuracy: float,
+    symmetry: Symmetry,
+    finer: tuple[np.ndarray, Averages] | None,
+) -> Solution:
+    """`finish_point` of a point that has converged."""
+    state_map = StateMap(problem, rule, symmetry)
+    if not point.overlaps.free_sign_is_positive and gauge.sign_is_free(problem):
+        point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
+    sizes, overlaps = point.sizes, point.overlaps
+    try:
+        if is_replicated(rule):
+            found = replicate_shifts(problem, point, rule, symmetry)
+            if found is None:
+                raise DomainError("a replicate's map leaves the domain")
+            shifts, averages = found
+            errors = two_standard_errors(shifts)
+            if float(np.max(errors / overlaps.block_scales)) > _FIRST_ORDER:
+                farther = _curvature(state_map, point, shifts)
+                errors, shifts = farther * errors, shifts.mean(axis=0) + farther * (shifts - shifts.mean(axis=0))
+            loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
+            test, test_own, nodes = observables.test_error(problem, overlaps)
+            tests = [_test_or_nan(problem, point.u + shift, sizes, nodes) for shift in shifts]
+            test_error_error = float(two_standard_errors(np.array(tests))) + test_own
+        else:
+            averages = state_map.averages(overlaps)
+            differences = _differences(problem, point, rule, symmetry, averages, finer)
+            test, test_own, nodes = observables.test_error(problem, overlaps)
+            errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
+            # Weights that do not add up to one: nothing is known better than that.
+            errors += abs(averages.mass - 1) * overlaps.block_scales
+            reached = free_entropy_at(state_map, overlaps, averages)
+            shifts = np.stack([factor * shift for shift, _, factor, _ in differences])
+            for shift, other, factor, loss_factor in differences:
+                errors = np.maximum(errors, factor * np.abs(shift))
+                moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
+                loss_error = max(loss_error, loss_factor * problem.alpha * moreau)
+                there = Overlaps.unpack(point.u + factor * shift, sizes)
+                second_order = max(second_order, _change(state_map, there, reached))
+                moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
+                test_error_error = max(test_error_error, factor * moved + test_own)
+        left = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
+        for parameter in problem.vanishing:
+            shift, other = _halved(problem, point, rule, symmetry, parameter)
+            left += _VANISHING * np.abs(shift)
+            loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
+            test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
+        hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
+        image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
+    except DomainError:
+        return failed_solution(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
+    residual = residual_of(image, point.u, sizes)
+    scales = overlaps.block_scales
+    relative = float(np.max(errors / scales))
+    errors = errors + residual * scales + left
+    loss = observables.losses(problem, overlaps, hats, averages)
+    if is_replicated(rule):
+        second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)
+    loss_error += second_order
+    status = point.status
+    if status is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
+        status = Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
+    if status.success and relative > accuracy:
+        status = Status.ACCURACY_NOT_REACHED
+    if averages.unconverged > 1e-3 * accuracy:
+        say(f"warning: the proximal map did not converge at a share {averages.unconverged:.2g} of the measure")
+    return Solution(
+        problem=problem,
+        start=name,
+        overlaps=overlaps,
+        conjugates=hats,
+        status=status,
+        residual=residual,
+        iterations=point.iterations,
+        rule=rule,
+        errors=errors,
+        losses=loss,
+        training_loss_error=loss_error,
+        test_error=test,
+        test_error_error=test_error_error,
+        second_order=second_order,
+        jacobian=point.jacobian,
+        drift=point.drift,
+        averages=averages,
+        symmetry=symmetry,
+        shifts=shifts,
+        residual_shift=_correction(state_map, point, image - point.u),
+    )
+
+
+def alike(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """A packed state with the free sign of the weights that another one has."""
+    own = Overlaps.unpack(u, overlaps.sizes)
+    return u if own.free_sign_is_positive == overlaps.free_sign_is_positive else own.flipped().pack()
+
+
+def _halved(
+    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry, name: str
+) -> tuple[np.ndarray, Averages]:
+    """How far half of a parameter that is meant to vanish would move the solution, and the averages with it.
+
+    Raises:
+        DomainError: its map leaves the domain.
+    """
+    half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
+    found = rule_shift(half, point, rule, symmetry)
+    if found is None:
+        raise DomainError(f"half of {name} leaves the domain")
+    return found
+
+
+def _curvature(state_map: StateMap, point: FixedPoint, shifts: np.ndarray) -> float:
+    """How much farther than to first order replicates spread, at least 1, along the direction in which they do most.
+
+    The averages are off by what moves the solution by two standard errors, either way, and the equations are solved
+    with that. It also mends what a rough Jacobian makes of a soft direction. Beyond the domain nothing is known: 3.
+    """
+    if point.jacobian is None:
+        return 1.0
+    scales = point.overlaps.block_scales
+    width = _widest(shifts, scales)
+    gap = width - point.jacobian @ width
+    farthest = 1.0
+    for way in (1.0, -1.0):
+        u = point.u + way * width
+        try:
+            for _ in range(_CURVED_STEPS):
+                u = u + state_map.correction(point.jacobian, u, state_map(u, point.sizes) - u + way * gap, point.sizes)
+        except (DomainError, np.linalg.LinAlgError):
+            return _UNKNOWN_CURVATURE
+        farthest = max(farthest, float(np.linalg.norm((u - point.u) / scales) / np.linalg.norm(width / scales)))
+    return min(farthest, _UNKNOWN_CURVATURE)
+
+
+def _widest(shifts: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Two standard errors of the mean of replicates (R, n) along the direction in which they spread most."""
+    scaled = (shifts - shifts.mean(axis=0)) / scales
+    _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
+    return 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
+
+
+def _correction(state_map: StateMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
+    """(I - J)^{-1} gap, where J is known; the gap itself else."""
+    if point.jacobian is None:
+        return gap
+    try:
+        return state_map.correction(point.jacobian, point.u, gap, point.sizes)
+    except np.linalg.LinAlgError:
+        return gap
+
+
+def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, reached: float, relative: float) -> float:
+    """What the spread of the replicates costs in Phi, from the direction (R, n) in which they spread most.
+
+    A soft branch spreads far along few directions in which Phi is flat. Beyond the domain, the square of the relative
+    error stands in.
+    """
+    width = _widest(shifts, point.overlaps.block_scales)
+    try:
+        ends = [Overlaps.unpack(point.u + way * width, point.sizes) for way in (1, -1)]
+        return DIFFERENCE_SAFETY * max(abs(free_entropy_at(state_map, end) - reached) for end in ends)
+    except DomainError:
+        return relative**2 * abs(reached)
+
+
+def _change(state_map: StateMap, there: Overlaps, reached: float) -> float:
+    """|Phi(there) - Phi reached|; beyond the domain the loss itself bounds what is not known."""
+    try:
+        return abs(free_entropy_at(state_map, there) - reached)
+    except DomainError:
+        return abs(reached)
+
+
+def _differences(
+    problem: Problem,
+    point: FixedPoint,
+    rule: Rule,
+    symmetry: Symmetry,
+    averages: Averages,
+    finer: tuple[np.ndarray, Averages] | None,
+) -> list[tuple[np.ndarray, Averages, float, float]]:
+    """(shift, averages, factors): what other rules of the family say, and what their difference counts for in the
+    overlaps and in the training loss, each with its own rate of convergence.
+
+    Raises:
+        DomainError: their map leaves the domain.
+    """
+    fine = finer or rule_shift(problem, point, rule.finer(), symmetry)
+    if fine is None:
+        raise DomainError("the finer rule's map leaves the domain")
+    scales = point.overlaps.block_scales
+    coarser = [rule_shift(problem, point, other, symmetry) for other in coarser_rules(rule)]
+    known = [fine, *(other for other in coarser if other is not None)]
+    bistable = max(abs(other.bistable) for other in (averages, *(other for _, other in known)))
+    if isinstance(rule, GaussHermite | SparseGrid):
+        if bistable > NEGLIGIBLE_JUMPS:
+            # Nodes that know nothing of the jumps fall on either side of them by chance: nothing decays from rule to
+            # rule, and each difference is as good as another.
+            return [(*other, DIFFERENCE_SAFETY, DIFFERENCE_SAFETY) for other in known]
+        known[0], steps = _beyond_growth(problem, point, rule.finer(), symmetry, known, averages)
+    else:
+        steps = [(shift / scales, other.moreau - averages.moreau) for shift, other in known]
+    factors, losses = (difference_factors(*one) for one in zip(*steps, strict=True))
+    if isinstance(rule, SparseGrid):
+        # Shells of a sparse grid add up with changing signs: a level may agree by chance with the next.
+        factors, losses = ((one[0], max(one[1], DIFFERENCE_SAFETY)) for one in (factors, losses))
+    if isinstance(rule, ProxSpace) and averages.bistable > 0:
+        # What jumps can cost is at most of the order of the share that sees them; grids may agree by chance there.
+        relative = float(np.max(np.abs(known[-1][0]) / scales))
+        share = min(COARSER_SHARE, averages.bistable / max(relative, 1e-300))
+        jumps = DIFFERENCE_SAFETY, share
+        if averages.bistable > NEGLIGIBLE_JUMPS:
+            factors = losses = jumps
+        else:
+            factors, losses = ((one[0], max(one[1], share)) for one in (factors, losses))
+    elif isinstance(rule, ProxSpace):
+        share = mass_share(averages, *(other for _, other in known))
+        factors, losses = ((max(one[0], share), max(one[1], share)) for one in (factors, losses))
+    return [(*other, one, two) for other, one, two in zip(known, factors, losses, strict=False)]
+
+
+def _beyond_growth(
+    problem: Problem,
+    point: FixedPoint,
+    rule: Rule,
+    symmetry: Symmetry,
+    known: Sequence[tuple[np.ndarray, Averages]],
+    averages: Averages,
+) -> tuple[tuple[np.ndarray, Averages], list[tuple[np.ndarray, np.ndarray]]]:
+    """The difference to a finer rule, and the steps (overlaps in block scales, Moreau average) that tell the rate.
+
+    Rules that are all too coarse to see a kink agree, and differ the more the finer they are: finer ones are asked for
+    as long as the steps from one to the next grow.
+
+    Args:
+        rule: the finer one; known: (shift, averages) of it and of the coarser ones.
+    """
+    scales = point.overlaps.block_scales
+    steps = [(shift / scales, other.moreau - averages.moreau) for shift, other in known]
+    fine = known[0]
+    for _ in range(_BEYOND):
+        last, before = (float(np.max(np.abs(step[0]))) for step in steps[:2]) if len(steps) > 1 else (0.0, 0.0)
+        if last <= max(before, STEP_ROUNDING):
+            break
+        rule = rule.finer()
+        try:
+            further = rule_shift(problem, point, rule, symmetry)
+        except InputError:  # too large
+            break
+        if further is None:
+            break
+        steps = [((further[0] - fine[0]) / scales, further[1].moreau - fine[1].moreau), steps[0]]
+        fine = further
+    return fine, steps
+
+
+def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes, nodes: int) -> float:
+    """Test error at other overlaps, by the rule of this size; nan without a metric or outside the domain."""
+    if not nodes:
+        return np.nan
+    try:
+        return observables.average_metric(problem, Overlaps.unpack(u, sizes), nodes)
+    except DomainError:
+        return np.nan
+
+
+def failed_solution(problem: Problem, name: str, point: FixedPoint, rule: Rule) -> Solution:
+    status = point.status if not point.status.success else Status.MAX_ITERATIONS
+    return Solution(
+        problem=problem,
+        start=name,
+        overlaps=point.overlaps,
+        conjugates=None,
+        status=status,
+        residual=point.residual,
+        iterations=point.iterations,
+        rule=rule,
+        errors=np.full(len(point.u), np.nan),
+        losses=None,
+        training_loss_error=np.nan,
+        test_error=np.nan,
+        test_error_error=np.nan,
+    )

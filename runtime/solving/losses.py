@@ -1,0 +1,118 @@
+"""The training loss by finer rules, and a solution as another rule has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import DomainError
+from ..integration import ProxSpace, Rule, Sobol, pace
+from ..integration.averages import NEGLIGIBLE_JUMPS
+from ..integration.estimates import LOSS_BLUR, loss_error, two_standard_errors
+from ..integration.ladders import MOST_LOSS_NODES, SAMPLES, count_nodes, is_replicated
+from ..problems.overlaps import Overlaps
+from ..problems.symmetry import NO_SYMMETRY
+from ..progress import step
+from ..saddle_point import observables
+from ..saddle_point.iteration import FixedPoint, Status
+from ..saddle_point.state_map import StateMap
+from .finishing import replicate_shifts
+from .solution import Solution
+
+
+def refine_losses(solution: Solution, tolerance: float) -> Solution:
+    """The same overlaps with the training loss integrated until its error is below `tolerance` (absolute, per d).
+
+    Phi is stationary, so that the error of the overlaps enters to second order only (docs/theory.md section 15). Where
+    that alone is above the tolerance, nothing is done: the overlaps are to be solved to more digits first.
+    """
+    if solution.losses is None or solution.training_loss_error <= tolerance or solution.second_order > tolerance:
+        return solution
+    for finer in _by_finer_rules(solution):
+        solution = finer
+        if solution.training_loss_error <= tolerance:
+            break
+    return solution
+
+
+def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
+    """The training loss by ever finer rules of the same family, each compared with the one before."""
+    problem, averages = solution.problem, solution.averages
+    rule = solution.loss_rule or solution.rule
+    if isinstance(rule, Sobol):
+        for level in SAMPLES:
+            if level.log2 > rule.log2:
+                yield with_losses(solution, replace(level, seed=rule.seed))
+        return
+    if averages is None:
+        return
+    jumps = averages.bistable > NEGLIGIBLE_JUMPS
+    if isinstance(rule, ProxSpace) and averages.bistable > 0:
+        rule = replace(rule, blur=max(rule.blur, LOSS_BLUR))
+        averages = rule.averages(problem, solution.overlaps)
+    coarser = [rule.coarser()] if jumps else [rule.coarser(), rule.coarser().coarser()]
+    known = [averages, *(other.averages(problem, solution.overlaps) for other in coarser)]
+    while count_nodes(problem, rule.finer()) <= MOST_LOSS_NODES:
+        rule = rule.finer()
+        finer = with_losses(solution, rule)
+        assert finer.averages is not None
+        known = [finer.averages, *known[:3]]
+        yield replace(finer, training_loss_error=problem.alpha * loss_error(rule, known) + solution.second_order)
+
+
+def with_losses(solution: Solution, rule: Rule) -> Solution:
+    """The training loss by another rule at the same overlaps; its error is the spread of the replicates, if any.
+
+    Raises:
+        InputError: the rule is too large, or not made for such a problem.
+    """
+    problem, overlaps = solution.problem, solution.overlaps
+    with step(f"losses on {pace.words(problem, rule)}"):
+        averages = StateMap(problem, rule).averages(overlaps)
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
+    sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if is_replicated(rule) else 0.0
+    return replace(
+        solution,
+        losses=observables.losses(problem, overlaps, hats, averages),
+        training_loss_error=sampled + solution.second_order,
+        conjugates=hats,
+        averages=averages,
+        loss_rule=rule,
+    )
+
+
+def by_rule(solution: Solution, rule: Rule) -> Solution | None:
+    """What another rule makes of a solution; None where its averages leave the domain.
+
+    The overlaps move by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` holds
+    the spread of the replicates, if any; no other half width is known.
+
+    Raises:
+        InputError: the rule is too large, or not made for such a problem.
+    """
+    problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
+    symmetry = solution.symmetry or NO_SYMMETRY
+    point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian, solution.drift)
+    found = replicate_shifts(problem, point, rule, symmetry)
+    if found is None:
+        return None
+    shift = found[0].mean(axis=0)
+    spread = found[0] - shift if is_replicated(rule) else np.zeros((0, len(u)))
+    moved = replace(
+        solution,
+        overlaps=Overlaps.unpack(u + shift, sizes),
+        rule=rule,
+        errors=two_standard_errors(spread) if len(spread) else np.zeros(len(u)),
+        shifts=spread,
+        residual_shift=np.zeros(len(u)),
+        second_order=0.0,
+    )
+    try:
+        return with_losses(moved, rule)
+    except DomainError:
+        return None
+
+
+__all__ = ["by_rule", "refine_losses", "with_losses"]

@@ -1,0 +1,194 @@
+"""A solution with error bars: a plain value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import budget, presenting
+from ..channel.landscape import Landscape, landscape
+from ..errors import TimeLimitError
+from ..integration import Averages, ProxSpace, Rule
+from ..integration.ladders import is_replicated, rules_for_slopes
+from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.problem import Problem
+from ..problems.symmetry import Symmetry
+from ..progress import step
+from ..saddle_point import observables
+from ..saddle_point.iteration import Status
+from ..saddle_point.slopes import PATIENT, jacobian_by_rule
+from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
+from ..saddle_point.state_map import StateMap
+from ..saddle_point.tangents import map_slopes, why_not
+from ..stability.stability import Stability, assess
+from .thermal import Gibbs, gibbs
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solution of the saddle point with error bars; or, where `status` says so, the last iterate.
+
+    Attributes:
+        errors: half widths of the packed overlaps, two standard errors or the difference of two rules.
+        training_loss_error, test_error_error: half widths.
+        error_kind: "estimated" or "verified" (two different rules agree within it).
+        second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
+        shifts: how far other rules (or each replicate) would move the packed overlaps, the factors of the half widths
+            included, (k, n).
+        residual_shift: how far what is left of the residual would move them, (n,).
+        jacobian, drift: dG/du that Newton's method used, and how far the overlaps have moved since, in block scales.
+        loss_rule: of the training loss, where that is another one than of the overlaps.
+        rank: 1 for the lowest training loss of the branches found; None if others were not sought.
+    """
+
+    problem: Problem
+    start: str
+    overlaps: Overlaps
+    conjugates: Conjugates | None
+    status: Status
+    residual: float
+    iterations: int
+    rule: Rule
+    errors: np.ndarray
+    losses: observables.Losses | None
+    training_loss_error: float
+    test_error: float
+    test_error_error: float
+    second_order: float = 0.0
+    error_kind: str = "estimated"
+    rank: int | None = None
+    jacobian: np.ndarray | None = field(default=None, repr=False)
+    drift: float = field(default=0.0, repr=False)
+    averages: Averages | None = field(default=None, repr=False)
+    symmetry: Symmetry | None = field(default=None, repr=False)
+    shifts: np.ndarray | None = field(default=None, repr=False)
+    residual_shift: np.ndarray | None = field(default=None, repr=False)
+    loss_rule: Rule | None = None
+
+    @property
+    def training_loss(self) -> float:
+        """-Phi, per d; at a finite temperature the free energy (`thermal` holds the energy)."""
+        return self.losses.training_loss if self.losses else np.nan
+
+    @property
+    def free_entropy(self) -> float:
+        return self.losses.free_entropy if self.losses else np.nan
+
+    @cached_property
+    def baseline_error(self) -> float:
+        return observables.baseline_error(self.problem)
+
+    @property
+    def success(self) -> bool:
+        return self.status.success
+
+    @property
+    def half_widths(self) -> Overlaps:
+        """Errors in the shape of the overlaps."""
+        return Overlaps.unpack(self.errors, self.overlaps.sizes)
+
+    @property
+    def relative_error(self) -> float:
+        """Largest half width of an overlap relative to the size of its block, as `accuracy` is counted."""
+        return float(np.max(self.errors / self.overlaps.block_scales))
+
+    @property
+    def residual_loss(self) -> float:
+        """What the residual is worth in the training loss, to second order: Phi is stationary."""
+        shift = self.residual * self.overlaps.block_scales if self.residual_shift is None else self.residual_shift
+        return float(np.max(np.abs(shift) / self.overlaps.block_scales)) ** 2 * abs(self.training_loss)
+
+    @property
+    def branch(self) -> str:
+        """What was reached: semantic, positional, mixed or uninformed."""
+        return branch_of(self.overlaps, self.errors)
+
+    @cached_property
+    def stability(self) -> Stability | None:
+        """Longitudinal spectrum, replicon, jumps; None without a solution. Computed when first asked for."""
+        return self.judged()
+
+    def judged(self, spectrum: bool = True, log2_lines: int | None = None) -> Stability | None:
+        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen; None without a solution, or
+        where a time limit comes first.
+
+        Args:
+            log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
+        """
+        if self.averages is None or self.status is Status.TIME_LIMIT:
+            return None
+        try:
+            with step("verdict on stability"):
+                budget.check()
+                return self._judged(self.averages, spectrum, log2_lines)
+        except TimeLimitError:
+            return None
+
+    def _judged(self, averages: Averages, spectrum: bool, log2_lines: int | None) -> Stability:
+        rules = rules_for_slopes(self.problem, self.rule, averages.bistable)
+        if not spectrum:
+            return assess(self.problem, self.overlaps, rules, None, averages, log2_lines)
+        u, sizes = self.overlaps.pack(), self.overlaps.sizes
+        state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
+        if isinstance(self.rule, ProxSpace) and rules[0] == self.rule and why_not(self.problem) is None:
+            # The loop that the replicon asks for brings the slopes along.
+            with step("slopes of the saddle-point map"):
+                matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
+        else:
+            matrix = jacobian_by_rule(self.problem, self.rule, u, sizes)
+        matrix = state_map.across(matrix, u, sizes)
+        if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
+            # Noise over few points looks like an instability: a verdict asks for more.
+            matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, PATIENT), u, sizes)
+        found = assess(self.problem, self.overlaps, rules, matrix, averages, log2_lines)
+        return replace(found, slopes_by=slopes_by)
+
+    @cached_property
+    def thermal(self) -> Gibbs | None:
+        """Energy, entropy and what weights drawn from the Gibbs measure do; None at zero temperature."""
+        with step("averages over the Gibbs measure"):
+            return gibbs(self)
+
+    @cached_property
+    def landscape(self) -> Landscape:
+        """Minima of the Moreau objective at random points: which are proved global, how many there are."""
+        with step("minima of the Moreau objective at random points"):
+            return landscape(self.problem, self.overlaps)
+
+    def table(self, names: Mapping[str, str] | None = None) -> str:
+        """The solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
+        return presenting.table(self, names)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of the command line's contract (docs/design.md section 5)."""
+        return presenting.to_json(self)
+
+
+def has_lost(problem: Problem, start: str | Overlaps | Solution, solution: Solution) -> bool:
+    """Whether theta or m, which a start holds, is zero within its error at the solution that it led to.
+
+    What a start by name holds is what its weights do in this problem: encodings that a model lacks promise nothing.
+    """
+    if isinstance(start, Solution):
+        held = overlaps_held(start.overlaps, start.errors)
+    else:
+        held = overlaps_held(start_overlaps(problem, start) if isinstance(start, str) else start)
+    there = overlaps_held(solution.overlaps, solution.errors)
+    return any(before and not after for before, after in zip(held, there, strict=True))
+
+
+def same(one: Solution, other: Solution) -> bool:
+    """Whether two solutions of a problem agree within their errors."""
+    scales = one.overlaps.block_scales
+    tolerance = 3 * (one.errors + other.errors) + 1e-6 * scales
+    return bool(np.all(np.abs(one.overlaps.pack() - other.overlaps.pack()) <= tolerance))
+
+
+__all__ = ["Solution", "has_lost", "same"]

@@ -1,0 +1,224 @@
+"""Solving a problem from a start: approach, rule, errors of everything reported."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import budget
+from ..channel.search import searched
+from ..errors import DomainError, InputError, TimeLimitError
+from ..integration import Rule, Sobol, rule_named
+from ..integration.ladders import COARSE, MOST_WARM, WARM_PRODUCTS, evaluations
+from ..problems import gauge
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.symmetry import Symmetry, of_state
+from ..progress import say, step
+from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
+from ..saddle_point.slopes import jacobian
+from ..saddle_point.starts import start_overlaps
+from ..saddle_point.state_map import StateMap
+from .climbing import climb_samples, newton_at, solve_auto
+from .collapse import at_rest
+from .finishing import failed_solution, finish_point
+from .solution import Solution, has_lost
+
+
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = "semantic",
+    *,
+    accuracy: float = 1e-4,
+    integrator: str = "auto",
+    points: int | None = None,
+    seed: int = 0,
+    effort: int = 100,
+    time_limit: float | None = None,
+) -> Solution:
+    """Solve the saddle point from a start.
+
+    Args:
+        start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
+            approach).
+        accuracy: half width asked of every overlap, relative to the size of its block.
+        integrator: auto, gauss-hermite, sobol, prox-space, lines or sparse-grid; points as for `rule_named`.
+        seed: of the scramblings.
+        effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
+        time_limit: seconds after which the best so far is returned, with the status TIME_LIMIT.
+
+    Returns:
+        A Solution; look at `status`. Not converging is a status, not an exception; so is ENDED_ELSEWHERE, a solution
+        without an overlap that the start holds.
+
+    Raises:
+        InputError: an unknown start or integrator, or an accuracy that is not positive.
+    """
+    chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": seed, "effort": effort}
+    with budget.time_limit(time_limit):
+        found = reach(problem, start, accuracy=accuracy, **chosen)
+    if found.success and has_lost(problem, start, found):
+        return replace(found, status=Status.ENDED_ELSEWHERE)
+    return found
+
+
+def reach(
+    problem: Problem,
+    start: str | Overlaps | Solution = "semantic",
+    *,
+    accuracy: float = 1e-4,
+    integrator: str = "auto",
+    points: int | None = None,
+    seed: int = 0,
+    effort: int = 100,
+) -> Solution:
+    """As `solve`, for those who tell branches apart themselves: whatever solution a start leads to has converged."""
+    if not 0 < accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+    _ = problem.alpha  # is there before anything is compiled
+    name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
+    begun = start_overlaps(problem, start) if isinstance(start, str) else start
+    with step(f"solving from the start {name}"), budget.offers() as best:
+        try:
+            return _reached(problem, name, begun, accuracy, integrator, points, seed, effort)
+        except TimeLimitError as error:
+            with budget.overtime():
+                if best[0] is not None:
+                    found: Solution = best[0]()
+                    return found if found.success else replace(found, status=Status.TIME_LIMIT)
+                overlaps = begun.overlaps if isinstance(begun, Solution) else begun
+                nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
+                point = error.point if isinstance(error.point, FixedPoint) else nowhere
+                return failed_solution(problem, name, replace(point, status=Status.TIME_LIMIT), COARSE)
+
+
+def _reached(
+    problem: Problem,
+    name: str,
+    start: Overlaps | Solution,
+    accuracy: float,
+    integrator: str,
+    points: int | None,
+    seed: int,
+    effort: int,
+) -> Solution:
+    """Where a start leads.
+
+    Raises:
+        TimeLimitError: the time ended; a finished level, if any, has been offered.
+    """
+    rule = None if integrator == "auto" else rule_named(integrator, points, seed)
+    _announce_compilation(problem)
+
+    def finish(problem: Problem, point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
+        if rule is None:
+            return solve_auto(problem, name, point, symmetry, accuracy, seed, effort, near)
+        if isinstance(rule, Sobol) and points is None:
+            return climb_samples(problem, name, point, symmetry, accuracy, seed, effort)
+        return finish_point(
+            problem, name, newton_at(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry
+        )
+
+    if integrator in ("prox-space", "lines"):
+        problem.only_at_zero_temperature(f"the rule {integrator} integrates")
+    if isinstance(start, Solution):
+        if start.overlaps.sizes != problem.sizes:
+            raise InputError("the solution to start from belongs to another structure")
+        if start.symmetry is not None:
+            problem = searched(problem, start.overlaps)
+            u, sizes = start.overlaps.pack(), start.overlaps.sizes
+            symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
+            known = start.jacobian if symmetry == start.symmetry else None
+            point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known, start.drift)
+            found = finish(problem, point, symmetry, start)
+            if found.losses is not None:
+                return found
+    approach = _approach(problem, start, seed)
+    if not _is_near(approach):
+        return _collapsed_or(failed_solution(problem, name, approach, COARSE), approach, seed)
+    thorough = searched(problem, approach.overlaps)
+    if thorough.search != problem.search:
+        # The quick search missed minima: what it led to solves another map.
+        again = _approach(thorough, approach.overlaps, seed)
+        approach = replace(again, iterations=approach.iterations + again.iterations)
+        if not _is_near(approach):
+            return _collapsed_or(failed_solution(thorough, name, approach, COARSE), approach, seed)
+    found = finish(thorough, approach, _symmetry_of(thorough, approach))
+    return found if found.losses is not None else _collapsed_or(found, approach, seed)
+
+
+def _is_near(approach: FixedPoint) -> bool:
+    """Whether Newton's method may take over."""
+    return approach.status.success or approach.residual < 0.05
+
+
+def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution:
+    """W = 0 where that is what the approach falls into; what failed else."""
+    rules = _approach_rules(failed.problem, seed)
+    rest = at_rest(failed.problem, approach.overlaps, *rules)
+    if rest is None:
+        return failed
+    overlaps, errors = rest
+    return replace(failed, overlaps=overlaps, errors=errors, status=Status.COLLAPSED)
+
+
+_announced: set[str] = set()
+
+
+def _announce_compilation(problem: Problem) -> None:
+    """Say so before Numba compiles a solver for the first time on this machine."""
+    part = "channel" if problem.inverse_temperature is None else "thermal"
+    key = f"{problem.solver.folder} {part}"
+    if key not in _announced:
+        _announced.add(key)
+        if not problem.solver.compiled_before(part):
+            say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
+
+
+@step("approaching by damped iteration")
+def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedPoint:
+    """From the start to the neighbourhood of a solution, by damped iteration with a coarse global rule."""
+    overlaps = start.overlaps if isinstance(start, Solution) else start
+    symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
+    rules = _approach_rules(problem, seed)
+    coarse = StateMap(problem, rules[0], symmetry)
+    point = damped(coarse, overlaps, 0.1)
+    visited, weight = point.iterations, CAUTIOUS
+    if point.status.success:
+        with suppress(DomainError, np.linalg.LinAlgError):
+            matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
+            weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
+        point = damped(coarse, point.overlaps, 2e-3, weight=weight)
+        visited += point.iterations
+    if point.status.success or point.residual < 0.05:
+        # A soft branch needs the finer set before Newton may take over.
+        fine = StateMap(problem, rules[1], symmetry)
+        point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
+        visited += point.iterations
+    canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
+    return replace(point, u=canonical.pack(), iterations=visited)
+
+
+def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
+    """A coarse rule and a finer one, both even, from which zeros by symmetry are read off."""
+    warm = WARM_PRODUCTS[0]
+    if problem.inverse_temperature is not None and evaluations(problem, warm) <= MOST_WARM:
+        return replace(warm.coarser(), inner=0.75), warm
+    return replace(COARSE, seed=seed), Sobol(10, 4, seed=seed)
+
+
+def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
+    """Exchanges that leave the state as it is, and components of m and theta that are zero to rounding under the
+    sign-symmetric coarse rule."""
+    scales = point.overlaps.block_scales
+    frozen = np.abs(point.u) < 1e-11 * scales
+    contexts, s, _, trained = point.sizes
+    frozen[: contexts * s * (s + 1)] = False
+    frozen[len(frozen) - trained :] = False
+    return Symmetry(frozen, of_state(problem, point.overlaps), problem.clusters)
+
+
+__all__ = ["reach", "solve"]

@@ -1,0 +1,1 @@
+"""Stability of replica symmetry: longitudinal spectrum, replicon, jumps."""

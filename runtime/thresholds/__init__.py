@@ -1,0 +1,1 @@
+"""Values of a parameter at which something changes."""

@@ -1,0 +1,266 @@
+"""Conditions on a solution's observables, as `test_error = baseline_error`: read safely, valued with their errors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import DomainError, InputError
+from ..integration import Rule
+from ..integration.estimates import two_standard_errors
+from ..integration.ladders import is_replicated, rules_for_slopes
+from ..problems.overlaps import Overlaps
+from ..saddle_point import observables
+from ..saddle_point.state_map import StateMap
+from ..solving.solution import Solution
+from ..stability.stability import replicons
+
+OVERLAPS = ("q", "V", "m", "theta")
+_AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
+# The Perron root is refined to at most so many rules finer than the solution's.
+_FINER = 3
+ROUNDING = 2e-14  # relative, of sums over very many nodes
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Left side minus right side of a condition at a solution.
+
+    Attributes:
+        integration, residual: half widths that come from the integrals and from what is left of the residual.
+    """
+
+    value: float
+    integration: float
+    residual: float
+
+    @property
+    def error(self) -> float:
+        return self.integration + self.residual
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`left = right` in the names of `observable_names`, numbers and + - * / **."""
+
+    text: str
+    sides: tuple[ast.expr, ast.expr]
+    names: tuple[str, ...]
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it asks for averages over the channel, not for the overlaps and errors that they give alone."""
+        return any(name in _AVERAGED for name in self.names)
+
+    def __call__(self, solution: Solution) -> tuple[float, float]:
+        """left - right and its half width, with what the solution holds."""
+        found = self.judge(solution)
+        return found.value, found.error
+
+    def judge(self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False) -> Judged:
+        """left - right with its half widths.
+
+        Args:
+            tolerance: integrals that are not the solution's own (test error, baseline, replicon) are refined until
+                what they add to the half width is below this, as far as can be had.
+            equidistant: nodes for the test error, another family than Gauss-Hermite's.
+        """
+        own = {name: _Observable.of(name, solution, equidistant) for name in self.names}
+        values = {name: observable.value for name, observable in own.items()}
+        refined = [name for name in self.names if own[name].refine is not None]
+        for name in refined:
+            share = tolerance / (2 * len(refined) * max(abs(self._slope(values, name)), 1e-300))
+            own[name] = own[name].refined(share)
+            values[name] = own[name].value
+        centre = self._at(values)
+        integration = sum(abs(self._at({**values, n: values[n] + own[n].error}) - centre) for n in self.names)
+        integration += ROUNDING * max(abs(_evaluate(side, values)) for side in self.sides)
+
+        def moved(shift: np.ndarray, names: Sequence[str]) -> float:
+            known = {name: move for name in names if (move := own[name].moved) is not None}
+            try:
+                return self._at({**values, **{name: move(shift) for name, move in known.items()}}) - centre
+            except DomainError:
+                return np.inf
+
+        indirect = [name for name in self.names if name not in OVERLAPS]
+        if solution.shifts is not None and len(solution.shifts):
+            changes = np.array([moved(shift, indirect) for shift in solution.shifts])
+            sampled = is_replicated(solution.rule)
+            integration += float(two_standard_errors(changes)) if sampled else float(np.abs(changes).max())
+        residual = 0.0 if solution.residual_shift is None else abs(moved(solution.residual_shift, self.names))
+        return Judged(centre, float(integration), residual)
+
+    def compared(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
+        """Both sides at values of the names, numbers read by `number`: of any precision."""
+        left, right = (_evaluate(side, values, number) for side in self.sides)
+        return left, right
+
+    def _at(self, values: Mapping[str, float]) -> float:
+        left, right = (_evaluate(side, values) for side in self.sides)
+        return left - right
+
+    def _slope(self, values: Mapping[str, float], name: str) -> float:
+        step = 1e-6 * max(abs(values[name]), 1e-6)
+        ends = [self._at({**values, name: values[name] + way * step}) for way in (1, -1)]
+        return (ends[0] - ends[1]) / (2 * step)
+
+
+@dataclass(frozen=True)
+class _Observable:
+    """A number of a solution.
+
+    Attributes:
+        error: half width of the integral that it takes, or of the overlap that it is.
+        moved: its value at overlaps moved by a shift (n,); None where these enter to second order or not at all.
+        refine: tolerance -> the same with a smaller error; None where there is nothing to refine.
+    """
+
+    value: float
+    error: float = 0.0
+    moved: Callable[[np.ndarray], float] | None = None
+    refine: Callable[[float], _Observable] | None = None
+
+    def refined(self, tolerance: float) -> _Observable:
+        return self.refine(tolerance) if self.refine and self.error > tolerance else self
+
+    @classmethod
+    def of(cls, name: str, solution: Solution, equidistant: bool) -> _Observable:
+        if name == "alpha":
+            return cls(solution.problem.alpha)
+        if name in ("training_loss", "free_entropy"):
+            return cls(getattr(solution, name), solution.training_loss_error)
+        if name == "bistable_share":
+            return cls(solution.averages.bistable if solution.averages else np.nan)
+        if name in OVERLAPS:
+            return cls._overlap(name, solution)
+        made = {"test_error": _test_error, "baseline_error": _baseline_error, "replicon": _replicon}[name]
+        return made(solution, equidistant)
+
+    @classmethod
+    def _overlap(cls, name: str, solution: Solution) -> _Observable:
+        u, sizes, scales = solution.overlaps.pack(), solution.overlaps.sizes, solution.overlaps.block_scales
+
+        def entry(vector: np.ndarray) -> float:
+            return abs(float(getattr(Overlaps.unpack(vector, sizes), name).flat[0]))
+
+        # Half widths hold the residual, which counts apart here.
+        width = np.maximum(solution.errors - solution.residual * scales, 0.0)
+        return cls(entry(u), entry(width), lambda shift: entry(u + shift))
+
+
+def _test_error(solution: Solution, equidistant: bool) -> _Observable:
+    def at(tolerance: float) -> _Observable:
+        problem, overlaps = solution.problem, solution.overlaps
+        value, error, size = observables.test_error(problem, overlaps, tolerance, equidistant)
+
+        def moved(shift: np.ndarray) -> float:
+            there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
+            return observables.average_metric(problem, there, size, equidistant)
+
+        return _Observable(value, error, moved if size else None, at)
+
+    return at(np.inf)
+
+
+def _baseline_error(solution: Solution, _: bool) -> _Observable:
+    coarser = observables.baseline_error(solution.problem, 36)
+    return _Observable(solution.baseline_error, abs(solution.baseline_error - coarser))
+
+
+def _replicon(solution: Solution, _: bool) -> _Observable:
+    """Perron root of the replicon map from derivatives, by the finer one of two rules, or one with replicates."""
+    problem, known = solution.problem, solution.averages
+    if known is None:
+        return _Observable(np.nan, np.nan)
+    first = rules_for_slopes(problem, solution.rule, known.bistable)[0]
+    state_map = StateMap(problem, solution.rule)
+
+    def by(rule: Rule, shift: np.ndarray | None = None) -> np.ndarray:
+        overlaps, averages = solution.overlaps, known
+        if shift is not None:
+            overlaps = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
+            averages = state_map.averages(overlaps)
+        return replicons(problem, overlaps, state_map.conjugates(overlaps, averages.moments.mean(axis=0)), rule)
+
+    def at(tolerance: float) -> _Observable:
+        rule, found, error = first, by(first), np.inf
+        for _ in range(_FINER):
+            rule, before = rule.finer(), found
+            found = by(rule)
+            error = float(two_standard_errors(found)) if is_replicated(rule) else float(abs(found - before)[0])
+            if error <= tolerance:
+                break
+        return _Observable(float(found.mean()), error, lambda shift: float(by(rule, shift).mean()), at)
+
+    return at(np.inf)
+
+
+def observable_names() -> list[str]:
+    """Names an expression may use: losses and errors, |first entries| of the overlaps, replicon, bistable_share."""
+    losses = ["training_loss", "free_entropy", "test_error", "baseline_error"]
+    return [*losses, *OVERLAPS, "replicon", "bistable_share", "alpha"]
+
+
+def parse_condition(text: str) -> Condition:
+    """`left = right` as a function of a solution: (left - right, half width).
+
+    Raises:
+        InputError: not of this form, or an unknown name; the known ones are listed.
+    """
+    sides = text.split("=")
+    if len(sides) != 2:
+        raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected")
+    left, right = (_parse_expression(side, text) for side in sides)
+    names = {node.id for tree in (left, right) for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if not names:
+        raise InputError(f"condition {text!r} holds no observable; known are {', '.join(observable_names())}")
+    return Condition(text, (left, right), tuple(sorted(names)))
+
+
+def _parse_expression(text: str, condition: str) -> ast.expr:
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise InputError(f"condition {condition!r}: cannot read {text.strip()!r}") from None
+    operators = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
+    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, *operators)
+    for node in ast.walk(tree):
+        if not isinstance(node, allowed) or (
+            isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
+        ):
+            raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            node.value = ast.get_source_segment(text.strip(), node)  # all digits, for a reader of any precision
+        if isinstance(node, ast.Name) and node.id not in observable_names():
+            raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")
+    return tree
+
+
+def _evaluate(node: ast.expr, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Any:
+    if isinstance(node, ast.Constant):
+        return number(str(node.value))
+    if isinstance(node, ast.Name):
+        return values[node.id]
+    if isinstance(node, ast.UnaryOp):
+        inner = _evaluate(node.operand, values, number)
+        return -inner if isinstance(node.op, ast.USub) else inner
+    assert isinstance(node, ast.BinOp)
+    left, right = _evaluate(node.left, values, number), _evaluate(node.right, values, number)
+    operations: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+        ast.Add: lambda a, b: a + b,
+        ast.Sub: lambda a, b: a - b,
+        ast.Mult: lambda a, b: a * b,
+        ast.Div: lambda a, b: a / b,
+        ast.Pow: lambda a, b: a**b,
+    }
+    if type(node.op) not in operations:
+        raise InputError("only + - * / ** are allowed in a condition")
+    return operations[type(node.op)](left, right)
+
+
+__all__ = ["Condition", "Judged", "observable_names", "parse_condition"]

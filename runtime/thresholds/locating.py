@@ -1,0 +1,452 @@
+"""bracket, refine, verify"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..branches.branch import Branch
+from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..integration import Rule
+from ..integration.averages import NEGLIGIBLE_JUMPS
+from ..integration.estimates import two_standard_errors
+from ..integration.ladders import is_replicated
+from ..problems.problem import Problem
+from ..progress import bar
+from ..solving.losses import by_rule, refine_losses, with_losses
+from ..solving.solution import Solution
+from ..solving.verification import AUTOMATIC_BELOW, agreement, confirmed, opinions
+from .conditions import ROUNDING, Condition, parse_condition
+from .threshold import Threshold, search_interval
+
+# Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
+_FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
+_EVALUATIONS = 20
+_PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The compared quantity at one value of the parameter: difference, the parts of its error, its slope if known."""
+
+    value: float
+    difference: float
+    integration: float
+    residual: float
+    slope: float | None
+    solutions: tuple[Solution, ...]
+
+    @property
+    def error(self) -> float:
+        return self.integration + self.residual
+
+
+Evaluate = Callable[[float, float | None], Evaluation | None]
+Second = Callable[[Evaluation, Rule, float], tuple[float, float]]  # the last: what is still told apart
+
+
+def crossing(
+    problem: Problem,
+    parameter: str = "alpha",
+    *,
+    between: tuple[str, str],
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    branches: tuple[Branch, Branch] | None = None,
+    verify: bool | None = None,
+) -> Threshold:
+    """Where two branches have equal training loss: a first-order transition.
+
+    Args:
+        between: names of the branches.
+        bracket: interval to search; default [0.1, 2.5] for alpha.
+        accuracy: half width asked for; seed: of the scramblings.
+        branches: followers to reuse, with the solutions they already know.
+        verify: compare with a rule of another family; by default where the accuracy is below 1e-6.
+
+    Raises:
+        InputError: unknown names.
+        NotConvergedError: no sign change of the difference where both branches exist.
+    """
+    one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
+
+    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+        pair = []
+        for follower in (one, other):
+            solution = follower.at(value)
+            if solution is not None and tolerance is not None:
+                solution = _with_loss(follower, value, solution, tolerance / 2)
+            if solution is None:
+                return None
+            pair.append(solution)
+        slope = None
+        if parameter == "alpha":  # d e_t / d alpha = E[M] exactly
+            first, second = (s.averages.moreau.mean() for s in pair if s.averages is not None)
+            slope = float(first - second)
+        return Evaluation(value, *loss_difference(*pair), sum(s.residual_loss for s in pair), slope, tuple(pair))
+
+    def second(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
+        return loss_difference(*(with_losses(solution, rule) for solution in best.solutions))
+
+    return _locate("crossing", problem, parameter, tuple(between), bracket, accuracy, evaluate, second, verify)
+
+
+def loss_difference(one: Solution, other: Solution) -> tuple[float, float]:
+    """Training loss of one solution minus that of another, and its half width.
+
+    Where both come in as many replicates over the same scramblings, the spread of the differences is the error: noise
+    that the branches share cancels, and what they do not share adds in squares.
+    """
+    difference = one.training_loss - other.training_loss
+    both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (one, other)]
+    if len(both[0]) > 1 and len(both[0]) == len(both[1]) and one.problem.alpha == other.problem.alpha:
+        sampled = one.problem.alpha * float(two_standard_errors(both[0] - both[1]))
+        return difference, sampled + one.second_order + other.second_order
+    rounding = ROUNDING * abs(one.training_loss)
+    return difference, one.training_loss_error + other.training_loss_error + rounding
+
+
+def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
+    """The branch at a value with the error of its training loss below the tolerance, as far as can be had."""
+    wanted = branch.accuracy
+    while solution.second_order > tolerance / 2 and wanted > _floor(solution):
+        wanted /= 3
+        finer = branch.at(value, wanted)
+        if finer is None:
+            return None
+        solution = finer
+    return refine_losses(solution, tolerance)
+
+
+def _floor(solution: Solution) -> float:
+    return _FLOOR_SAMPLED if is_replicated(solution.rule) else _FLOOR_SMOOTH
+
+
+def where(
+    problem: Problem,
+    condition: str,
+    parameter: str = "alpha",
+    *,
+    on: str,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    branch: Branch | None = None,
+    verify: bool | None = None,
+) -> Threshold:
+    """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
+
+    Args:
+        condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
+        on: the branch.
+        verify: as for `crossing`.
+
+    Raises:
+        InputError: the condition cannot be read.
+        NotConvergedError: no sign change on the branch.
+    """
+    read = parse_condition(condition)
+    follower = branch or Branch(problem, parameter, on, seed=seed)
+    return _locate(
+        f"where {condition}",
+        problem,
+        parameter,
+        (on,),
+        bracket,
+        accuracy,
+        _on_branch(read, follower),
+        lambda best, *how: _by_second(read, best.solutions[0], *how),
+        verify,
+    )
+
+
+def almeida_thouless(
+    problem: Problem,
+    parameter: str = "alpha",
+    *,
+    on: str,
+    bracket: tuple[float, float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    branch: Branch | None = None,
+    verify: bool | None = None,
+) -> Threshold:
+    """Where the replicon passes 1 on a branch (de Almeida and Thouless), the proximal map being continuous.
+
+    Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (docs/theory.md (9.4)):
+    such values count as unstable, and a change that comes with jumps rather than with the replicon is refused.
+
+    Args:
+        on: the branch; the others as for `where`.
+
+    Raises:
+        NotConvergedError: no passage through 1 on the branch, or the proximal map jumps at what was found.
+    """
+    read = parse_condition("replicon = 1")
+    follower = branch or Branch(problem, parameter, on, seed=seed)
+    plain = _on_branch(read, follower)
+    jumping: set[float] = set()
+
+    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+        found = plain(value, tolerance)
+        if found is None or not _jumps(found.solutions[0]):
+            return found
+        jumping.add(value)
+        return Evaluation(value, max(found.difference, 1.0), found.integration, found.residual, None, found.solutions)
+
+    found = _locate(
+        "at",
+        problem,
+        parameter,
+        (on,),
+        bracket,
+        accuracy,
+        evaluate,
+        lambda best, *how: _by_second(read, best.solutions[0], *how),
+        verify,
+    )
+    ends = found.evidence["bracket"]
+    if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
+        raise NotConvergedError(
+            f"at: replica symmetry is lost between {parameter} = {ends[0]:.6g} and {ends[1]:.6g} through jumps of the "
+            "proximal map, not through the replicon, which means nothing where the map jumps"
+        )
+    return found
+
+
+def _jumps(solution: Solution) -> bool:
+    return solution.averages is not None and solution.averages.bistable > NEGLIGIBLE_JUMPS
+
+
+def _on_branch(condition: Condition, follower: Branch) -> Evaluate:
+    """A condition along a branch, its overlaps solved to what a tolerance asks for."""
+    wanted = follower.accuracy
+
+    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+        nonlocal wanted
+        solution = follower.at(value, None if tolerance is None else wanted)
+        if solution is None:
+            return None
+        found = condition.judge(solution, tolerance or np.inf)
+        while tolerance is not None and not found.error <= tolerance and wanted > _floor(solution):
+            share = max(0.3 * tolerance / found.error, 1e-6)
+            wanted = max(_floor(solution), min(wanted, solution.relative_error) * min(1 / 3, share))
+            finer = follower.at(value, wanted)
+            if finer is None:
+                break
+            stuck = finer.relative_error > 0.7 * solution.relative_error
+            solution = finer
+            found = condition.judge(solution, tolerance)
+            if stuck:
+                break
+        return Evaluation(value, found.value, found.integration, found.residual, None, (solution,))
+
+    return evaluate
+
+
+def _by_second(condition: Condition, solution: Solution, rule: Rule, tolerance: float) -> tuple[float, float]:
+    """A condition at what another rule makes of a solution, and its half width."""
+    moved = by_rule(solution, rule)
+    if moved is None:
+        raise InputError("the second rule leaves the domain of the overlaps")
+    found = condition.judge(moved, tolerance, equidistant=True)
+    return found.value, found.integration
+
+
+def _locate(
+    kind: str,
+    problem: Problem,
+    parameter: str,
+    names: tuple[str, ...],
+    bracket: tuple[float, float] | None,
+    accuracy: float,
+    evaluate: Evaluate,
+    second: Second,
+    verify: bool | None,
+) -> Threshold:
+    if not accuracy > 0:
+        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, inf)")
+    problem.check_varied(parameter)
+    for name in names:
+        if name not in problem.solver.model.STARTS:
+            raise InputError(f"no branch {name!r}; known are {', '.join(problem.solver.model.STARTS)}")
+    low, high = search_interval(parameter, bracket)
+    verify = accuracy < AUTOMATIC_BELOW if verify is None else verify
+    with bar(f"{kind}: bracketing", 24) as task:
+        left, right, seen = _bracket(low, high, evaluate, task.advance)
+        if left is None or right is None:
+            raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
+        root = _refine(left, right, accuracy, evaluate, task.advance)
+        verify = verify and not root.out_of_time
+        best, slope = root.best, root.slope
+        parts = {
+            "half_width_integration": best.integration / abs(slope),
+            "half_width_residual": best.residual / abs(slope),
+            "half_width_root": root.error,
+        }
+        error = sum(parts.values())
+        agreed = None
+        if verify:
+            task.describe(f"{kind}: verifying")
+            enough = max(error, accuracy / 2)
+            told = 0.1 * enough * abs(slope)
+            others = opinions(best.solutions, lambda rule: second(best, rule, told), task.advance)
+            agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
+    error_kind, error, second_part = confirmed(agreed, error)
+    solutions = best.solutions
+    return Threshold(
+        kind=kind,
+        parameter=parameter,
+        value=root.value,
+        error=error,
+        error_kind=error_kind,
+        status="converged" if error <= accuracy else "time_limit" if root.out_of_time else "accuracy_not_reached",
+        branches=names,
+        problem=problem,
+        solutions=solutions,
+        evidence={
+            "slope": slope,
+            "evaluated_at": best.value,
+            "difference": best.difference,
+            **parts,
+            **second_part,
+            "bracket": list(root.ends),
+            "integrators": [s.rule.describe() for s in solutions],
+            "loss_integrators": [(s.loss_rule or s.rule).describe() for s in solutions],
+            "bistable_shares": [s.averages.bistable if s.averages else None for s in solutions],
+            "residuals": [s.residual for s in solutions],
+            "second_rule": agreed.to_json() if agreed else None,
+        },
+    )
+
+
+def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: list[Evaluation]) -> str:
+    if not seen:
+        return f"{kind}: no value of {parameter} in [{low:g}, {high:g}] was found at which the branches exist"
+    first, last = seen[0], seen[-1]
+    return (
+        f"{kind}: no sign change for {parameter} in [{low:g}, {high:g}]; the branches exist from {first.value:.4g} "
+        f"(difference {first.difference:.3g}) to {last.value:.4g} (difference {last.difference:.3g}); "
+        f"try another interval"
+    )
+
+
+def _bracket(
+    low: float, high: float, evaluate: Evaluate, tick: Callable[[], None]
+) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
+    """Walk down from the high end in growing numbers of steps until neighbours differ in sign."""
+    seen: dict[float, Evaluation] = {}
+    tried: set[float] = set()
+    for count in (4, 8, 16):
+        for value in np.linspace(high, low, count + 1):
+            value = float(value)
+            if value in tried:
+                continue
+            tried.add(value)
+            found = evaluate(value, None)
+            tick()
+            if found is None:
+                continue
+            seen[value] = found
+            pair = _sign_change(seen)
+            if pair:
+                return (*pair, [seen[v] for v in sorted(seen)])
+    return None, None, [seen[v] for v in sorted(seen)]
+
+
+def _sign_change(seen: dict[float, Evaluation]) -> tuple[Evaluation, Evaluation] | None:
+    ordered = [seen[v] for v in sorted(seen)]
+    for left, right in pairwise(ordered):
+        if left.difference * right.difference <= 0:
+            return left, right
+    return None
+
+
+@dataclass(frozen=True)
+class _Root:
+    """Where a root finder ended.
+
+    Attributes:
+        best: the last evaluation; value: of the root, a Newton step from there; error: half width of that step.
+        slope: of the difference; ends: the narrowest interval at whose ends the signs differ.
+        out_of_time: whether a time limit ended the search: the error is the distance to the farther end.
+    """
+
+    best: Evaluation
+    value: float
+    error: float
+    slope: float
+    ends: tuple[float, float]
+    out_of_time: bool = False
+
+
+def _refine(
+    left: Evaluation, right: Evaluation, accuracy: float, evaluate: Evaluate, tick: Callable[[], None]
+) -> _Root:
+    """Newton or secant: inside the bracket at first, then with the integration that the accuracy asks for.
+
+    The finer integration moves the difference, so that coarse signs no longer bound the root then: the outer bracket
+    does. The last step is not evaluated: what the slope has changed since the step before says how far it is off.
+    """
+    low, high = left.value, right.value
+    best = min((left, right), key=lambda e: abs(e.difference))
+    secant = (right.difference - left.difference) / (right.value - left.value)
+    slope, doubt = best.slope or secant, 1.0
+    fine, slow = False, 0
+    fines: list[Evaluation] = []
+    for _ in range(_EVALUATIONS):
+        guess = best.value - best.difference / slope
+        near = abs(guess - best.value) < 30 * accuracy or abs(best.difference) < best.error
+        if not fine and not near:
+            if slow > 2:
+                guess = (left.value + right.value) / 2
+            elif not left.value < guess < right.value:
+                chord = (right.difference - left.difference) / (right.value - left.value)
+                guess = left.value - left.difference / chord
+        guess = min(max(guess, low), high)
+        if fine and guess == best.value:
+            break  # at an end of the bracket: the slope does not lead to a root
+        was_fine, fine = fine, fine or near
+        try:
+            found = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
+        except TimeLimitError:
+            value = min(max(best.value - best.difference / slope, left.value), right.value)
+            ends = left.value, right.value
+            return _Root(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
+        tick()
+        if found is None:
+            raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
+        step, change, before = found.value - best.value, found.difference - best.difference, slope
+        # Between evaluations of one kind, and where the change is more than their errors.
+        if step and was_fine == fine and abs(change) > found.error:
+            secant = change / step
+        slope = found.slope or secant
+        if slope != before:
+            doubt = min(1.0, 2 * abs(slope - before) / abs(slope))
+        width = right.value - left.value
+        if fine:
+            fines.append(found)
+        elif found.difference * left.difference <= 0:
+            right = found
+        else:
+            left = found
+        slow = slow + 1 if right.value - left.value > width / 2 else 0
+        best = found
+        if fine and doubt * abs(best.difference / slope) <= 0.1 * accuracy:
+            break
+    last = best.difference / slope
+    value = min(max(best.value - last, low), high)
+    return _Root(best, value, doubt * abs(last), slope, _ends(fines, left, right))
+
+
+def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:
+    """The narrowest interval with a change of sign among the fine evaluations, and between the coarse ends else."""
+    pair = _sign_change({e.value: e for e in fines})
+    return (pair[0].value, pair[1].value) if pair else (left.value, right.value)
+
+
+__all__ = ["Evaluation", "almeida_thouless", "crossing", "loss_difference", "where"]

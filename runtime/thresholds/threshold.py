@@ -1,0 +1,94 @@
+"""A threshold with its half width: a plain value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import presenting
+from ..errors import InputError
+from ..numbers import with_error
+from ..problems.problem import Problem
+from ..solving.solution import Solution
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold with its half width.
+
+    Attributes:
+        value, error: parameter value and half width.
+        status: converged, or accuracy_not_reached where the error is larger than asked; time_limit where the time ended
+            before more could be done, the half width then reaching to the ends of the interval that holds it.
+        error_kind: verified where a rule of another family gave a threshold within the half width, else estimated.
+        evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
+    """
+
+    kind: str
+    parameter: str
+    value: float
+    error: float
+    error_kind: str
+    status: str
+    branches: tuple[str, ...]
+    problem: Problem
+    solutions: tuple[Solution, ...]
+    evidence: dict[str, Any]
+
+    @property
+    def success(self) -> bool:
+        return self.status == "converged"
+
+    @property
+    def rs_verdict(self) -> str:
+        """Stability of each branch at the threshold, in words."""
+        parts = []
+        for solution in self.solutions:
+            if solution.stability:
+                parts.append(f"{solution.branch}: {solution.stability.verdict}")
+        return " | ".join(parts)
+
+    def __repr__(self) -> str:
+        return self.told(self.parameter)
+
+    def told(self, symbol: str) -> str:
+        """In one line, with a symbol for the parameter."""
+        where = " and ".join(self.branches)
+        return f"{self.kind} of {where}: {symbol} = {self.shown} ({self.error_kind}, {self.status.replace('_', ' ')})"
+
+    @property
+    def shown(self) -> str:
+        """Value with its half width, for people."""
+        return with_error(self.value, self.error)
+
+    @property
+    def decimals(self) -> tuple[str, str]:
+        """Value, to two digits beyond its half width, and half width as decimal strings."""
+        digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
+        return f"{self.value:.{digits}f}", f"{self.error:.2g}"
+
+    def table(self) -> str:
+        """The threshold for a terminal: what its half width is made of, and the stability there."""
+        return presenting.table(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of the command line's contract (docs/design.md section 5)."""
+        return presenting.to_json(self)
+
+
+def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
+    """The interval asked for, or the default one of alpha.
+
+    Raises:
+        InputError: none is given for another parameter.
+    """
+    if bracket is None:
+        if parameter != "alpha":
+            raise InputError(f"give an interval to search for {parameter}")
+        bracket = (0.1, 2.5)
+    return float(min(bracket)), float(max(bracket))
+
+
+__all__ = ["Threshold"]
