@@ -73,7 +73,7 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
         return super()._print_Mul(parameters_first(expr, self.names))
 
     def has_exponent(self, symbol: str) -> bool:
-        return "^" in symbol  # rho^star and the like
+        return "^" in symbol  # rho^star and the like hold a superscript already
 
     def _print_log(self, expr: sp.log, exp: Any = None) -> str:
         return rf"\log\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
