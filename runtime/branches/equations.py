@@ -1,4 +1,9 @@
-"""A branch as equations in the overlaps and a parameter."""
+"""A branch as equations for `continuation`, in the overlaps and one or two parameters.
+
+Unknowns are the overlaps in coordinates of the branch's invariant states, then the parameters. The map can be evaluated
+with any integration rule, so that one linear solve carries an integration error, or the spread of replicates, into
+every unknown.
+"""
 
 from __future__ import annotations
 

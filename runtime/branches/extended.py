@@ -1,4 +1,4 @@
-"""Systems of equations along a branch: what marks an event."""
+"""Systems of equations on a branch: the saddle point, and what marks an event on it."""
 
 from __future__ import annotations
 

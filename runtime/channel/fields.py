@@ -1,4 +1,4 @@
-"""one node: fields, proximal point, Boltzmann law"""
+"""The joint Gaussian law of student and teacher fields, as affine maps of standard normal coordinates."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Exit(Enum):
-    """How a command ends as a whole; how an iteration does is `fixed_point.Status`.
+    """How a command ends as a whole; how an iteration does is `saddle_point.iteration.Status`.
 
     Attributes:
         code: the exit status of the process.

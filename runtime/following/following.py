@@ -1,8 +1,8 @@
 """A branch followed by arclength, through folds and over unstable stretches, with the events on the way.
 
-Curves (`branches.curve`) ask for the solution at given values of a parameter; here the parameter is an unknown like
+Curves (`branches.branch`) ask for the solution at given values of a parameter; here the parameter is an unknown like
 the overlaps, so that the branch may turn back. Each event is solved on an extended system of its own
-(`equations.SingularEquations`), with the integration error carried into it.
+(`branches.extended`), with the integration error carried into it.
 """
 
 from __future__ import annotations

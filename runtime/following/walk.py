@@ -1,4 +1,4 @@
-"""The walk along a branch, station by station."""
+"""The walk along a branch, station by station, for `follow`."""
 
 from __future__ import annotations
 

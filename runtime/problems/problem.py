@@ -1,4 +1,4 @@
-"""a model with numbers in it"""
+"""A problem: a generated solver, a sample complexity and values of the model's parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damped iteration and Newton's method on the map of states, and how they end."""
+"""A safe damped start, a fast Newton finish, and an honest status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One step of the saddle-point iteration, u -> G(u)."""
+"""The map of the saddle point: overlaps to conjugates (channel) and back to overlaps (prior), u -> G(u).
+
+Convergence is judged on the undamped residual max |G(u) - u| / (size of the block), recomputed at the end.
+"""
 
 from __future__ import annotations
 

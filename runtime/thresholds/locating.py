@@ -1,4 +1,9 @@
-"""bracket, refine, verify"""
+"""Thresholds: values of a parameter at which two branches cross or an expression in the observables vanishes.
+
+Each half width holds the integration error of the quantities compared, their residual and the root finder's, divided
+by the slope. Asked for few digits it is estimated by one rule; asked for many, or on demand, a rule of another family
+confirms it (`solving.verification`).
+"""
 
 from __future__ import annotations
 

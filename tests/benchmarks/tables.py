@@ -101,7 +101,7 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
 ONE = """
 import sys, time
 import saddleforge as sf
-from saddleforge.fixed_point import StateMap
+from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.integration import Sobol
 from saddleforge.solution import start_overlaps
 name, sizes = sys.argv[1], dict((k, int(v)) for k, v in (pair.split("=") for pair in sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Figures of branches and critical lines."""
+"""Figures of branches and critical lines: overlaps, losses and errors along a parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""What figures share: colours, lines with their half widths, entries that are alike, legends, files."""
+"""What figures share: colours, lines with their half widths, entries that are alike, legends, files.
+
+Figures are built without pyplot, so that nothing global is left behind. Colours are those of Okabe and Ito, which stay
+apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
+replicon below 1), dashed where it is not or was not judged; shading marks where the proximal map jumps, so that replica
+symmetry fails in the strict sense (docs/theory.md section 8).
+
+m is drawn as |m| where the sign of W is free, since W and -W then are the same state (attention), and with its sign
+where the loss fixes it (classification of a mixture); neither m nor theta where it is 0 by construction, without means
+and encodings or without a teacher in the loss. An axis of losses begins at 0 unless something on it is negative.
+"""
 
 from __future__ import annotations
 
