@@ -36,13 +36,14 @@ generate: $(STAMP)           ## rewrite generated/ from the catalogue
 values: $(STAMP)             ## rewrite the committed values of every generated expression
 	$(BIN)/python tests/generated/write_values.py
 
-# mypy cannot see through the editable install, so it reads the packages through links named after them.
-check: $(STAMP)              ## ruff and mypy
+# mypy and import-linter cannot see through the editable install: they read the packages through links named after them.
+check: $(STAMP)              ## ruff, mypy, and the rooms that imports may go to
 	$(BIN)/ruff check .
 	rm -rf $(TYPES)
 	mkdir -p $(TYPES)
 	cd $(TYPES) && ln -s ../../../runtime/* ../../../derive ../../../generated .
 	$(BIN)/mypy
+	cd build/mypy && ../../$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
 
 clean:                       ## remove .venv, caches, build leftovers and results/
 	rm -rf .venv build dist results *.egg-info .pytest_cache .hypothesis .benchmarks .ruff_cache .mypy_cache .coverage

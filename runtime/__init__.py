@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches.branch import Curve, curve
     from .budget import time_limit
-    from .comparison.comparison import compare, scaling
+    from .comparison.compare import compare, scaling
     from .comparison.transition import finite_transition
     from .derive.authoring.language import (
         Matrix,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following.critical import CriticalLine, critical_line
-    from .following.following import Followed, follow
+    from .following.follow import Followed, follow
     from .following.spinodal import instability, spinodal
     from .problems.data import law_of_data
     from .problems.problem import Problem, problem
@@ -95,8 +95,8 @@ _WHERE = {
     "TunedCurve": "responses.tuned_curve",
     "curve": "branches.branch",
     "Curve": "branches.branch",
-    "follow": "following.following",
-    "Followed": "following.following",
+    "follow": "following.follow",
+    "Followed": "following.follow",
     "spinodal": "following.spinodal",
     "instability": "following.spinodal",
     "critical_line": "following.critical",
@@ -109,9 +109,9 @@ _WHERE = {
     "where": "digits",
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",
-    "compare": "comparison.comparison",
+    "compare": "comparison.compare",
     "finite_transition": "comparison.transition",
-    "scaling": "comparison.comparison",
+    "scaling": "comparison.compare",
     "simulate": "simulation.simulation",
     "Simulation": "simulation.simulation",
     "InputError": "errors",

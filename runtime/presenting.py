@@ -33,7 +33,12 @@ class Face:
 
     def register(self, kind: type) -> Callable[[Renderer], Renderer]:
         """Make a function the renderer of a class and of its subclasses."""
-        return self._renderers.register(kind)
+
+        def keep(renderer: Renderer) -> Renderer:
+            self._renderers.register(kind, renderer)
+            return renderer
+
+        return keep
 
     def __call__(self, result: object, *args: Any, **options: Any) -> Any:
         """Render a result.

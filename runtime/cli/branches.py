@@ -156,7 +156,7 @@ def follow(
     own = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
 
-    from ..following.following import follow as walk
+    from ..following.follow import follow as walk
     from ..report.branches import followed_json, followed_table
 
     found = walk(

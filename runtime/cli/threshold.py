@@ -105,22 +105,22 @@ def threshold(
 
     from .. import digits
     from ..report.contract import parameters_json
-    from ..thresholds import locating as thresholds
+    from ..thresholds import locating
 
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
         if second is not None:
             return _critical_line(problem, kind, name, second, names, where, how, output, target)
         if kind == "crossing":
-            found = thresholds.crossing(problem, name, between=(names[0], names[-1]), **how)
+            found = locating.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
             found = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
         elif kind == "at":
-            found = thresholds.almeida_thouless(problem, name, on=names[0], **how)
+            found = locating.almeida_thouless(problem, name, on=names[0], **how)
         else:
-            from ..following import following
+            from ..following.spinodal import instability, spinodal
 
-            located = {"spinodal": following.spinodal, "instability": following.instability}[kind]
+            located = {"spinodal": spinodal, "instability": instability}[kind]
             found = located(problem, name, on=names[0], **how)
     except (NotConvergedError, TimeLimitError) as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}

@@ -20,7 +20,7 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point
 from ..solving.solution import Solution
 from ..solving.verification import agreement, confirmed, opinions
-from ..stability.stability import modes_of
+from ..stability.assess import modes_of
 from ..thresholds.threshold import Threshold
 
 

@@ -15,16 +15,16 @@ _WORDS = {
     "report.precise": ["reference.solution"],
     "report.bayes": ["bayes.solution", "bayes.thresholds"],
     "report.simulation": ["simulation.simulation"],
-    "report.comparison": ["comparison.comparison"],
+    "report.comparison": ["comparison.compare"],
 }
 _DATASETS = {
-    "report.tables": ["branches.branch", "following.following", "following.critical", "responses.tuned_curve"],
+    "report.tables": ["branches.branch", "following.follow", "following.critical", "responses.tuned_curve"],
     "report.simulation_tables": ["simulation.simulation"],
 }
 _FRAMES = {
     "report.frames": ["branches.branch"],
     "report.responses": ["responses.answers"],
-    "report.comparison": ["comparison.comparison"],
+    "report.comparison": ["comparison.compare"],
 }
 _DATASET = "xarray.core.dataset"  # the module of xarray.Dataset
 
@@ -38,7 +38,7 @@ def register() -> None:
         (presenting.to_frame, _FRAMES, "report.frames"),
         (presenting.to_tabular, _FRAMES, None),
         (presenting.save, {}, "report.tables"),
-        (presenting.plot, {"report.plots.simulation": ["comparison.comparison"]}, "report.plots.branches"),
+        (presenting.plot, {"report.plots.simulation": ["comparison.compare"]}, "report.plots.branches"),
     ):
         for renderer, results in renderers.items():
             face.found_in(f"{_ROOT}.{renderer}", *(f"{_ROOT}.{result}" for result in results))

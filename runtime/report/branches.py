@@ -14,7 +14,7 @@ from .contract import parameters_json
 if TYPE_CHECKING:
     from ..branches.branch import Curve
     from ..following.critical import CriticalLine
-    from ..following.following import Followed
+    from ..following.follow import Followed
     from ..problems.problem import Problem
 
 

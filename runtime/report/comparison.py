@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..comparison.comparison import LOSSES, Comparison, Scaling
+from ..comparison.compare import LOSSES, Comparison, Scaling
 from ..numbers import aligned, with_error
 from ..presenting import table, to_frame
 

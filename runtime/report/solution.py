@@ -13,7 +13,7 @@ from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_json
 from ..problems.naming import Symbols, column_of, symbols_of
 from ..solving.solution import Solution
-from ..stability.stability import NEGLIGIBLE_LOSS
+from ..stability.assess import NEGLIGIBLE_LOSS
 from .contract import blocks_json, parameters_json, trained_json
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..branches.branch import Curve
 from ..errors import InputError
 from ..files import check_writable, write_whole
 from ..following.critical import CriticalLine
-from ..following.following import Followed
+from ..following.follow import Followed
 from ..presenting import save, to_dataset
 from ..problems import gauge
 from ..problems.naming import block_shape, column_of
@@ -29,7 +29,7 @@ from .contract import clean, parameters_json
 if TYPE_CHECKING:
     from ..problems.overlaps import Overlaps
     from ..solving.solution import Solution
-    from ..stability.stability import Stability
+    from ..stability.assess import Stability
 
 
 BLOCKS: dict[str, tuple[str, ...]] = {

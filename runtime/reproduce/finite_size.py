@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..branches.branch import curve
-from ..comparison.comparison import LOSSES, scaling
+from ..comparison.compare import LOSSES, scaling
 from ..comparison.transition import PairedDifference, paired, root_of
 from ..errors import TimeLimitError
 from ..integration import rule_named

@@ -24,7 +24,7 @@ from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
 from ..saddle_point.state_map import StateMap
 from ..saddle_point.tangents import map_slopes, why_not
-from ..stability.stability import Stability, assess
+from ..stability.assess import Stability, assess
 from .thermal import Gibbs, gibbs
 
 

@@ -17,7 +17,7 @@ from ..problems.overlaps import Overlaps
 from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
-from ..stability.stability import replicons
+from ..stability.assess import replicons
 
 OVERLAPS = ("q", "V", "m", "theta")
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import saddleforge as sf
-from saddleforge.comparison.comparison import scaling
+from saddleforge.comparison.compare import scaling
 from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import damped

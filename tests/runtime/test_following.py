@@ -13,7 +13,7 @@ from saddleforge import InputError, NotConvergedError, Solution
 from saddleforge.branches.equations import BranchMap
 from saddleforge.branches.extended import CrossingEquations
 from saddleforge.following.critical import as_solution, critical_line
-from saddleforge.following.following import follow
+from saddleforge.following.follow import follow
 from saddleforge.following.spinodal import instability, spinodal
 from saddleforge.integration import ProxSpace, Rule
 from saddleforge.report.plots.branches import plot_dataset

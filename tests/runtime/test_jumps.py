@@ -12,9 +12,9 @@ from saddleforge.problems.problem import Problem
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.solving.solution import Solution
 from saddleforge.stability import self_overlap as finite
+from saddleforge.stability.assess import prior_map, replicon_matrix
 from saddleforge.stability.jumps import find_jumps
 from saddleforge.stability.self_overlap import FiniteMap, jump_map, share
-from saddleforge.stability.stability import prior_map, replicon_matrix
 
 
 def glm(q: float, V: float, theta: float) -> Overlaps:

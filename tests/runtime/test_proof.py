@@ -289,7 +289,7 @@ def test_noise_and_flips_of_labels_are_summed_over():
         return sf.softplus(-u * sp.sign(Y[0, 0] + v - sp.Rational(1, 5)) * X[0, 0])
 
     flips = {"u": sf.DiscreteNoise((1, -1), ("9/10", "1/10")), "v": sf.GaussianNoise("0.5")}
-    problem = sf.problem(sf.model(name="noisy_flips", noise=flips)(loss))
+    problem = sf.problem(sf.model(name="noisy_flips", noise=flips)(loss), alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
         right = Channel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))

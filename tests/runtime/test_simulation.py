@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.comparison.comparison import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
+from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
 from saddleforge.comparison.transition import PairedDifference, root_of
 from saddleforge.errors import InputError
 from saddleforge.integration import ProxSpace

@@ -9,8 +9,8 @@ from saddleforge.integration.averages import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.stability.assess import Stability, modes_of, replicon_matrix
 from saddleforge.stability.self_overlap import SelfOverlap
-from saddleforge.stability.stability import Stability, modes_of, replicon_matrix
 
 
 @pytest.fixture(scope="session")

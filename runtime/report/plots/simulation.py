@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...comparison.comparison import Comparison, Measured, Scaling
+from ...comparison.compare import Comparison, Measured, Scaling
 from ...presenting import plot
 from ...problems.naming import index_text
 from .drawing import (

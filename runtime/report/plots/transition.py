@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from ...stability.stability import NEGLIGIBLE_LOSS
+from ...stability.assess import NEGLIGIBLE_LOSS
 from ..tables import loss_difference
 from .drawing import (
     BLUE,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...comparison.comparison import LOSSES, Extrapolation, Measured
+from ...comparison.compare import LOSSES, Extrapolation, Measured
 from ...numbers import with_error
 from ...report.plots.simulation import plot_finite_size
 from ..finite_size import FINITE_SIZE, JUDGE_STEPS, OVERLAPS, SCALING_ALPHA, SEEDS, D, FiniteSizeRun
