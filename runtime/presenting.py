@@ -24,12 +24,14 @@ class Face:
         def unknown(result: object, *args: object, **options: object) -> Any:
             raise TypeError(f"{type(result).__name__} has no {name}")
 
+        self.name = name
+        self._unknown = unknown
         self._renderers = singledispatch(unknown)
         self._where: dict[str, str] = {}
 
-    def found_in(self, module: str, *results: str) -> None:
-        """Name the module in which renderers of classes register that the modules `results` define."""
-        self._where |= dict.fromkeys(results, module)
+    def found_in(self, module: str, results: str) -> None:
+        """Name the module in which renderers of the classes register that the module `results` defines."""
+        self._where[results] = module
 
     def register(self, kind: type) -> Callable[[Renderer], Renderer]:
         """Make a function the renderer of a class and of its subclasses."""
@@ -40,6 +42,10 @@ class Face:
 
         return keep
 
+    def renders(self, kind: type) -> bool:
+        """Whether a renderer that is loaded knows the class."""
+        return self._renderers.dispatch(kind) is not self._unknown
+
     def __call__(self, result: object, *args: Any, **options: Any) -> Any:
         """Render a result.
 
@@ -48,7 +54,7 @@ class Face:
         """
         for kind in type(result).__mro__:
             if kind.__module__ in self._where:
-                import_module(self._where.pop(kind.__module__))
+                import_module(self._where[kind.__module__])
         return self._renderers(result, *args, **options)
 
 

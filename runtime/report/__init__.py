@@ -7,40 +7,42 @@ from __future__ import annotations
 
 from .. import presenting
 
-_ROOT = __name__.rpartition(".")[0]
-_WORDS = {
-    "report.solution": ["solving.solution"],
-    "report.thresholds": ["thresholds.threshold"],
-    "report.responses": ["responses.answers", "responses.tuning", "responses.tuned_curve"],
-    "report.precise": ["reference.solution"],
-    "report.bayes": ["bayes.solution", "bayes.thresholds"],
-    "report.simulation": ["simulation.simulation"],
-    "report.comparison": ["comparison.compare"],
-}
-_DATASETS = {
-    "report.tables": ["branches.branch", "following.follow", "following.critical", "responses.tuned_curve"],
-    "report.simulation_tables": ["simulation.simulation"],
-}
-_FRAMES = {
-    "report.frames": ["branches.branch"],
-    "report.responses": ["responses.answers"],
-    "report.comparison": ["comparison.compare"],
-}
 _DATASET = "xarray.core.dataset"  # the module of xarray.Dataset
+# Module of this package -> modules that define the results it renders.
+_WORDS = {
+    "solution": ["solving.solution"],
+    "thresholds": ["thresholds.threshold"],
+    "responses": ["responses.answers", "responses.tuning"],
+    "precise": ["reference.solution"],
+    "bayes": ["bayes.solution", "bayes.thresholds"],
+    "simulation": ["simulation.simulation"],
+}
+_FACES = (
+    (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
+    (presenting.table, {"comparison": ["comparison.compare"]}),
+    (presenting.to_json, _WORDS),
+    (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
+    (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
+    (presenting.to_frame, {"frames": ["branches.branch", _DATASET], "responses": ["responses.answers"]}),
+    (presenting.to_frame, {"comparison": ["comparison.compare"]}),
+    (presenting.to_tabular, {"frames": ["branches.branch"]}),
+    (presenting.save, {"tables": [_DATASET]}),
+    (presenting.plot, {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare"]}),
+)
+
+
+def renderers() -> list[tuple[presenting.Face, str, str]]:
+    """(face, module that registers with it, module that defines what that is for)."""
+    root = __name__.rpartition(".")[0]
+    return [
+        (face, f"{__name__}.{module}", name if name == _DATASET else f"{root}.{name}")
+        for face, found in _FACES
+        for module, names in found.items()
+        for name in names
+    ]
 
 
 def register() -> None:
     """Tell `presenting` where the renderers are."""
-    for face, renderers, of_datasets in (
-        (presenting.table, _WORDS, None),
-        (presenting.to_json, _WORDS, None),
-        (presenting.to_dataset, _DATASETS, None),
-        (presenting.to_frame, _FRAMES, "report.frames"),
-        (presenting.to_tabular, _FRAMES, None),
-        (presenting.save, {}, "report.tables"),
-        (presenting.plot, {"report.plots.simulation": ["comparison.compare"]}, "report.plots.branches"),
-    ):
-        for renderer, results in renderers.items():
-            face.found_in(f"{_ROOT}.{renderer}", *(f"{_ROOT}.{result}" for result in results))
-        if of_datasets is not None:
-            face.found_in(f"{_ROOT}.{of_datasets}", _DATASET)
+    for face, module, results in renderers():
+        face.found_in(module, results)

@@ -165,7 +165,7 @@ def test_two_combinations_of_teacher_and_noise_are_too_many():
 
 def moments(model: Any, theta: float = 0.9, **parameters: float) -> np.ndarray:
     """E[g], E[g dY], E[g domega], E[g g] at q = 2, V = 3, m = 0."""
-    problem = sf.problem(model, **parameters)
+    problem = sf.problem(model, alpha=1.0, **parameters)
     state = Overlaps.unpack(exact_array(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
     return Channel(Numbers.of(problem), state).totals(Rule(False, 5)).moments[0]
 
