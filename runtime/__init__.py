@@ -10,9 +10,7 @@ Names are imported when first touched, so that neither SymPy nor Numba is loaded
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import report
@@ -223,17 +221,6 @@ __all__ = [
     "verified",
     "where",
 ]
-
-
-class _Package(ModuleType):
-    """Keeps the function `problem` where the import system would bind the submodule of the same name over it."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _WHERE and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -70,11 +70,7 @@ class Tokens:
             InputError: the arrays do not fit together.
         """
         # The estimate is numerical: NumPy is loaded when data are given, not by writing a model.
-        law = (
-            import_module("saddleforge.data")
-            .law_of_data(x, labels, encodings=encodings, teacher=teacher, atoms=atoms)
-            .law
-        )
+        law = import_module("saddleforge").law_of_data(x, labels, encodings=encodings, teacher=teacher, atoms=atoms).law
         return cls(
             weights=law.weights.tolist(),
             covariance=law.gamma.tolist(),

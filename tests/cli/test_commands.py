@@ -1,6 +1,5 @@
 """derive, generate, curve and plot from the outside."""
 
-import importlib
 import json
 from types import SimpleNamespace
 
@@ -126,7 +125,7 @@ def test_reproduce_ends_as_its_results_do(call, monkeypatch, tmp_path, complete,
         results = {"figures": figures, "complete": complete}
         return SimpleNamespace(complete=complete, report=out / "report.html", to_json=lambda: results)
 
-    monkeypatch.setattr(importlib.import_module("saddleforge.reproduce.jobs"), "reproduce", run)
+    monkeypatch.setattr("saddleforge.reproduce.jobs.reproduce", run)
     done = call("reproduce", "--out", tmp_path, "--figure", "overlaps", "--json")
     assert done.status == status
     data = json.loads(done.stdout)

@@ -42,7 +42,7 @@ def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, monkeypatch, tmp_path
         raise RuntimeError("planted")
 
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
-    monkeypatch.setattr(importlib.import_module("saddleforge.problems.problem"), "problem", broken)
+    monkeypatch.setattr("saddleforge.problems.problem.problem", broken)
     done = call("solve", "ridge_regression")
     (log,) = (tmp_path / "logs").iterdir()
     assert done.status == 1
@@ -304,8 +304,8 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatc
     # Imported first, so that no module keeps what is patched here as its own.
     for module in ("reproduce.jobs", "branches", "derive.emit.tree"):
         importlib.import_module(f"saddleforge.{module}")
-    monkeypatch.setattr(importlib.import_module("saddleforge.problems.problem"), "problem", started)
-    monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)
+    monkeypatch.setattr("saddleforge.problems.problem.problem", started)
+    monkeypatch.setattr("saddleforge.derive.catalogue.catalogue_model", started)
     (tmp_path / "file").write_text("")
     target = tmp_path / "file" / ("result.nc" if arguments[0] in ("curve", "simulate") else "result")
     done = call(*arguments, target)

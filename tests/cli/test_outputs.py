@@ -1,6 +1,5 @@
 """Where outputs go: to the path that was given, wherever a model goes; over nothing that is somebody else's."""
 
-import importlib
 import json
 import os
 import signal
@@ -12,7 +11,9 @@ import numpy as np
 import pytest
 import xarray
 
+from saddleforge import presenting
 from saddleforge.branches.branch import Curve
+from saddleforge.errors import InputError
 from saddleforge.problems.solver import cache_folder, symbolic_model
 from saddleforge.report import tables
 
@@ -98,8 +99,8 @@ def test_a_file_that_is_there_is_not_written_over_and_nothing_is_computed(call, 
     def started(*_arguments, **_named):
         raise AssertionError("the computation has started")
 
-    monkeypatch.setattr(importlib.import_module("saddleforge.problems.problem"), "problem", started)
-    monkeypatch.setattr(importlib.import_module("saddleforge.derive.catalogue"), "catalogue_model", started)
+    monkeypatch.setattr("saddleforge.problems.problem.problem", started)
+    monkeypatch.setattr("saddleforge.derive.catalogue.catalogue_model", started)
     monkeypatch.chdir(tmp_path)
     file = Path(arguments[-1])
     file.write_text("years of work")
@@ -186,9 +187,7 @@ def test_solvers_do_not_replace_what_was_not_generated(call, tmp_path):
 
 def test_a_folder_of_somebody_else_is_no_folder_of_results(call, monkeypatch, tmp_path):
     started = []
-    monkeypatch.setattr(
-        importlib.import_module("saddleforge.reproduce.jobs"), "reproduce", lambda *a: started.append(a)
-    )
+    monkeypatch.setattr("saddleforge.reproduce.jobs.reproduce", lambda *a: started.append(a))
     (tmp_path / "report.md").write_text("my report")
     done = call("reproduce", "--out", tmp_path)
     assert done.status == 2 and not started
@@ -207,7 +206,7 @@ def test_ctrl_c_while_the_file_is_written_waits_for_it(call, monkeypatch, tmp_pa
         kept(dataset, path)
 
     kept = tables.save_dataset
-    monkeypatch.setattr(tables, "save_dataset", pressed)
+    monkeypatch.setattr(presenting, "save", pressed)
     file = tmp_path / "curve.nc"
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert done.status == 0 and f"wrote {file}" in done.stdout
@@ -247,9 +246,9 @@ def test_ctrl_c_that_compiled_code_made_a_system_error_of_keeps_what_is_finished
 
 def test_a_full_disk_costs_the_file_and_not_the_result(call, monkeypatch, tmp_path):
     def full(_dataset, path):
-        raise tables.InputError(f"cannot write {path}: No space left on device")
+        raise InputError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(tables, "save_dataset", full)
+    monkeypatch.setattr(presenting, "save", full)
     done = call("follow", "ridge_regression", "--over", "alpha=2:2.1", "-o", tmp_path / "branch.nc")
     assert done.status == 2 and "No space left" in done.sentence
     assert "alpha = 2.1 reached" in done.stdout or "found on [2, 2.1]" in done.stdout

@@ -9,8 +9,9 @@ import sympy as sp
 
 from saddleforge.derive import values
 from saddleforge.derive.authoring.regulariser import Ridge
+from saddleforge.derive.calculus import subexpressions
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
-from saddleforge.derive.emit import kernel, writer
+from saddleforge.derive.emit import writer
 from saddleforge.derive.emit.kernel import Frozen, Kernel, freeze, recorded
 from saddleforge.derive.emit.sides import channel
 from saddleforge.derive.theory.free_entropy import free_entropy
@@ -116,7 +117,7 @@ def test_a_wrong_term_of_the_free_entropy_fails_by_its_name(monkeypatch):
 )
 def test_another_order_of_terms_changes_the_text_and_no_value(model, monkeypatch, solvers):
     (solver,) = [s for s in solvers if s.model == model]
-    terms, factors, extract = sp.Expr.as_ordered_terms, sp.Mul.as_ordered_factors, kernel.extract
+    terms, factors, extract = sp.Expr.as_ordered_terms, sp.Mul.as_ordered_factors, subexpressions.extract
 
     def backwards(expressions, inside, outside, prefix):
         """Features counted from the other end."""

@@ -1,7 +1,6 @@
 """Time limits: the best so far, with a status, and nothing begun that would overrun. The clock counts questions."""
 
 from collections.abc import Callable
-from importlib import import_module
 from itertools import count
 
 import numpy as np
@@ -12,9 +11,7 @@ from saddleforge import budget
 from saddleforge.errors import InputError, TimeLimitError
 from saddleforge.integration import ProxSpace, Sobol, pace
 from saddleforge.saddle_point.iteration import Status
-
-# The name in the package is that of a function.
-solution_module = import_module("saddleforge.solving.solution")
+from saddleforge.solving import finishing
 
 
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +93,8 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
 def test_half_widths_are_taken_once_wherever_the_time_ends(monkeypatch):
     """They take several evaluations of the rule: begun in time they are finished, beyond it nothing is done twice."""
     finished = []
-    ordinary = solution_module._finished
-    monkeypatch.setattr(solution_module, "_finished", lambda *at: finished.append(at) or ordinary(*at))
+    ordinary = finishing._finished
+    monkeypatch.setattr(finishing, "_finished", lambda *at: finished.append(at) or ordinary(*at))
     needed = evaluations(lambda: sf.solve(problem()), monkeypatch)
     ticks(monkeypatch)
     for share in (0.3, 0.7, 0.8, 0.9, 1.0, 1.1):
