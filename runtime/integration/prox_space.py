@@ -17,7 +17,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import loss_exchanges
 from .averages import Averages, JacobianAverages
-from .axes import contexts_of
+from .contexts import contexts_of
 from .sampled import TeacherRule
 
 

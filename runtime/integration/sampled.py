@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .averages import Averages, JacobianAverages
-from .axes import contexts_of
+from .contexts import contexts_of
 from .splitting import Split
 
 _TOTALS = 6

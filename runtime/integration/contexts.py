@@ -1,4 +1,4 @@
-"""Nodes of Y and of the contexts along their axes."""
+"""Averages of tokens under every assignment of labels, as averages of contexts (token, cluster)."""
 
 from __future__ import annotations
 
