@@ -120,18 +120,21 @@ def test_fine_tuning_is_ridge_regression_of_what_is_left_to_learn(alpha, overlap
     assert solution.test_error == pytest.approx(E, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_labels_that_are_never_flipped_give_logistic_regression():
     assert_same(
         solved(example("flipped_labels"), alpha=2.0, flip=0.0), solved("logistic_regression", "semantic", alpha=2.0)
     )
 
 
+@pytest.mark.slow
 def test_labels_flipped_half_of_the_time_teach_nothing():
     solution = solved(example("flipped_labels"), alpha=2.0, flip=0.5)
     assert abs(solution.overlaps.theta.item()) < 1e-9
     assert solution.test_error == pytest.approx(0.5, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "alone", "teacher", "given"),
     [(1.0, "logistic_regression", 0, {}), (0.0, "ridge_regression", 1, {"Delta": 0.0})],

@@ -99,7 +99,8 @@ CASES = (
 )
 
 
-MARKED = [pytest.param(c, marks=[pytest.mark.slow] if c in ("attention 3,1,1", "elastic net") else []) for c in CASES]
+SLOW = ("attention 3,1,1", "two clusters", "own q and phi", "elastic net")  # compiled for these tests alone, or nearly
+MARKED = [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CASES]
 
 
 @pytest.fixture(scope="session")
@@ -256,6 +257,7 @@ def test_gradient_in_the_conjugates(cases, which, name):
         )
 
 
+@pytest.mark.slow
 def test_gradient_in_the_trained_numbers(cases):
     case = cases("own q and phi")
     overlaps, hats, _ = random_point(case, np.random.default_rng(5))
@@ -287,6 +289,7 @@ def test_the_points_are_not_stationary(cases, which):
         )
 
 
+@pytest.mark.slow
 def test_the_clusters_of_the_test_differ_and_are_correlated(cases):
     law = cases("two clusters").problem.law
     assert len(np.unique(law.rho.round(12))) == 4
