@@ -71,6 +71,10 @@ class Teller:
 
 
 def main() -> None:
+    """Hear messages on stdin until it ends, and write on stderr what is due meanwhile.
+
+    The status line of a terminal is wiped away at the end.
+    """
     live = os.isatty(2)
     teller = Teller(live, time.monotonic(), float(sys.argv[1]) if len(sys.argv) > 1 else QUIET)
     pending = b""

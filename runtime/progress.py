@@ -140,9 +140,13 @@ _helper = _Helper()
 class Task(Protocol):
     """A running bar: `advance` one step, optionally with a new description."""
 
-    def advance(self, description: str | None = None) -> None: ...
+    def advance(self, description: str | None = None) -> None:
+        """Count one step as done; a description stays until the next one."""
+        ...
 
-    def describe(self, description: str) -> None: ...
+    def describe(self, description: str) -> None:
+        """Say what is done now, with no step counted."""
+        ...
 
 
 def set_quiet(quiet: bool) -> None:

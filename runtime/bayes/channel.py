@@ -114,6 +114,7 @@ class Channel:
 
     @property
     def rho_star(self) -> np.ndarray:
+        """rho*_c of the problem's law, (C, t, t)."""
         return self.problem.law.rho_star
 
     def _law_of_fields(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -50,6 +50,7 @@ class BayesSolution:
 
     @property
     def success(self) -> bool:
+        """Whether it is a solution: converged, or perfect recovery."""
         return self.status not in ("not_converged", "time_limit")
 
     @property

@@ -141,6 +141,7 @@ class Curve:
 
     @property
     def values(self) -> np.ndarray:
+        """The parameter at every solution, (N,), in ascending order."""
         return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
 
     def end_text(self, symbol: str | None = None) -> str:

@@ -197,6 +197,7 @@ class Stride:
     largest: float = 0.15
 
     def after(self, place: Place | None) -> None:
+        """Take in where the last step led: shorter after None, longer after a place that was found with ease."""
         if place is None:
             self.step *= _SHRINKAGE
         elif place.evaluations <= _EASY:
@@ -204,6 +205,7 @@ class Stride:
 
     @property
     def exhausted(self) -> bool:
+        """Whether steps have been shortened below the smallest, so that nothing further is to be found."""
         return self.step < self.smallest
 
 

@@ -73,9 +73,11 @@ class BranchMap:
         return x @ self.basis
 
     def coordinates(self, u: np.ndarray) -> np.ndarray:
+        """Coordinates (k,) of the orthogonal projection of a packed state (n,) on the invariant states."""
         return (self.basis @ u) / self.norms
 
     def overlaps(self, x: np.ndarray) -> Overlaps:
+        """The state of coordinates (k,) as blocks."""
         return Overlaps.unpack(self.state(x), self.sizes)
 
     def _problem_at(self, values: tuple[float, ...]) -> Problem:
@@ -87,6 +89,7 @@ class BranchMap:
         return self._at(tuple(float(v) for v in values))
 
     def map_at(self, values: np.ndarray, rule: Rule | None = None) -> StateMap:
+        """G at values of the parameters, by the branch's rule unless another is given; raises as `problem_at`."""
         return StateMap(self.problem_at(values), rule or self.rule, self.symmetry)
 
     def units(self, x: np.ndarray) -> np.ndarray:

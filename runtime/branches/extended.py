@@ -37,15 +37,19 @@ class Equations:
         raise NotImplementedError
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Derivatives (n, len(z)) of the residual."""
         raise NotImplementedError
 
     def units(self, z: np.ndarray) -> np.ndarray:
+        """The size of every unknown, (len(z),), as for `continuation.System`."""
         raise NotImplementedError
 
     def residual(self, z: np.ndarray) -> np.ndarray:
+        """The mean of the equations over the replicates, (n,)."""
         return self.replicates(z).mean(axis=0)
 
     def idle(self, z: np.ndarray) -> np.ndarray:
+        """No direction, (len(z), 0): continuous symmetries are those of one branch (see `BranchEquations`)."""
         return np.empty((len(z), 0))
 
 
@@ -57,18 +61,23 @@ class BranchEquations(Equations):
         self.branches = (branch,)
 
     def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates of the overlaps (k,) and values of the parameters."""
         return z[: self.branch.size], z[self.branch.size :]
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        """G(u) - u of docs/theory.md (5.15) in units of the block scales, (R, k)."""
         return self.branch.gaps(*self.parts(z), change(self.branch.rule))
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Those of the branch, (k, k + parameters)."""
         return self.branch.slopes(*self.parts(z))
 
     def units(self, z: np.ndarray) -> np.ndarray:
+        """Block scales of the coordinates, then the span of every parameter."""
         return np.concatenate([self.branch.units(self.parts(z)[0]), self.branch.span])
 
     def idle(self, z: np.ndarray) -> np.ndarray:
+        """The orbit of the branch's continuous symmetry, along which no parameter moves, (k + parameters, j)."""
         along = self.branch.idle(*self.parts(z))
         return np.concatenate([along, np.zeros((len(z) - len(along), along.shape[1]))])
 
@@ -128,6 +137,7 @@ class SingularEquations(BranchEquations):
         return right[:r], left[:r], float(right[r])
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        """Those of the saddle point, then the g of docs/theory.md (9.2) as the last column, (R, k + 1)."""
         marks = [self._bordered(block)[2] for block in self.blocks(z, change)]
         return np.column_stack([super().replicates(z, change), marks])
 
@@ -180,6 +190,7 @@ class CrossingEquations(Equations):
         self.branches = one, other
 
     def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Coordinates of the one branch and of the other, and the values of the parameters that they share."""
         middle, end = self.one.size, self.one.size + self.other.size
         return z[:middle], z[middle:end], z[end:]
 
@@ -190,6 +201,10 @@ class CrossingEquations(Equations):
         return (first - second) / self.loss_unit
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        """G(u) - u of both branches, then Phi_1 - Phi_2 (docs/theory.md (9.1)) in units of the loss, (R, k + j + 1).
+
+        Means, as one row, where the rules come in different numbers of replicates.
+        """
         x, y, values = self.parts(z)
 
         def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -206,6 +221,7 @@ class CrossingEquations(Equations):
         return np.column_stack([first, second, difference])
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Of each branch in its own unknowns and the parameters; of Phi_1 - Phi_2 in the parameters alone."""
         x, y, values = self.parts(z)
         first, second = self.one.slopes(x, values), self.other.slopes(y, values)
         k, j = len(x), len(y)
@@ -224,6 +240,7 @@ class CrossingEquations(Equations):
         return out
 
     def units(self, z: np.ndarray) -> np.ndarray:
+        """Block scales of the coordinates of both branches, then the span of every parameter."""
         x, y, _ = self.parts(z)
         return np.concatenate([self.one.units(x), self.other.units(y), self.one.span])
 
@@ -241,10 +258,12 @@ class ConditionEquations(BranchEquations):
         return self.condition(problem, self.branch.overlaps(x), change(self.branch.rule)) / self.unit
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
+        """Those of the saddle point, then the condition, one value for all replicates, in its unit: (R, k + 1)."""
         gaps = super().replicates(z, change)
         return np.column_stack([gaps, np.full(len(gaps), self._condition(z, change))])
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Those of the saddle point; of the condition by central differences, wide where the rule is sampled."""
         steps = (WIDE_STEP if is_replicated(self.branch.rule) else _CURVATURE) * self.units(z)
         condition = differences(lambda there: np.atleast_1d(self._condition(there, unchanged)), z, steps)
         return np.concatenate([super().slopes(z), condition])

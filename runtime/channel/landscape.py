@@ -45,6 +45,7 @@ class Landscape:
     gaps: tuple[float, float, float]
 
     def to_json(self) -> dict[str, Any]:
+        """The object `landscape` of the command line's contract (docs/design.md section 5)."""
         return {
             "points": self.points,
             "unproved_share": self.unproved,

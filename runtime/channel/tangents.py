@@ -37,6 +37,7 @@ class Units:
 
     @classmethod
     def of(cls, sizes: Sizes) -> Units:
+        """A direction for every packed component, in the order of `Overlaps.pack`: n = C (s (s + 1) + s + s t) + P."""
         contexts, s, t, trained = sizes
         count = contexts * (s * (s + 1) + s + s * t) + trained
         rows = [Overlaps.unpack(unit, sizes) for unit in np.eye(count)]

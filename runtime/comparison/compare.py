@@ -100,6 +100,7 @@ class Comparison:
 
     @property
     def values(self) -> np.ndarray:
+        """The parameter at every point, (N,), in ascending order."""
         return np.array([s.problem.value_of(self.curve.parameter) for s in self.solutions])
 
     def measurements(self) -> list[dict[str, Measured]]:
@@ -229,6 +230,7 @@ class Scaling:
 
     @property
     def dims(self) -> tuple[int, ...]:
+        """d of every simulation, in their order."""
         return tuple(simulation.plan.d for simulation in self.simulations)
 
     def measurements(self) -> list[dict[str, Measured]]:

@@ -29,10 +29,12 @@ class PairedDifference:
 
     @property
     def mean(self) -> float:
+        """Mean over the seeds; nan where none has both runs on their branches."""
         return float(self.values.mean()) if len(self.values) else np.nan
 
     @property
     def standard_error(self) -> float:
+        """Of the mean over the seeds, from their spread; nan for fewer than two."""
         count = len(self.values)
         return float(self.values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
 

@@ -52,6 +52,7 @@ class Followed:
 
     @property
     def values(self) -> np.ndarray:
+        """The parameter at every solution, (N,), in the order in which they were met."""
         return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
 
     def end_text(self, symbol: str | None = None) -> str:

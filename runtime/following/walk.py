@@ -64,10 +64,12 @@ class Walk:
         self.ending = ""
 
     def stop(self, reason: str) -> None:
+        """Walk no further than the station at hand; of several reasons the first stays as `ending`."""
         self.ending = self.ending or reason
 
     @property
     def tolerance(self) -> float:
+        """Residual asked of the corrector: what the accuracy asks of the branch's rule of the moment."""
         return tolerance_of(self.branch.rule, self.accuracy)
 
     def stations(self, most: int) -> Iterator[Station]:

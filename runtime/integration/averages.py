@@ -48,7 +48,9 @@ class Rule(Protocol):
     """An integration rule for the channel."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the family goes by: `integrator` of `solve`, `rule` in the JSON contract."""
+        ...
 
     def describe(self) -> dict[str, Any]:
         """rule, points, seed for the JSON contract."""

@@ -138,12 +138,15 @@ class Lines(Sampled):
     name: str = "lines"
 
     def describe(self) -> dict[str, Any]:
+        """As of `Rule`; `points` are those an axis, the seed is null."""
         return {"rule": self.name, "points": self.points, "seed": None}
 
     def finer(self) -> Lines:
+        """As of `Rule`: half as many nodes again an axis."""
         return replace(self, points=self.points * 3 // 2)
 
     def coarser(self) -> Lines:
+        """As of `Rule`: two thirds of the nodes an axis, but 16 or more."""
         return replace(self, points=max(16, self.points * 2 // 3))
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:

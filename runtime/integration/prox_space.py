@@ -45,12 +45,15 @@ class ProxSpace:
     name: str = "prox-space"
 
     def describe(self) -> dict[str, Any]:
+        """As of `Rule`; `points` are those an axis of X and of Y, the seed is null."""
         return {"rule": self.name, "points": [self.points, self.teacher], "seed": None}
 
     def finer(self) -> ProxSpace:
+        """As of `Rule`: 7/5 of the nodes an axis, of X and of Y."""
         return replace(self, points=self.points * 7 // 5, teacher=self.teacher * 7 // 5)
 
     def coarser(self) -> ProxSpace:
+        """As of `Rule`: 5/7 of the nodes an axis, of X and of Y."""
         return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
 
     def _prepared(
@@ -104,6 +107,12 @@ class ProxSpace:
         return arguments, blur, reduction
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+        """As of `Rule`, by docs/theory.md (11.4): `bistable` is the weight (11.5) of the saddles, `gap` nan.
+
+        Raises:
+            DomainError: overlaps outside their domain.
+            InputError: more fields or grid points than the rule handles, or a finite temperature.
+        """
         channel = problem.solver.channel
         cut = problem.tokens * channel.ROW
         rows, totals = [], np.zeros(5)

@@ -92,6 +92,7 @@ class Sampled:
         return Reduction(())
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+        """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
         channel = problem.solver.channel
         row = channel.ROW
         cut = problem.tokens * row
@@ -159,6 +160,7 @@ class Sampled:
         )
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+        """As of `Rule`: a replicate for every set of nodes; what lies near a cusp follows docs/theory.md (11.6)."""
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
@@ -222,6 +224,7 @@ class GaussHermite(Sampled):
     inner: float = 1.0
 
     def describe(self) -> dict[str, Any]:
+        """As of `Rule`; `points` are those an axis, the seed is null."""
         return {"rule": self.name, "points": self.points, "seed": None}
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
@@ -239,9 +242,11 @@ class GaussHermite(Sampled):
         return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
 
     def finer(self) -> GaussHermite:
+        """As of `Rule`: half as many nodes again (two at least) an axis, and more of X at a finite temperature."""
         return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=_FINER * self.inner)
 
     def coarser(self) -> GaussHermite:
+        """As of `Rule`: two thirds of the nodes an axis, but two or more, and fewer of X at a finite temperature."""
         return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / _FINER)
 
 
@@ -258,15 +263,18 @@ class SparseGrid(Sampled):
     inner: float = 1.0
 
     def describe(self) -> dict[str, Any]:
+        """As of `Rule`; `points` is the level of the grid, the seed is null."""
         return {"rule": self.name, "points": self.level, "seed": None}
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         return [smolyak(problem.dimension, self.level)]
 
     def finer(self) -> SparseGrid:
+        """As of `Rule`: one level more, and more nodes of X at a finite temperature."""
         return replace(self, level=self.level + 1, inner=_FINER * self.inner)
 
     def coarser(self) -> SparseGrid:
+        """As of `Rule`: one level less, but 1 or more, and fewer nodes of X at a finite temperature."""
         return replace(self, level=max(1, self.level - 1), inner=self.inner / _FINER)
 
 
@@ -289,6 +297,7 @@ class Sobol(Sampled):
     inner: float = 1.25
 
     def describe(self) -> dict[str, Any]:
+        """As of `Rule`; `points` are those of all scramblings together, sign flips left out."""
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -301,10 +310,13 @@ class Sobol(Sampled):
         return sets
 
     def replicate(self, number: int) -> Sobol:
+        """A rule of one of the scramblings, by its number from 0: it gives that replicate of the averages."""
         return replace(self, scramblings=1, first=self.first + number)
 
     def finer(self) -> Sobol:
+        """As of `Rule`: twice the points of every scrambling."""
         return replace(self, log2=self.log2 + 1)
 
     def coarser(self) -> Sobol:
+        """As of `Rule`: half the points of every scrambling."""
         return replace(self, log2=self.log2 - 1)

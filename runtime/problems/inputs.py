@@ -132,6 +132,7 @@ class FromSource(SourceFileLoader):
     """Compiles from the source each time: bytecode knows its source by size and whole seconds only."""
 
     def get_code(self, fullname: str) -> CodeType:
+        """As of `SourceFileLoader`, but bytecode is neither looked for nor written."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 

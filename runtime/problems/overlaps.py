@@ -36,6 +36,7 @@ class Overlaps:
 
     @classmethod
     def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Overlaps:
+        """The overlaps of independent components in the order of `pack`: copies, q and V filled in by symmetry."""
         contexts, s, t, trained = sizes
         rows, columns = np.triu_indices(s)
         half = contexts * len(rows)
@@ -102,10 +103,12 @@ class Conjugates:
 
     @classmethod
     def empty(cls, sizes: Sizes) -> Conjugates:
+        """Arrays of these shapes without values, for a generated solver to write into."""
         contexts, s, t, _ = sizes
         return cls(
             np.empty((contexts, s, s)), np.empty((contexts, s, s)), np.empty((contexts, s)), np.empty((contexts, s, t))
         )
 
     def flipped(self) -> Conjugates:
+        """Those of the same state with the sign of W reversed."""
         return Conjugates(self.q, self.V, -self.m, -self.theta)

@@ -57,22 +57,27 @@ class Problem:
 
     @property
     def tokens(self) -> int:
+        """L: tokens of a sentence."""
         return self.solver.structure["tokens"]
 
     @property
     def student_rank(self) -> int:
+        """s: columns of W, all trainable matrices side by side."""
         return self.solver.structure["student_rank"]
 
     @property
     def teacher_rank(self) -> int:
+        """t: columns of W*."""
         return self.solver.structure["teacher_rank"]
 
     @property
     def clusters(self) -> int:
+        """K: labels of a token."""
         return self.solver.structure["clusters"]
 
     @property
     def contexts(self) -> int:
+        """C = L K: pairs (token, cluster), the cluster fastest."""
         return self.tokens * self.clusters
 
     @property
@@ -88,6 +93,11 @@ class Problem:
 
     @cached_property
     def law(self) -> TokenLaw:
+        """Law of the tokens: the given one, else the model's at these parameters; with `spectrum`, where there is one.
+
+        Raises:
+            InputError: the spectrum makes it no law.
+        """
         law = self.given_law or TokenLaw.of(self.solver.model.law(self.flat), self.tokens, self.clusters)
         if self.spectrum is not None:
             law = law.with_spectrum(self.spectrum)

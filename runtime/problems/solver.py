@@ -45,6 +45,7 @@ class Solver:
 
     @cached_property
     def model(self) -> ModuleType:
+        """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
         return self._load("model")
 
     @cached_property
@@ -54,14 +55,17 @@ class Solver:
 
     @cached_property
     def bounds(self) -> ModuleType:
+        """Interval bounds of the Moreau objective, by which proximal points are proved global."""
         return self._load("bounds")
 
     @cached_property
     def prior(self) -> ModuleType:
+        """Prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
         return self._load("prior")
 
     @cached_property
     def tangent(self) -> ModuleType:
+        """How conjugates and overlaps answer to small changes, in NumPy: the parts of dG/du."""
         return self._load("tangent")
 
     @cached_property
@@ -71,10 +75,12 @@ class Solver:
 
     @cached_property
     def metric(self) -> ModuleType:
+        """Test error and linear baseline, as averages over nodes."""
         return self._load("metric")
 
     @cached_property
     def reference(self) -> ModuleType:
+        """Channel, metric and prior for mpmath, at the precision in force."""
         return self._load("reference")
 
     @cached_property
@@ -99,6 +105,7 @@ class Solver:
 
     @property
     def structure(self) -> dict[str, int]:
+        """L, s, t and K by the names in STRUCTURAL, in a dict of its own."""
         return dict(self.model.STRUCTURE)
 
     @cached_property

@@ -33,6 +33,7 @@ class Exchange:
 
     @property
     def order(self) -> list[int]:
+        """`tokens` as a list, which picks rows of an array: row l of the image is row tokens(l)."""
         return list(self.tokens)
 
     def of_students(self, values: np.ndarray) -> np.ndarray:
@@ -61,6 +62,7 @@ class Exchange:
         return (np.array(self.order)[:, None] * clusters + np.arange(clusters)).ravel()
 
     def of_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
+        """The image of a state: contexts exchanged, the signs of their columns on q, V, m and theta; phi stays."""
         contexts = self.contexts(clusters)
         student, teacher = np.array(self.student, float), np.array(self.teacher, float)
         square = np.multiply.outer(student, student)
@@ -88,6 +90,7 @@ class Symmetry:
 
     @property
     def is_trivial(self) -> bool:
+        """Whether it asks nothing of a state: every one keeps it."""
         return self.frozen is None and not self.exchanges
 
     def project(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:

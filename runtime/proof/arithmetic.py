@@ -29,6 +29,7 @@ class Arithmetic:
 
     @property
     def pi(self) -> Dual:
+        """A ball at the precision in force, without derivatives."""
         return Dual(arb.pi())
 
     def __getattr__(self, name: str) -> Any:
@@ -38,16 +39,19 @@ class Arithmetic:
 
     @staticmethod
     def fsum(terms: Any) -> Dual:
+        """Term by term, unlike mpmath's, which rounds once: the ball holds what that costs."""
         return sum(terms, start=lift(0))
 
     @staticmethod
     def matrix(rows: Any, columns: int | None = None) -> Matrix:
+        """From rows, or zeros of the shape (rows, columns)."""
         if columns is None:
             return np.array(rows, dtype=object).view(Matrix)
         return np.full((rows, columns), lift(0), dtype=object).view(Matrix)
 
     @staticmethod
     def diag(entries: list[Any]) -> Matrix:
+        """From the entries on the diagonal; what is beside them is the integer 0."""
         return np.diag(np.array([lift(entry) for entry in entries], dtype=object)).view(Matrix)
 
     @staticmethod
@@ -59,6 +63,7 @@ class Arithmetic:
 
     @staticmethod
     def inverse(matrix: Matrix) -> Matrix:
+        """1 / the entry of a (1, 1) matrix, which `cholesky` has proved positive before."""
         return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
 
 

@@ -40,6 +40,7 @@ class Goal:
 
     @classmethod
     def digits(cls, count: float) -> Goal:
+        """Parts to 10^-count, and a reach at which a Gaussian weight has fallen to 10^-(count + 2)."""
         return cls(10.0**-count, float(np.sqrt(2 * np.log(10) * (count + 2))))
 
 

@@ -85,6 +85,11 @@ class Dual:
         return lift(other) * self.inverse()
 
     def inverse(self) -> Dual:
+        """1 / this, its derivative by the chain rule.
+
+        Raises:
+            NotProvedError: this is an envelope that is not constant.
+        """
         value = inverse(self.value)
         return self._chain(value, lambda: -(value * value))
 
@@ -108,38 +113,49 @@ class Dual:
         return Dual(value, tuple([slope * s for s in self.slopes]))
 
     def exp(self) -> Dual:
+        """e to this; NotProvedError on an envelope, as for all functions that `apply` looks up."""
         value = apply("exp", self.value)
         return self._chain(value, lambda: value)
 
     def log(self) -> Dual:
+        """Natural; not finite on a real ball that is not proved positive, and the whole line on such a ray."""
         return self._chain(apply("log", self.value), lambda: inverse(self.value))
 
     def log1p(self) -> Dual:
+        """log(1 + this), which rays have, too; what cancels near zero widens the ball."""
         return (1 + self).log()
 
     def sqrt(self) -> Dual:
+        """Positive root; not finite on a real ball that reaches below zero, and the whole line on such a ray."""
         value = apply("sqrt", self.value)
         return self._chain(value, lambda: inverse(2 * value))
 
     def erfc(self) -> Dual:
+        """Complementary error function, with the derivative -2 exp(-z^2) / sqrt(pi); NotProvedError on a ray."""
+
         def derivative() -> Any:
             return -apply("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
 
         return self._chain(apply("erfc", self.value), derivative)
 
     def sin(self) -> Dual:
+        """Of radians; NotProvedError on a ray, which has only exp, log and root."""
         return self._chain(apply("sin", self.value), lambda: apply("cos", self.value))
 
     def cos(self) -> Dual:
+        """Of radians; NotProvedError on a ray, which has only exp, log and root."""
         return self._chain(apply("cos", self.value), lambda: -apply("sin", self.value))
 
     def tanh(self) -> Dual:
+        """1 - 2 / (exp(2 z) + 1): by the exponential, which rays have, too."""
         return 1 - 2 / ((2 * self).exp() + 1)
 
     def sinh(self) -> Dual:
+        """(exp(z) - exp(-z)) / 2: by the exponential, which rays have, too."""
         return (self.exp() - (-self).exp()) / 2
 
     def cosh(self) -> Dual:
+        """(exp(z) + exp(-z)) / 2: by the exponential, which rays have, too."""
         return (self.exp() + (-self).exp()) / 2
 
     def __abs__(self) -> Dual:

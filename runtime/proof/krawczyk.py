@@ -44,6 +44,7 @@ class BallState(State):
 
     @cached_property
     def channel(self) -> Any:
+        """As of `State`; in balls, with integrals as narrow as the goal that the rule is."""
         return Channel(self.numbers, on_balls(self.numbers.problem), self.overlaps, cast(Goal, self.rule))
 
     @property
@@ -77,6 +78,7 @@ class BallSystem(System):
     """The equations in balls; rules are goals."""
 
     def state(self, z: np.ndarray, rule: Any) -> BallState:
+        """As of `System`, with a goal for a rule; floats of the problem stand for the decimals that they print as."""
         budget.check()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
         module = on_balls(self.problem)
@@ -145,6 +147,7 @@ class Proof:
 
     @property
     def evidence(self) -> dict[str, Any]:
+        """What is claimed, by which method, and the numbers that it rests on, for JSON."""
         return {
             "method": "Krawczyk test in Arb balls",
             "claim": "the printed equations have exactly one solution in the box, within the half widths of the value",

@@ -44,6 +44,7 @@ class Ray:
 
     @classmethod
     def beyond(cls, end: arb, way: int) -> Ray:
+        """From the middle of a ball on: upward for way = 1, downward for way = -1."""
         place = exact(end.mid())
         return cls(iv.mpf([place, "inf"] if way > 0 else ["-inf", place]))
 
@@ -70,12 +71,15 @@ class Ray:
         return Ray(Ray.of(other).interval / self.interval)
 
     def exp(self) -> Ray:
+        """Holds e^x for all x of the interval."""
         return Ray(iv.exp(self.interval))
 
     def log(self) -> Ray:
+        """Holds log x for all x of the interval; the whole line where that is not proved positive."""
         return Ray(iv.log(self.interval) if self.interval.a > 0 else iv.mpf(["-inf", "inf"]))
 
     def sqrt(self) -> Ray:
+        """Holds the root of all x of the interval; the whole line where that reaches below zero."""
         return Ray(iv.sqrt(self.interval) if self.interval.a >= 0 else iv.mpf(["-inf", "inf"]))
 
     @property

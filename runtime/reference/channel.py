@@ -158,10 +158,12 @@ class Law:
 
     @cached_property
     def f_mean(self) -> Any:
+        """E[f] = a m*: the noise has mean zero."""
         return self.weights[0] * self.mean
 
     @cached_property
     def f_variance(self) -> Any:
+        """Var f = a^2 rho* plus what independent Gaussian noise adds."""
         own = [w * w * variance for w, variance in zip(self.weights[1:], self.noise, strict=True)]
         return self.weights[0] ** 2 * self.rho + sum(own)
 

@@ -49,10 +49,12 @@ class PreciseSolution:
 
     @property
     def success(self) -> bool:
+        """Whether it is on the branch asked for, to the accuracy asked for, and proved where a proof was asked for."""
         return self.status.success
 
     @property
     def start(self) -> str:
+        """Of the solution in double precision that it was found from."""
         return self.near.start
 
     def __repr__(self) -> str:

@@ -33,10 +33,12 @@ class State:
 
     @cached_property
     def channel(self) -> Channel:
+        """At these overlaps, reaching as far as the precision needs that is in force when first asked for."""
         return Channel(self.numbers, self.overlaps)
 
     @cached_property
     def totals(self) -> Totals:
+        """Averages over the channel by the rule; errors as of `Channel.totals`."""
         return self.channel.totals(self.rule)
 
     @cached_property

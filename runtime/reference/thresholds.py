@@ -30,11 +30,13 @@ class PreciseThreshold(Threshold):
 
     @property
     def decimals(self) -> tuple[str, str]:
+        """As of `Threshold`, from the numbers of any length that `exact` and `half_width` are."""
         with mp.workdps(self.evidence["digits"]):
             return decimals(self.exact, self.half_width)
 
     @property
     def shown(self) -> str:
+        """Both `decimals`, where a double would be rounded."""
         return " +- ".join(self.decimals)
 
 

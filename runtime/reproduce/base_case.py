@@ -57,6 +57,7 @@ class BaseCaseRun(Run):
         self.results.setdefault("curves", {})[name] = self.step(f"curve_{name}", settings, work, files=files)
 
     def threshold(self, kind: str, omega: float) -> None:
+        """Locate alpha_c or alpha_l at an omega, from the curves or the nearest omega done before, and keep it."""
         found = self.results.setdefault("thresholds", {}).setdefault(kind, {})
         earlier = {float(w): r for w, r in found.items()}
         accuracy = CROSSING_ACCURACY.get(omega, THRESHOLD_ACCURACY) if kind == "alpha_c" else THRESHOLD_ACCURACY

@@ -153,6 +153,7 @@ class ExtensionsRun(BaseCaseRun):
         self.results["variations"] = {}
 
     def plan(self) -> Plan:
+        """The base case, then branches and transitions setting by setting, then the variations of correlated tokens."""
         plan = self.base_plan(alpha_c="base case")
         for name, setting in SETTINGS.items():
             plan += [

@@ -50,6 +50,7 @@ class FiniteSizeRun(BaseCaseRun):
         self.results |= {"points": {}, "random": [], "plane": [], "judged": []}
 
     def plan(self) -> Plan:
+        """Branches and transition at omega = 0.3, then one step a group of simulations."""
         plan = self.curves_plan()
         located = partial(self.threshold, "alpha_c", SHOWN_OMEGA)
         plan.append(("locating the transition at omega = 0.3", SECONDS["alpha_c"], located))

@@ -111,6 +111,11 @@ def bracketed(
 def locate(
     kind: str, at: Problem, followers: Mapping[str, Branch], bracket: tuple[float, float], accuracy: float
 ) -> Threshold:
+    """The threshold inside a bracket: a crossing of both branches (alpha_c), or `GAIN` on the semantic one (alpha_l).
+
+    Raises:
+        NotConvergedError: the difference does not change sign where the branches exist.
+    """
     if kind == "alpha_c":
         pair = (followers[BRANCHES[0]], followers[BRANCHES[1]])
         return crossing(at, "alpha", between=BRANCHES, bracket=bracket, accuracy=accuracy, branches=pair)
@@ -119,6 +124,7 @@ def locate(
 
 
 def threshold_result(found: Threshold) -> dict[str, Any]:
+    """What is kept of a threshold: value, half width, evidence, and for each branch its verdict and packed overlaps."""
     pairs = list(zip(found.branches, found.solutions, strict=True))
     return {
         "value": found.value,
@@ -163,6 +169,8 @@ def is_settled(found: Mapping[str, Any]) -> bool:
 
 
 def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
+    """What vanishes at the threshold, and its half width: the difference of the two training losses (alpha_c), or test
+    error minus baseline (alpha_l)."""
     if kind == "alpha_c":
         difference, error = loss_difference(*solutions)
         return {"difference": difference, "error": error}
@@ -171,6 +179,7 @@ def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
 
 
 def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
+    """Overlaps of a curve's table at its value of alpha nearest to the one given."""
     row = dataset.sel(alpha=alpha, method="nearest")
     shapes = {"q": (at.student_rank,) * 2, "V": (at.student_rank,) * 2, "m": (at.student_rank,)}
     shapes["theta"] = (at.student_rank, at.teacher_rank)

@@ -45,6 +45,7 @@ class Reproduction:
 
     @property
     def report(self) -> Path:
+        """Path of the page as HTML, which holds its figures."""
         return self.out / self.page
 
     def to_json(self) -> dict[str, Any]:
@@ -132,4 +133,5 @@ def solver_digest(at: Problem) -> str:
 
 
 def unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:
+    """Overlaps from the packed components that a step keeps as a list (see `Overlaps.pack`)."""
     return Overlaps.unpack(np.array(vector, float), at.sizes)

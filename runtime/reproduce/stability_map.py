@@ -34,6 +34,7 @@ class StabilityRun(Run):
         self.results["map"] = {name: {} for name in BRANCHES}
 
     def plan(self) -> Plan:
+        """A step a branch and omega: from 0.3 down to 0, then up, each from the nearest omega done before."""
         return [
             (f"judging the {name} branch at omega = {omega:g}", 24, partial(self._row, name, omega))
             for omega in sorted(OMEGAS, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA)))

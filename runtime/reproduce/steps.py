@@ -82,6 +82,7 @@ class Steps:
 
 
 def digest_of(content: bytes) -> str:
+    """SHA-256, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -42,6 +42,7 @@ class TransitionRun(BaseCaseRun):
     writing = "tables, figures and the report"
 
     def plan(self) -> Plan:
+        """Derivation, generated solver, the base case with both thresholds, their lines along omega, coarse rules."""
         plan: Plan = [
             ("deriving the free entropy and the saddle-point equations", 5, self._derive),
             ("comparing the generated solver with the generator", 10, self._compare),

@@ -48,6 +48,7 @@ class Sensitivity:
 
     @property
     def free_entropy(self) -> float:
+        """dPhi/dp = -de_t/dp (docs/theory.md (7.1)); its half width is that of the training loss."""
         return -self.training_loss
 
     def of(self, observable: str) -> tuple[float, float]:

@@ -35,12 +35,14 @@ class Direction:
 
     @property
     def label(self) -> str:
+        """Name without a trailing underscore; of one of several entries with its place from 1, as A[1,2]."""
         shown = self.name.rstrip("_")
         several = self.index is not None and np.size(self.problem.parameters[self.name]) > 1
         return f"{shown}[{','.join(str(i + 1) for i in self.index or ())}]" if several else shown
 
     @property
     def value(self) -> float:
+        """Where the number stands; the first entry where all of an array move together."""
         if self.name == "alpha":
             return self.problem.alpha
         values = np.asarray(self.problem.parameters[self.name], float)

@@ -59,6 +59,11 @@ class Tangent:
 
     @classmethod
     def of(cls, solution: Solution, direction: Direction) -> Tangent:
+        """Steps wide where replicates or swapping minima make the map rough, and J the solver's where symmetry allows.
+
+        Raises:
+            InputError: the number can move neither way.
+        """
         rule, averages = solution.rule, solution.averages
         assert averages is not None
         swaps = not isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
@@ -73,14 +78,17 @@ class Tangent:
 
     @cached_property
     def u(self) -> np.ndarray:
+        """Packed overlaps of the solution, (n,)."""
         return self.solution.overlaps.pack()
 
     @cached_property
     def scales(self) -> np.ndarray:
+        """Sizes of the blocks that packed components belong to, (n,)."""
         return self.solution.overlaps.block_scales
 
     @property
     def sizes(self) -> Sizes:
+        """(C, s, t, P)."""
         return self.solution.overlaps.sizes
 
     def found(self) -> Sensitivity:
@@ -187,6 +195,7 @@ class Tangent:
         return self.base.kept(u, image, self.sizes)
 
     def hats(self, rule: Rule, u: np.ndarray) -> Conjugates:
+        """Conjugates (docs/theory.md (5.2) to (5.5)) at packed overlaps by a rule, averaged over its replicates."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(self.solution.problem, rule)
         return there.conjugates(overlaps, there.averages(overlaps).moments.mean(axis=0))
 
@@ -217,6 +226,7 @@ class Tangent:
         return self.slope(x, lambda s: self.image(self.direction.moved(s), rule, u + s * x))
 
     def answer(self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates) -> _Answer:
+        """Derivatives of the training loss and the test error that go with x = du/dp at u."""
         overlaps = Overlaps.unpack(u, self.sizes)
 
         def loss(s: float) -> float:
@@ -239,6 +249,7 @@ class Tangent:
         return float(self.slope(x, error))
 
     def baseline(self) -> float:
+        """d(baseline error)/dp (docs/theory.md (7.7)); nan without a baseline, 0 along alpha."""
         if not self.solution.problem.solver.metric.HAS_BASELINE:
             return np.nan
         if self.direction.name == "alpha":

@@ -49,10 +49,12 @@ class TunedCurve:
 
     @property
     def values(self) -> np.ndarray:
+        """Of the second parameter, ascending, those without an optimum left out, (N,)."""
         return self.curve.values
 
     @property
     def success(self) -> bool:
+        """Whether there is an optimum at every value, each with success."""
         return not self.missing and all(optimum.success for optimum in self.optima)
 
     def table(self) -> str:

@@ -55,6 +55,7 @@ class Optimum:
 
     @property
     def success(self) -> bool:
+        """Whether it is a minimum to the accuracy asked for, or an end of what the parameter may be."""
         return self.status == "converged"
 
     @property

@@ -38,6 +38,7 @@ class Status(StrEnum):
 
     @property
     def advice(self) -> str:
+        """For the user, in a sentence: what happened and what to try; empty where it converged."""
         return {
             "converged": "",
             "floor": "the residual stalls at a floor set by the sample of nodes; more points lower it",
@@ -57,6 +58,7 @@ class Status(StrEnum):
 
     @property
     def success(self) -> bool:
+        """Whether a fixed point was reached, to the tolerance or to the floor that the sample of nodes sets."""
         return self in (Status.CONVERGED, Status.FLOOR)
 
 
@@ -80,6 +82,7 @@ class FixedPoint:
 
     @property
     def overlaps(self) -> Overlaps:
+        """u as blocks."""
         return Overlaps.unpack(self.u, self.sizes)
 
 

@@ -36,6 +36,7 @@ class Losses:
 
     @property
     def training_loss(self) -> float:
+        """e_t = -Phi, docs/theory.md (7.1); at a finite temperature the free energy."""
         return -self.free_entropy
 
     @property

@@ -120,6 +120,12 @@ class StateMap:
         return found
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """G(u), packed, from the mean of the averages over replicates, with its symmetry kept (see `kept`).
+
+        Raises:
+            DomainError: u, or the conjugates that follow from it, outside their domain.
+            TimeLimitError: the time left is not enough for the averages.
+        """
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
         return self.kept(u, self.image(overlaps, averages.moments.mean(axis=0)), sizes)

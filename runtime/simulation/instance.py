@@ -113,10 +113,12 @@ class Instance:
 
     @property
     def n(self) -> int:
+        """Number of samples: alpha d rounded, but at least one."""
         return max(1, round(self.problem.alpha * self.d))
 
     @cached_property
     def coordinates(self) -> Coordinates:
+        """From a stream of their own: at one seed and d the same for every alpha."""
         return coordinates(self.problem, self.d, self.seed, self.exact)
 
     @cached_property

@@ -38,6 +38,7 @@ class Value:
 
     @property
     def training_loss(self) -> float:
+        """Data and penalty, per d."""
         return self.data + self.penalty
 
 
@@ -132,6 +133,7 @@ class Risk:
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> Value:
+        """Both parts with their gradient; counts as one evaluation."""
         data, slope = self.data(weights)
         penalty, other = self.penalty(weights)
         return Value(data, penalty, Weights(slope.W + other.W, slope.phi + other.phi))

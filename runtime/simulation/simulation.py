@@ -39,6 +39,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[Any] | np.ndarray) -> Estimate:
+        """From one value (of any shape) a run; both nan where there are none."""
         array = np.asarray(values, float)
         if len(array) == 0:
             return cls(np.nan, np.nan)
@@ -65,6 +66,7 @@ class Simulation:
 
     @property
     def problem(self) -> Problem:
+        """The one whose alpha gave the n = alpha d samples of every run."""
         return self.plan.problem
 
     @property

@@ -50,6 +50,14 @@ _FAR = 1e-2  # in block scales: beyond, slopes are taken anew
 def newton_at(
     problem: Problem, rule: Rule, point: FixedPoint, symmetry: Symmetry, accuracy: float, sample: Sobol = HASTY
 ) -> FixedPoint:
+    """Newton's method on a rule, from where another one ended, to the residual that the accuracy asks of it.
+
+    A smooth rule that stalls above a residual of 1e-7 ends with MAX_ITERATIONS, not FLOOR. Slopes that were taken far
+    from where it converged are taken anew there.
+
+    Args:
+        sample: Sobol sets over which the slopes of a sampled rule are taken.
+    """
     with step(f"Newton's method on {pace.words(problem, rule)}"):
         found = newton(
             StateMap(problem, rule, symmetry),

@@ -366,6 +366,10 @@ def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes, nodes: int) -> f
 
 
 def failed_solution(problem: Problem, name: str, point: FixedPoint, rule: Rule) -> Solution:
+    """The last iterate as a solution that is none: no losses, half widths nan.
+
+    A point that had converged, so that it was the rest that failed, gets MAX_ITERATIONS.
+    """
     status = point.status if not point.status.success else Status.MAX_ITERATIONS
     return Solution(
         problem=problem,

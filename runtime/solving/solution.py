@@ -76,14 +76,17 @@ class Solution:
 
     @property
     def free_entropy(self) -> float:
+        """Phi, per d (over the inverse temperature at a finite one); nan without a solution."""
         return self.losses.free_entropy if self.losses else np.nan
 
     @cached_property
     def baseline_error(self) -> float:
+        """Error e_0 of the best constant linear layer, docs/theory.md (7.7); nan where the model has none."""
         return observables.baseline_error(self.problem)
 
     @property
     def success(self) -> bool:
+        """Whether it is a solution to the accuracy asked; `status.advice` says what to try otherwise."""
         return self.status.success
 
     @property

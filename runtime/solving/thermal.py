@@ -67,21 +67,26 @@ class Gibbs:
 
     @property
     def free_energy(self) -> float:
+        """-Phi_b / b, docs/theory.md (12.7), per d."""
         return -self.free_entropy / self.inverse_temperature
 
     @property
     def free_energy_error(self) -> float:
+        """Half width: that of the free entropy over b."""
         return self.free_entropy_error / self.inverse_temperature
 
     @property
     def entropy(self) -> float:
+        """Phi_b + b energy, docs/theory.md (12.8), per d; of a density, so that it may be negative."""
         return self.free_entropy + self.inverse_temperature * self.energy
 
     @property
     def entropy_error(self) -> float:
+        """Half width: that of the free entropy and b times that of the energy, added."""
         return self.free_entropy_error + self.inverse_temperature * self.energy_error
 
     def to_json(self) -> dict[str, Any]:
+        """The object `thermal` of the command line's contract (docs/design.md section 5), arrays as they are."""
         names = ("inverse_temperature", "free_entropy", "free_energy", "energy", "entropy", "test_error")
         return {
             **{name: getattr(self, name) for name in names},

@@ -116,6 +116,7 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
+        """Whether the gap is at most `enough`, so that the second rule confirms the threshold."""
         return self.gap <= self.enough
 
     @property
@@ -125,11 +126,13 @@ class Agreement:
 
     @property
     def words(self) -> str:
+        """Verdict: agrees, differs, or too coarse to tell."""
         if self.agrees:
             return "agrees"
         return "too coarse to tell" if self.too_coarse else "differs"
 
     def to_json(self) -> dict[str, Any]:
+        """The entry `second_rule` of a threshold's evidence, with every rule that was tried."""
         own = {"value": self.value, "gap": self.gap, "spread": self.spread, "verdict": self.words}
         return {**own, "integrator": self.rule, "tried": list(self.tried)}
 

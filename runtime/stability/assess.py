@@ -53,10 +53,12 @@ class Stability:
 
     @property
     def longitudinally_stable(self) -> bool:
+        """Whether max Re x < 1 over the eigenvalues, docs/theory.md (8.9); true where they were not asked for."""
         return bool(np.max(self.eigenvalues.real, initial=-np.inf) < 1)
 
     @property
     def has_jumps(self) -> bool:
+        """Whether the bistable share is more than NEGLIGIBLE_JUMPS, so that the jump set is looked for."""
         return self.bistable_share > NEGLIGIBLE_JUMPS
 
     @property
@@ -77,6 +79,7 @@ class Stability:
 
     @property
     def self_overlap_loss_error(self) -> float:
+        """Half width of `self_overlap_loss`; 0 where the finite map was not looked at."""
         return self.self_overlap.error if self.self_overlap else 0.0
 
     @property
@@ -112,6 +115,7 @@ class Stability:
         return f"overlap lost not resolved, at most {digit * np.ceil((loss + error) / digit - 1e-9):.1g} %"
 
     def to_json(self) -> dict[str, Any]:
+        """The object `stability` of the command line's contract (docs/design.md section 5); not without eigenvalues."""
         values = self.eigenvalues
         own = self.self_overlap
         return {

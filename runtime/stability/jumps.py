@@ -63,6 +63,7 @@ class Jumps:
 
     @property
     def any(self) -> bool:
+        """Whether a line met the surface at all."""
         return bool(len(self.weights))
 
     @cached_property
@@ -90,6 +91,7 @@ class Jumps:
         return float(value) / area, float(error) / area
 
     def to_json(self) -> dict[str, Any]:
+        """The object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
         area, square = self.area(), self.mean_squared_jump()
         normal, shared = self.direction()
         return {

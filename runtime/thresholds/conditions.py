@@ -40,6 +40,7 @@ class Judged:
 
     @property
     def error(self) -> float:
+        """Half width of the value: both parts added."""
         return self.integration + self.residual
 
 

@@ -46,6 +46,7 @@ class Evaluation:
 
     @property
     def error(self) -> float:
+        """Half width of the difference: both parts added."""
         return self.integration + self.residual
 
 

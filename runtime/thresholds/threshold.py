@@ -39,6 +39,7 @@ class Threshold:
 
     @property
     def success(self) -> bool:
+        """Whether its half width is no larger than asked."""
         return self.status == "converged"
 
     @property

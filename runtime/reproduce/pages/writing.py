@@ -36,4 +36,5 @@ def write_page(run: Run, blocks: Sequence[Block], images: Mapping[str, bytes]) -
 
 
 def number_or_nan(value: float | None) -> float:
+    """NaN for what was not found: a gap in a figure, an empty cell of a table."""
     return np.nan if value is None else float(value)
