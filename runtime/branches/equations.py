@@ -15,7 +15,6 @@ import numpy as np
 
 from ..integration import ProxSpace
 from ..integration.averages import Averages, Rule
-from ..integration.ladders import is_replicated
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges
@@ -132,12 +131,12 @@ class BranchMap:
     def formulas(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> MapSlopes | None:
         """Slopes of G at a packed state from printed derivatives, in place of differences; None where they do not hold
         or do not pay: grids over a single field are visited faster than the loop is compiled."""
-        if not isinstance(rule, ProxSpace):
+        if not rule.in_x:
             self.slopes_by.add("differences (the rule is no grid in X)")
             return None
         return self._formulas(u.tobytes(), tuple(float(v) for v in values), rule)
 
-    def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: ProxSpace) -> MapSlopes | None:
+    def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: Rule) -> MapSlopes | None:
         if self.problem.solver.channel.FIELDS == 1:
             reason = "of a single field they are faster"
         else:
@@ -155,7 +154,7 @@ class BranchMap:
         scales = self.units(x)
         rule, steps = self._slope_settings(x, values)
         steps = np.broadcast_to(steps, self.basis.shape[1:])[np.argmax(self.basis != 0, axis=1)] * scales
-        width = (WIDE_STEP if is_replicated(self.rule) else NARROW_STEP) * self.span
+        width = (WIDE_STEP if self.rule.replicated else NARROW_STEP) * self.span
         k = self.size
 
         def gap(z: np.ndarray) -> np.ndarray:
@@ -210,8 +209,8 @@ class BranchMap:
         """Rule and steps of the differences: those of `solve`, on a coarse grid with a single field, too."""
         problem, overlaps = self.problem_at(values), self.overlaps(x)
         rule, steps, _ = slope_settings(problem, self.rule, overlaps)
-        if isinstance(rule, ProxSpace):
-            coarser = (line for line in _LINES if line.points < rule.points)
+        if rule.in_x:
+            coarser = (line for line in _LINES if line.nodes(problem) < rule.nodes(problem))
             rule = next((line for line in coarser if covers(problem, line, overlaps, _COVERED)), rule)
         return rule, steps
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..errors import OUTSIDE
 from ..integration.averages import Rule
-from ..integration.ladders import is_replicated
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.slopes import differences
@@ -100,7 +99,7 @@ class SingularEquations(BranchEquations):
         self.left = self.right = np.zeros(0)
 
     def _step(self, change: Change) -> float:
-        return _CURVATURE_SAMPLED if is_replicated(change(self.branch.rule)) else _CURVATURE
+        return _CURVATURE_SAMPLED if change(self.branch.rule).replicated else _CURVATURE
 
     def _along(self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change) -> np.ndarray:
         """(dG/du - 1) times a direction of the sector (r,), by formulas or a central difference, a replicate a row."""
@@ -229,7 +228,7 @@ class CrossingEquations(Equations):
         out[:k, :k], out[:k, k + j :] = first[:, :k], first[:, k:]
         out[k : k + j, k : k + j], out[k : k + j, k + j :] = second[:, :j], second[:, j:]
         # Phi is stationary in the overlaps: only the parameters move the difference.
-        width = (WIDE_STEP if is_replicated(self.one.rule) else NARROW_STEP * 10) * self.one.span
+        width = (WIDE_STEP if self.one.rule.replicated else NARROW_STEP * 10) * self.one.span
 
         def difference(there: np.ndarray) -> np.ndarray:
             pairs = (self.one, x), (self.other, y)
@@ -264,7 +263,7 @@ class ConditionEquations(BranchEquations):
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Those of the saddle point; of the condition by central differences, wide where the rule is sampled."""
-        steps = (WIDE_STEP if is_replicated(self.branch.rule) else _CURVATURE) * self.units(z)
+        steps = (WIDE_STEP if self.branch.rule.replicated else _CURVATURE) * self.units(z)
         condition = differences(lambda there: np.atleast_1d(self._condition(there, unchanged)), z, steps)
         return np.concatenate([super().slopes(z), condition])
 

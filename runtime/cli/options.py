@@ -94,8 +94,6 @@ TimeLimitOption = Annotated[
     ),
 ]
 
-_MOST_POINTS = {"gauss-hermite": 512, "sobol": 22, "prox-space": 4096, "lines": 256, "sparse-grid": 12}
-
 
 def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
     """Before a computation: silence, the number of threads, and a cache folder that can be written.
@@ -269,9 +267,11 @@ def checked_points(integrator: str, points: int | None) -> int | None:
         raise InputError(
             "--points goes with --integrator gauss-hermite, sobol, prox-space, lines or sparse-grid; auto picks its own"
         )
-    most = _MOST_POINTS.get(integrator)
-    if most is not None and not 4 <= points <= most:
-        raise InputError(f"--points {points} is out of range; {integrator} allows 4 to {most}")
+    from ..integration import FAMILIES
+
+    family = FAMILIES.get(integrator)
+    if family is not None and not 4 <= points <= family.most_points:
+        raise InputError(f"--points {points} is out of range; {integrator} allows 4 to {family.most_points}")
     return points
 
 

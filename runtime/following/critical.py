@@ -21,7 +21,6 @@ from ..branches.equations import BranchMap, complement, sector_of
 from ..branches.extended import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
 from ..integration.averages import Rule
-from ..integration.ladders import finer_rules, tolerance_of
 from ..interrupts import recognised
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -257,7 +256,7 @@ def _traced(
 ) -> tuple[list[tuple[float, float, float]], list[dict[str, Any]], str]:
     """Points (value, second, error) from one end of the second parameter toward the other, special points, ending."""
     first, last = ends
-    tolerance = max(*(tolerance_of(branch.rule, accuracy) for branch in equations.branches), 1e-9)
+    tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
     _border(equations, z)
     toward = np.zeros(len(z))
     toward[-1] = np.sign(last - first)
@@ -333,7 +332,7 @@ def _refined(equations: Equations) -> bool:
     found = False
     for branch in equations.branches:
         losses = isinstance(equations, CrossingEquations)
-        finer = finer_rules(branch.loss_rule if losses else branch.rule, branch.problem.solver.channel.FIELDS)
+        finer = (branch.loss_rule if losses else branch.rule).beyond(branch.problem.solver.channel.FIELDS)
         if finer and losses:
             branch.loss_rule, found = finer[0], True
         elif finer:

@@ -11,10 +11,8 @@ from ..branches.continuation import Place, correct
 from ..branches.equations import BranchMap
 from ..branches.extended import Change, Equations, SingularEquations, branching
 from ..errors import NotConvergedError
-from ..integration import ProxSpace
 from ..integration.averages import NEGLIGIBLE_JUMPS, Rule
 from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
-from ..integration.ladders import finer_rules, tolerance_of
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point
@@ -90,13 +88,13 @@ def located_event(
         integration = integration_shift(equations, z, matrix, bistable)[-1]
         root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
         error = float(integration) + root
-        finer = finer_rules(branch.rule, branch.problem.solver.channel.FIELDS)
+        finer = branch.rule.beyond(branch.problem.solver.channel.FIELDS)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
     fold = passage.kind == "spinodal" and not passage.merges
     evidence: dict[str, Any] = {
-        "branching": None if fold else branching(equations, z, tolerance_of(branch.rule, overlap_accuracy)),
+        "branching": None if fold else branching(equations, z, branch.rule.tolerance(overlap_accuracy)),
         "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
         "toward": words_of(equations.null_direction(z), branch, z),
         "half_width_integration": float(integration),
@@ -143,7 +141,7 @@ def solved(
     Raises:
         NotConvergedError: it does not converge.
     """
-    tolerance = tolerance_of(rule, accuracy)
+    tolerance = rule.tolerance(accuracy)
     free = np.zeros(len(z))
     for _ in range(3):
         equations.border(z)
@@ -174,7 +172,7 @@ def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray, b
         return np.abs(np.linalg.solve(matrix, equations.replicates(z, change).mean(axis=0) - own.mean(axis=0)))
 
     shifts = [moved(lambda rule: rule.finer()), moved(lambda rule: rule.coarser())]
-    if bistable > NEGLIGIBLE_JUMPS and all(isinstance(rule, ProxSpace) for rule in rules):
+    if bistable > NEGLIGIBLE_JUMPS and all(rule.in_x for rule in rules):
         factors = DIFFERENCE_SAFETY, COARSER_SHARE
     else:
         factors = difference_factors(*(shift / equations.units(z) for shift in shifts))

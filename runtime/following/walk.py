@@ -12,7 +12,6 @@ from ..branches.equations import BranchMap, complement, sector_of
 from ..branches.extended import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
 from ..integration.estimates import DIFFERENCE_SAFETY
-from ..integration.ladders import finer_rules, is_replicated, tolerance_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges, of_state
@@ -70,7 +69,7 @@ class Walk:
     @property
     def tolerance(self) -> float:
         """Residual asked of the corrector: what the accuracy asks of the branch's rule of the moment."""
-        return tolerance_of(self.branch.rule, self.accuracy)
+        return self.branch.rule.tolerance(self.accuracy)
 
     def stations(self, most: int) -> Iterator[Station]:
         """Walk on until the interval is left, nothing further is found, `most` points are passed, or `stop`."""
@@ -100,8 +99,8 @@ class Walk:
     def _pass(self, place: Place) -> Station:
         solution = self._finished(place)
         while solution.status is Status.ACCURACY_NOT_REACHED and self._rule_is_coarse(place):
-            finer = finer_rules(self.branch.rule, self.branch.problem.solver.channel.FIELDS)
-            if not finer or is_replicated(self.branch.rule):
+            finer = self.branch.rule.beyond(self.branch.problem.solver.channel.FIELDS)
+            if not finer or self.branch.rule.replicated:
                 break
             self.branch.rule = finer[0]
             again = correct(self.equations, place.z, place.matrix, place.tangent, self.tolerance)

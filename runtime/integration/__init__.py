@@ -8,7 +8,9 @@ from .lines import Lines
 from .prox_space import ProxSpace
 from .sampled import GaussHermite, Sobol, SparseGrid
 
-RULES = ("gauss-hermite", "sobol", "prox-space", "lines", "sparse-grid")
+FAMILIES: dict[str, type[Rule]] = {
+    family.name: family for family in (GaussHermite, Sobol, ProxSpace, Lines, SparseGrid)
+}
 
 
 def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
@@ -17,17 +19,9 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
     Raises:
         InputError: no such rule.
     """
-    if name == "gauss-hermite":
-        return GaussHermite(points or 16)
-    if name == "sobol":
-        return Sobol(points or 13, seed=seed)
-    if name == "prox-space":
-        return ProxSpace(points or 80, max(16, (points or 80) // 2))
-    if name == "lines":
-        return Lines(points or 32)
-    if name == "sparse-grid":
-        return SparseGrid(points or 4)
-    raise InputError(f"no integrator {name!r}; known are auto, {', '.join(RULES)}")
+    if name not in FAMILIES:
+        raise InputError(f"no integrator {name!r}; known are auto, {', '.join(FAMILIES)}")
+    return FAMILIES[name].of(points, seed)
 
 
-__all__ = ["RULES", "Averages", "GaussHermite", "Lines", "ProxSpace", "Rule", "Sobol", "SparseGrid", "rule_named"]
+__all__ = ["FAMILIES", "Averages", "GaussHermite", "Lines", "ProxSpace", "Rule", "Sobol", "SparseGrid", "rule_named"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -44,25 +44,39 @@ class JacobianAverages:
     square: np.ndarray
 
 
-class Rule(Protocol):
-    """An integration rule for the channel."""
+class Rule:
+    """An integration rule for the channel, one of a family from coarse to fine.
 
-    @property
-    def name(self) -> str:
-        """What the family goes by: `integrator` of `solve`, `rule` in the JSON contract."""
-        ...
+    A new one is a subclass in a file of its own: those up to `coarser` integrate, the others say what its family is
+    like wherever the default does not hold.
+
+    Attributes:
+        name: on the command line; most_points: that `--points` may ask for.
+        replicated: whether it comes in replicates whose spread is its error (`replicate`).
+        in_x: whether its nodes lie in X, where no proximal map is needed and jumps are known.
+    """
+
+    name: str
+    most_points: ClassVar[int]
+    replicated: ClassVar[bool] = False
+    in_x: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> Self:
+        """By what `--points` and `--seed` say; None for a usual size."""
+        raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
         """rule, points, seed for the JSON contract."""
-        ...
+        raise NotImplementedError
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """Channel averages at the overlaps; raises DomainError outside their domain."""
-        ...
+        raise NotImplementedError
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Averages of the field's Jacobian, for the replicon."""
-        ...
+        raise NotImplementedError
 
     def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
         """Derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
@@ -70,17 +84,68 @@ class Rule(Protocol):
         They hold where the loss holds neither q nor trained numbers.
 
         Args:
-            jumps: whether to count what jumps of the proximal map add; rules in X alone can.
+            jumps: whether to count what jumps of the proximal map add (see `counts_jumps`).
         """
-        ...
+        raise NotImplementedError
 
-    def finer(self) -> Rule:
+    def finer(self) -> Self:
         """The next rule of the same family, to judge this one by."""
-        ...
+        raise NotImplementedError
 
-    def coarser(self) -> Rule:
+    def coarser(self) -> Self:
         """The one before, to see how fast the family converges."""
-        ...
+        raise NotImplementedError
+
+    def replicate(self, number: int) -> Self:
+        """One replicate as a rule of its own; the rule itself where there are none."""
+        return self
+
+    @property
+    def counts_jumps(self) -> bool:
+        """Whether `moment_tangents` can count what jumps of the proximal map add."""
+        return False
+
+    def nodes(self, problem: Problem) -> float:
+        """How many nodes it visits, about."""
+        raise NotImplementedError
+
+    def cost(self, problem: Problem) -> float:
+        """Effort of an evaluation in nodes of a grid in X, about: a proximal point costs a hundred of them."""
+        return 1e2 * self.nodes(problem)
+
+    def compared_with(self) -> tuple[Self, ...]:
+        """What it is compared with beside the next finer one: twice, where nodes know nothing of the integrand."""
+        return self.coarser(), self.coarser().coarser()
+
+    def beyond(self, fields: int) -> list[Self]:
+        """The finer rules of the family, as far as solving goes; fields: L s."""
+        return [self.finer(), self.finer().finer()]
+
+    def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        """Rules for the averages of the field's slope (replicon, jump weight), which need few digits.
+
+        Args:
+            bistable: share of the measure on which the proximal map may jump.
+        """
+        return self, self.finer()
+
+    def for_losses(self, bistable: float) -> Self:
+        """The rule for a training loss to many digits, where the proximal map may jump on a share of the measure."""
+        return self
+
+    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """Rule and step (in block scales) for the slope of the map by differences, and whether one side will do.
+
+        No step stands for wide ones: sampled maps jump where a node's minimum swaps, and many are to swap within one.
+
+        Args:
+            sample: what a replicated rule takes in its own place.
+        """
+        return self, 1e-4, False
+
+    def tolerance(self, accuracy: float) -> float:
+        """Residual asked of Newton."""
+        return max(2e-14, min(1e-9, 1e-2 * accuracy))
 
 
 NEGLIGIBLE_JUMPS = 1e-6  # of the measure: below, nothing is asked about jumps

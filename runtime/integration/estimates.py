@@ -51,9 +51,6 @@ def difference_factors(fine: np.ndarray, *coarser: np.ndarray) -> tuple[float, f
 # Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 COARSER_SHARE = 0.35
-# Half a grid step of smoothing aliases the kink that a jump leaves in M: a third order. A wider one costs hats more on
-# coarse grids, but M less on the fine ones.
-LOSS_BLUR = 0.8
 STEP_ROUNDING = 1e-12  # of differences, in block scales
 _MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
 

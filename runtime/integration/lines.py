@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..channel.nodes import gauss_legendre, trapezoid
 from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
+from .averages import Rule
 from .sampled import Sampled, TeacherRule
 
 _REACH = 7.5  # of a line, in standard deviations
@@ -136,10 +137,30 @@ class Lines(Sampled):
     points: int = 32
     starts: int | None = None
     name: str = "lines"
+    most_points: ClassVar[int] = 256
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> Lines:
+        """Nodes an axis."""
+        return cls(points or 32)
 
     def describe(self) -> dict[str, Any]:
         """As of `Rule`; `points` are those an axis, the seed is null."""
         return {"rule": self.name, "points": self.points, "seed": None}
+
+    def lines(self, problem: Problem) -> float:
+        """How many lines it visits where nothing is split, about."""
+        return float(self.points) ** (problem.dimension - 1) * len(problem.label_choices)
+
+    def nodes(self, problem: Problem) -> float:
+        return float(self.points) ** problem.dimension
+
+    def cost(self, problem: Problem) -> float:
+        """Hundreds of proximal points a line."""
+        return 4e4 * self.lines(problem)
+
+    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        return min(self, SPLIT_LINES[0], key=lambda r: r.points), 1e-4, True
 
     def finer(self) -> Lines:
         """As of `Rule`: half as many nodes again an axis."""
@@ -351,3 +372,6 @@ def _edges(steep: np.ndarray, kinks: np.ndarray) -> np.ndarray:
 
 
 __all__ = ["Lines", "along", "narrowed", "on_lines"]
+
+
+SPLIT_LINES = tuple(Lines(points) for points in (24, 32, 48, 72, 108))

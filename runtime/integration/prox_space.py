@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,13 +16,15 @@ from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import loss_exchanges
-from .averages import Averages, JacobianAverages
+from .averages import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule
 from .contexts import contexts_of
-from .sampled import TeacherRule
+from .sampled import Sobol, TeacherRule
+
+_LOSS_BLUR = 0.8
 
 
 @dataclass(frozen=True)
-class ProxSpace:
+class ProxSpace(Rule):
     """No proximal map: trapezoid rule in X and in the coordinates of Y (docs/theory.md section 11).
 
     Sums over all critical points with the sign of det(I + V H): exact to all digits where the minimum is unique.
@@ -43,10 +45,48 @@ class ProxSpace:
     neglected: float = 1e-8
     blur: float = 0.5
     name: str = "prox-space"
+    most_points: ClassVar[int] = 4096
+    in_x: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> ProxSpace:
+        """Points an axis of X, half as many an axis of Y."""
+        return cls(points or 80, max(16, (points or 80) // 2))
 
     def describe(self) -> dict[str, Any]:
         """As of `Rule`; `points` are those an axis of X and of Y, the seed is null."""
         return {"rule": self.name, "points": [self.points, self.teacher], "seed": None}
+
+    @property
+    def counts_jumps(self) -> bool:
+        return self.blur > 0
+
+    def nodes(self, problem: Problem) -> float:
+        known = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
+        return float(self.points**problem.solver.channel.FIELDS * self.teacher ** min(known, 2))
+
+    def cost(self, problem: Problem) -> float:
+        return self.nodes(problem)
+
+    def compared_with(self) -> tuple[ProxSpace, ...]:
+        return (self.coarser(),)
+
+    def beyond(self, fields: int) -> list[ProxSpace]:
+        return [level for level in (PLANE_GRIDS if fields > 1 else LINE_GRIDS) if level.points > self.points]
+
+    def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        """Where the proximal map jumps a grid does not know which of its minima is the global one."""
+        return (Sobol(12),) if bistable > NEGLIGIBLE_JUMPS else (self, self.finer())
+
+    def for_losses(self, bistable: float) -> ProxSpace:
+        """Half a grid step of smoothing aliases the kink that a jump leaves in M: a third order. A wider one costs hats
+        more on coarse grids, but M less on the fine ones."""
+        return replace(self, blur=max(self.blur, _LOSS_BLUR)) if bistable > 0 else self
+
+    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        if problem.solver.channel.FIELDS > 1:
+            return min(self, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
+        return self, 1e-4, False
 
     def finer(self) -> ProxSpace:
         """As of `Rule`: 7/5 of the nodes an axis, of X and of Y."""
@@ -197,3 +237,9 @@ def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[
     for exchange in loss_exchanges(problem)[labels]:
         edges = np.maximum(edges, edges[exchange.order])
     return [float(edge) for edge in edges.ravel()]
+
+
+PLANE_GRIDS = (ProxSpace(48, 24), ProxSpace(64, 32), ProxSpace(88, 44), ProxSpace(120, 60), ProxSpace(168, 84))
+LINE_GRIDS = tuple(
+    ProxSpace(*sizes) for sizes in ((96, 48), (144, 72), (216, 108), (432, 160), (1000, 240), (2400, 360), (6000, 500))
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from math import comb
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ..channel.tangents import Units, law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from .averages import Averages, JacobianAverages
+from .averages import Averages, JacobianAverages, Rule
 from .contexts import contexts_of
 from .splitting import Split
 
@@ -73,7 +74,7 @@ class TeacherRule:
         return nodes, np.multiply.outer(self.weights, shares).ravel()
 
 
-class Sampled:
+class Sampled(Rule):
     """Shared by the rules that visit nodes in (Y, noise, omega) and solve for the proximal point there, or average over
     the Boltzmann law of the fields at a finite temperature.
 
@@ -221,7 +222,13 @@ class GaussHermite(Sampled):
     points: int = 16
     starts: int | None = None
     name: str = "gauss-hermite"
+    most_points: ClassVar[int] = 512
     inner: float = 1.0
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> GaussHermite:
+        """Nodes an axis."""
+        return cls(points or 16)
 
     def describe(self) -> dict[str, Any]:
         """As of `Rule`; `points` are those an axis, the seed is null."""
@@ -240,6 +247,25 @@ class GaussHermite(Sampled):
         kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
         axes = [gauss_hermite(self.points)] * fields_of_student
         return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
+
+    def nodes(self, problem: Problem) -> float:
+        return float(self.points) ** problem.dimension
+
+    def is_affordable_at_temperature(self, problem: Problem) -> bool:
+        """Whether the losses that it evaluates at a finite temperature, X and omega together, are within reach."""
+        inner = float(boltzmann.nodes_in_fields(problem, self.inner)) ** problem.solver.thermal.FIELDS
+        return self.nodes(problem) * len(problem.label_choices) * inner <= _MOST_WARM
+
+    def beyond(self, fields: int) -> list[GaussHermite]:
+        return [level for level in PRODUCTS if level.points > self.points]
+
+    def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        return (Sobol(12),) if self.finer().nodes(problem) > MOST_NODES else (self, self.finer())
+
+    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        if problem.inverse_temperature is not None and problem.dimension > 2:
+            return min(self, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
+        return self, 1e-4, False
 
     def finer(self) -> GaussHermite:
         """As of `Rule`: half as many nodes again (two at least) an axis, and more of X at a finite temperature."""
@@ -260,7 +286,13 @@ class SparseGrid(Sampled):
     level: int = 4
     starts: int | None = None
     name: str = "sparse-grid"
+    most_points: ClassVar[int] = 12
     inner: float = 1.0
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> SparseGrid:
+        """The level."""
+        return cls(points or 4)
 
     def describe(self) -> dict[str, Any]:
         """As of `Rule`; `points` is the level of the grid, the seed is null."""
@@ -268,6 +300,9 @@ class SparseGrid(Sampled):
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         return [smolyak(problem.dimension, self.level)]
+
+    def nodes(self, problem: Problem) -> float:
+        return float(comb(self.level + problem.dimension, problem.dimension) * 2 ** min(self.level, problem.dimension))
 
     def finer(self) -> SparseGrid:
         """As of `Rule`: one level more, and more nodes of X at a finite temperature."""
@@ -293,8 +328,15 @@ class Sobol(Sampled):
     seed: int = 0
     starts: int | None = None
     name: str = "sobol"
+    most_points: ClassVar[int] = 22
     first: int = 0
     inner: float = 1.25
+    replicated: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> Sobol:
+        """The logarithm of the points in a set, to base 2."""
+        return cls(points or 13, seed=seed)
 
     def describe(self) -> dict[str, Any]:
         """As of `Rule`; `points` are those of all scramblings together, sign flips left out."""
@@ -309,6 +351,22 @@ class Sobol(Sampled):
             sets.append((nodes, np.full(len(nodes), 1 / len(nodes))))
         return sets
 
+    def nodes(self, problem: Problem) -> float:
+        return float(self.scramblings * 2**self.log2)
+
+    def beyond(self, fields: int) -> list[Sobol]:
+        return [replace(level, seed=self.seed) for level in SAMPLES if level.log2 > self.log2]
+
+    def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        return (replace(self, log2=min(self.log2, 12)),)
+
+    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        return (replace(sample, seed=self.seed) if isinstance(sample, Sobol) else sample), None, False
+
+    def tolerance(self, accuracy: float) -> float:
+        """A fiftieth of the accuracy."""
+        return max(1e-9, 0.02 * accuracy)
+
     def replicate(self, number: int) -> Sobol:
         """A rule of one of the scramblings, by its number from 0: it gives that replicate of the averages."""
         return replace(self, scramblings=1, first=self.first + number)
@@ -320,3 +378,12 @@ class Sobol(Sampled):
     def coarser(self) -> Sobol:
         """As of `Rule`: half the points of every scrambling."""
         return replace(self, log2=self.log2 - 1)
+
+
+_MOST_WARM = 2e9
+MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
+PRODUCTS = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
+# At a finite temperature everything is smooth; the colder, the more nodes.
+WARM_PRODUCTS = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
+SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
+COARSE = Sobol(log2=8, scramblings=4)

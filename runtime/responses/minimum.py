@@ -10,7 +10,6 @@ import numpy as np
 
 from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError
-from ..integration.ladders import is_replicated
 from ..problems.naming import OVERLAPS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -293,7 +292,7 @@ class Search:
         """
         curvature = self._curvature(rough, tick)
         point, wanted = rough, min(self.branch.accuracy, rough.solution.relative_error or 1.0)
-        least = _LEAST_ACCURACY[is_replicated(rough.solution.rule)]
+        least = _LEAST_ACCURACY[rough.solution.rule.replicated]
         for _ in range(_STEPS):
             integration, off = point.slope_error / curvature, abs(point.slope) / curvature
             if off > max(0.2 * accuracy, 0.3 * integration):

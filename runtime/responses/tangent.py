@@ -10,10 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import DomainError
-from ..integration import ProxSpace, Rule, Sobol
+from ..integration import Rule
 from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
-from ..integration.ladders import coarser_rules, is_replicated
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges
@@ -66,8 +65,8 @@ class Tangent:
         """
         rule, averages = solution.rule, solution.averages
         assert averages is not None
-        swaps = not isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
-        wide = is_replicated(rule) or swaps
+        swaps = not rule.in_x and averages.bistable > NEGLIGIBLE_JUMPS
+        wide = rule.replicated or swaps
         step, stencil = direction.differences(wide)
         symmetry, whole = _kept_symmetry(solution, direction.moved(step))
         matrix = solution.jacobian if whole else None
@@ -95,7 +94,7 @@ class Tangent:
         """The derivatives and their half widths."""
         solution, losses = self.solution, self.solution.losses
         assert solution.conjugates is not None and losses is not None
-        if is_replicated(solution.rule):
+        if solution.rule.replicated:
             best, (widths, loss_error, test_error), remaining = self.of_replicates()
         else:
             best, (widths, loss_error, test_error), remaining = self.of_rules(solution.conjugates)
@@ -125,10 +124,10 @@ class Tangent:
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
         best = self.answer(rule, self.u, x, hats)
         others = [self.elsewhere(rule.finer(), x)]
-        for other in coarser_rules(rule):
+        for other in rule.compared_with():
             with suppress(DomainError):  # too coarse for the law of the fields
                 others.append(self.elsewhere(other, x))
-        jumps = isinstance(rule, ProxSpace) and averages.bistable > NEGLIGIBLE_JUMPS
+        jumps = rule.in_x and averages.bistable > NEGLIGIBLE_JUMPS
 
         def half_width(*differences: np.ndarray) -> np.ndarray:
             factors = (DIFFERENCE_SAFETY, COARSER_SHARE) if jumps else difference_factors(*differences)
@@ -147,7 +146,6 @@ class Tangent:
     def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
         """The mean of what every replicate says at its own solution, its half widths, what remains."""
         rule = self.solution.rule
-        assert isinstance(rule, Sobol)
         tolerance = min(0.03, max(1e-4, self.solution.relative_error))
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), tolerance)
         images, _ = self.base.replicates(self.u, self.sizes)
@@ -179,7 +177,7 @@ class Tangent:
             if moved <= tolerance * float(np.max(np.abs(x) / self.scales)):
                 break
             if not improved:
-                if refreshed or is_replicated(rule):
+                if refreshed or rule.replicated:
                     break
                 self.matrix, refreshed, x = self.exact_jacobian(rule, u), True, best
         return best, least * rate / (1 - rate)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from ..errors import OUTSIDE, DomainError
-from ..integration import GaussHermite, Lines, ProxSpace, Rule, Sobol
-from ..integration.ladders import PLANE_GRIDS, SPLIT_LINES, WARM_PRODUCTS, is_replicated
+from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
@@ -104,15 +102,8 @@ def slope_settings(
     Narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum swaps, wide steps over a
     smaller set `sample`, so that many nodes swap within a step.
     """
-    if is_replicated(rule):
-        return replace(sample, seed=getattr(rule, "seed", 0)), wide_steps(overlaps), False
-    if isinstance(rule, ProxSpace) and problem.solver.channel.FIELDS > 1:
-        return min(rule, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
-    if isinstance(rule, Lines):
-        return min(rule, SPLIT_LINES[0], key=lambda r: r.points), 1e-4, True
-    if isinstance(rule, GaussHermite) and problem.inverse_temperature is not None and problem.dimension > 2:
-        return min(rule, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
-    return rule, 1e-4, False
+    rule, step, one_sided = rule.for_differences(problem, sample)
+    return rule, wide_steps(overlaps) if step is None else step, one_sided
 
 
 def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:

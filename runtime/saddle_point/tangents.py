@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..channel.tangents import Units
-from ..integration import ProxSpace
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from .state_map import StateMap
@@ -65,7 +64,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
         raise NoFormula(reason)
     averages = state_map.averages(overlaps)
     jumps = averages.bistable > BISTABLE
-    if jumps and not (isinstance(rule, ProxSpace) and rule.blur > 0):
+    if jumps and not (rule.counts_jumps):
         raise NoFormula(f"the proximal map jumps on a share {averages.bistable:.2g} of the measure")
     moments = averages.moments.mean(axis=0)
     units, n = Units.of(overlaps.sizes), len(u)

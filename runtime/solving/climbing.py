@@ -14,23 +14,9 @@ from ..errors import DomainError
 from ..integration import Averages, Lines, ProxSpace, Rule, Sobol, pace
 from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import DIFFERENCE_SAFETY, two_standard_errors
-from ..integration.ladders import (
-    COARSE,
-    HASTY_GRIDS,
-    LINE_GRIDS,
-    MOST_LINES,
-    MOST_NODES,
-    MOST_WARM,
-    PLANE_GRIDS,
-    PRODUCTS,
-    SAMPLES,
-    SPLIT_LINES,
-    WARM_PRODUCTS,
-    count_lines,
-    evaluations,
-    is_replicated,
-    tolerance_of,
-)
+from ..integration.lines import SPLIT_LINES
+from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
+from ..integration.sampled import COARSE, MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
@@ -41,6 +27,8 @@ from ..saddle_point.state_map import StateMap
 from .finishing import alike, failed_solution, finish_point, replicate_shifts, rule_shift
 from .solution import Solution
 
+_HASTY_GRIDS = 4  # of a single field, before lines are tried
+_MOST_LINES = 1e5
 MASS_TOLERANCE = 1e-3
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
@@ -62,10 +50,10 @@ def newton_at(
         found = newton(
             StateMap(problem, rule, symmetry),
             replace(point, u=symmetry.project(point.u, point.sizes)),
-            tolerance_of(rule, accuracy),
+            rule.tolerance(accuracy),
             lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
         )
-        if found.status is Status.FLOOR and not is_replicated(rule) and found.residual > SMOOTH_FLOOR:
+        if found.status is Status.FLOOR and not rule.replicated and found.residual > SMOOTH_FLOOR:
             # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
             return replace(found, status=Status.MAX_ITERATIONS)
         if not found.status.success or found.drift <= _FAR:
@@ -92,7 +80,7 @@ def solve_auto(
     few fields allow it."""
     channel = problem.solver.channel
     if problem.inverse_temperature is not None:
-        products = tuple(level for level in WARM_PRODUCTS if evaluations(problem, level) <= MOST_WARM)[:effort]
+        products = tuple(level for level in WARM_PRODUCTS if level.is_affordable_at_temperature(problem))[:effort]
         if len(products) > 1:
             return _refine(problem, name, approach, symmetry, accuracy, products, patient=near is None)
         return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
@@ -103,13 +91,11 @@ def solve_auto(
         replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
         for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
     )
-    lines = tuple(
-        rule for rule in SPLIT_LINES[:effort] if channel.FIELDS == 1 and count_lines(problem, rule) <= MOST_LINES
-    )
+    lines = tuple(rule for rule in SPLIT_LINES[:effort] if channel.FIELDS == 1 and rule.lines(problem) <= _MOST_LINES)
     families: list[Sequence[ProxSpace | Lines]] = [grids]
     if len(lines) > 1:
         # Lines are split where kinks move with the labels, and refined where X bends, which takes a grid many nodes.
-        families = [grids[:HASTY_GRIDS], lines, grids[HASTY_GRIDS:]]
+        families = [grids[:_HASTY_GRIDS], lines, grids[_HASTY_GRIDS:]]
     if near is not None:
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
     solution: Solution | None = None
@@ -135,7 +121,7 @@ def solve_auto(
     if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
         return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-    products = tuple(level for level in PRODUCTS[:effort] if level.points**problem.dimension <= MOST_NODES)
+    products = tuple(level for level in PRODUCTS[:effort] if level.nodes(problem) <= MOST_NODES)
     adapted = _refine(problem, name, approach, symmetry, accuracy, products)
     best = min(solution, adapted, key=_quality)
     return best if best.losses is not None else climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
@@ -179,7 +165,7 @@ def _refine(
     solution: Solution | None = None
     trail: list[np.ndarray] = []
     for level in levels:
-        covered = not isinstance(level, ProxSpace) or covers(problem, level, point.overlaps)
+        covered = not level.in_x or covers(problem, level, point.overlaps)
         reached = (
             newton_at(problem, level, point, symmetry, accuracy)
             if covered

@@ -19,7 +19,6 @@ from ..integration.estimates import (
     mass_share,
     two_standard_errors,
 )
-from ..integration.ladders import coarser_rules, is_replicated
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem
@@ -110,7 +109,7 @@ def _finished(
         point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     sizes, overlaps = point.sizes, point.overlaps
     try:
-        if is_replicated(rule):
+        if rule.replicated:
             found = replicate_shifts(problem, point, rule, symmetry)
             if found is None:
                 raise DomainError("a replicate's map leaves the domain")
@@ -155,7 +154,7 @@ def _finished(
     relative = float(np.max(errors / scales))
     errors = errors + residual * scales + left
     loss = observables.losses(problem, overlaps, hats, averages)
-    if is_replicated(rule):
+    if rule.replicated:
         second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)
     loss_error += second_order
     status = point.status
@@ -290,7 +289,7 @@ def _differences(
     if fine is None:
         raise DomainError("the finer rule's map leaves the domain")
     scales = point.overlaps.block_scales
-    coarser = [rule_shift(problem, point, other, symmetry) for other in coarser_rules(rule)]
+    coarser = [rule_shift(problem, point, other, symmetry) for other in rule.compared_with()]
     known = [fine, *(other for other in coarser if other is not None)]
     bistable = max(abs(other.bistable) for other in (averages, *(other for _, other in known)))
     if isinstance(rule, GaussHermite | SparseGrid):

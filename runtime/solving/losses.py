@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import DomainError
-from ..integration import ProxSpace, Rule, Sobol, pace
+from ..integration import Rule, pace
 from ..integration.averages import NEGLIGIBLE_JUMPS
-from ..integration.estimates import LOSS_BLUR, loss_error, two_standard_errors
-from ..integration.ladders import MOST_LOSS_NODES, SAMPLES, count_nodes, is_replicated
+from ..integration.estimates import loss_error, two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import NO_SYMMETRY
 from ..progress import step
@@ -20,6 +19,8 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.state_map import StateMap
 from .finishing import replicate_shifts
 from .solution import Solution
+
+_MOST_LOSS_NODES = 1.5e10  # of a grid for the training loss alone
 
 
 def refine_losses(solution: Solution, tolerance: float) -> Solution:
@@ -41,20 +42,19 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
     """The training loss by ever finer rules of the same family, each compared with the one before."""
     problem, averages = solution.problem, solution.averages
     rule = solution.loss_rule or solution.rule
-    if isinstance(rule, Sobol):
-        for level in SAMPLES:
-            if level.log2 > rule.log2:
-                yield with_losses(solution, replace(level, seed=rule.seed))
+    if rule.replicated:
+        for level in rule.beyond(problem.solver.channel.FIELDS):
+            yield with_losses(solution, level)
         return
     if averages is None:
         return
     jumps = averages.bistable > NEGLIGIBLE_JUMPS
-    if isinstance(rule, ProxSpace) and averages.bistable > 0:
-        rule = replace(rule, blur=max(rule.blur, LOSS_BLUR))
+    if rule.for_losses(averages.bistable) != rule:
+        rule = rule.for_losses(averages.bistable)
         averages = rule.averages(problem, solution.overlaps)
     coarser = [rule.coarser()] if jumps else [rule.coarser(), rule.coarser().coarser()]
     known = [averages, *(other.averages(problem, solution.overlaps) for other in coarser)]
-    while count_nodes(problem, rule.finer()) <= MOST_LOSS_NODES:
+    while rule.finer().cost(problem) <= _MOST_LOSS_NODES:
         rule = rule.finer()
         finer = with_losses(solution, rule)
         assert finer.averages is not None
@@ -72,7 +72,7 @@ def with_losses(solution: Solution, rule: Rule) -> Solution:
     with step(f"losses on {pace.words(problem, rule)}"):
         averages = StateMap(problem, rule).averages(overlaps)
     hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
-    sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if is_replicated(rule) else 0.0
+    sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if rule.replicated else 0.0
     return replace(
         solution,
         losses=observables.losses(problem, overlaps, hats, averages),
@@ -99,7 +99,7 @@ def by_rule(solution: Solution, rule: Rule) -> Solution | None:
     if found is None:
         return None
     shift = found[0].mean(axis=0)
-    spread = found[0] - shift if is_replicated(rule) else np.zeros((0, len(u)))
+    spread = found[0] - shift if rule.replicated else np.zeros((0, len(u)))
     moved = replace(
         solution,
         overlaps=Overlaps.unpack(u + shift, sizes),

@@ -12,8 +12,7 @@ import numpy as np
 from .. import budget, presenting
 from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
-from ..integration import Averages, ProxSpace, Rule
-from ..integration.ladders import is_replicated, rules_for_slopes
+from ..integration import Averages, Rule
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
@@ -132,19 +131,19 @@ class Solution:
             return None
 
     def _judged(self, averages: Averages, spectrum: bool, log2_lines: int | None) -> Stability:
-        rules = rules_for_slopes(self.problem, self.rule, averages.bistable)
+        rules = self.rule.for_slopes(self.problem, averages.bistable)
         if not spectrum:
             return assess(self.problem, self.overlaps, rules, None, averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
-        if isinstance(self.rule, ProxSpace) and rules[0] == self.rule and why_not(self.problem) is None:
+        if self.rule.in_x and rules[0] == self.rule and why_not(self.problem) is None:
             # The loop that the replicon asks for brings the slopes along.
             with step("slopes of the saddle-point map"):
                 matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
         else:
             matrix = jacobian_by_rule(self.problem, self.rule, u, sizes)
         matrix = state_map.across(matrix, u, sizes)
-        if is_replicated(self.rule) and np.linalg.eigvals(matrix).real.max() > 1:
+        if self.rule.replicated and np.linalg.eigvals(matrix).real.max() > 1:
             # Noise over few points looks like an instability: a verdict asks for more.
             matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, PATIENT), u, sizes)
         found = assess(self.problem, self.overlaps, rules, matrix, averages, log2_lines)

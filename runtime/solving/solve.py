@@ -12,7 +12,7 @@ from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError
 from ..integration import Rule, Sobol, rule_named
-from ..integration.ladders import COARSE, MOST_WARM, WARM_PRODUCTS, evaluations
+from ..integration.sampled import COARSE, WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -205,7 +205,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
 def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
     """A coarse rule and a finer one, both even, from which zeros by symmetry are read off."""
     warm = WARM_PRODUCTS[0]
-    if problem.inverse_temperature is not None and evaluations(problem, warm) <= MOST_WARM:
+    if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser(), inner=0.75), warm
     return replace(COARSE, seed=seed), Sobol(10, 4, seed=seed)
 

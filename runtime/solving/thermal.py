@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import DomainError
-from ..integration import Rule, Sobol
+from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -144,7 +144,7 @@ def _energy_error(solution: Solved) -> float:
     """Half width of the energy, to first order in the errors of the overlaps: it is not stationary in them."""
     rule, u = solution.rule, solution.overlaps.pack()
     shifts = np.zeros((0, len(u))) if solution.shifts is None else solution.shifts
-    if isinstance(rule, Sobol):
+    if rule.replicated:
         found = [_energy(solution, rule.replicate(n), u + shift) for n, shift in enumerate(shifts)]
         return float(two_standard_errors(np.array(found)))
     here = _energy(solution, rule, u)
@@ -167,7 +167,7 @@ def _spread(solution: Solved, function: Callable[[np.ndarray], float]) -> float:
     u, shifts = solution.overlaps.pack(), solution.shifts
     if shifts is None or not len(shifts):
         return np.nan
-    if isinstance(solution.rule, Sobol):
+    if solution.rule.replicated:
         return float(two_standard_errors(np.array([function(u + shift) for shift in shifts])))
     here = function(u)
     return float(max(abs(function(u + shift) - here) for shift in shifts))

@@ -12,7 +12,6 @@ import numpy as np
 from ..errors import DomainError, InputError
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
-from ..integration.ladders import is_replicated, rules_for_slopes
 from ..problems.overlaps import Overlaps
 from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
@@ -91,7 +90,7 @@ class Condition:
         indirect = [name for name in self.names if name not in OVERLAPS]
         if solution.shifts is not None and len(solution.shifts):
             changes = np.array([moved(shift, indirect) for shift in solution.shifts])
-            sampled = is_replicated(solution.rule)
+            sampled = solution.rule.replicated
             integration += float(two_standard_errors(changes)) if sampled else float(np.abs(changes).max())
         residual = 0.0 if solution.residual_shift is None else abs(moved(solution.residual_shift, self.names))
         return Judged(centre, float(integration), residual)
@@ -178,7 +177,7 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
     problem, known = solution.problem, solution.averages
     if known is None:
         return _Observable(np.nan, np.nan)
-    first = rules_for_slopes(problem, solution.rule, known.bistable)[0]
+    first = solution.rule.for_slopes(problem, known.bistable)[0]
     state_map = StateMap(problem, solution.rule)
 
     def by(rule: Rule, shift: np.ndarray | None = None) -> np.ndarray:
@@ -193,7 +192,7 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
         for _ in range(_FINER):
             rule, before = rule.finer(), found
             found = by(rule)
-            error = float(two_standard_errors(found)) if is_replicated(rule) else float(abs(found - before)[0])
+            error = float(two_standard_errors(found)) if rule.replicated else float(abs(found - before)[0])
             if error <= tolerance:
                 break
         return _Observable(float(found.mean()), error, lambda shift: float(by(rule, shift).mean()), at)

@@ -18,7 +18,6 @@ from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import Rule
 from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import two_standard_errors
-from ..integration.ladders import is_replicated
 from ..problems.problem import Problem
 from ..progress import bar
 from ..solving.losses import by_rule, refine_losses, with_losses
@@ -129,7 +128,7 @@ def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: floa
 
 
 def _floor(solution: Solution) -> float:
-    return _FLOOR_SAMPLED if is_replicated(solution.rule) else _FLOOR_SMOOTH
+    return _FLOOR_SAMPLED if solution.rule.replicated else _FLOOR_SMOOTH
 
 
 def where(

@@ -6,7 +6,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.branches.branch import Branch
 from saddleforge.errors import NotConvergedError
-from saddleforge.integration.ladders import COARSE
+from saddleforge.integration.sampled import COARSE
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps

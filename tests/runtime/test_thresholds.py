@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
-from saddleforge.integration import Sobol
+from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.thresholds.conditions import observable_names, parse_condition
 
 
@@ -166,7 +166,7 @@ def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(
         return replace(found, averages=replace(found.averages, bistable=0.01 * (value > 1.3)))
 
     monkeypatch.setattr(Branch, "at", jumping)
-    monkeypatch.setattr("saddleforge.thresholds.conditions.rules_for_slopes", lambda _, rule, __: (rule,))
+    monkeypatch.setattr(ProxSpace, "for_slopes", lambda rule, *_: (rule,))
     with pytest.raises(NotConvergedError, match=r"= 1.299\d* and 1.300\d* through jumps of the proximal"):
         sf.almeida_thouless(ridge, on="semantic", bracket=(1.0, 2.0), accuracy=1e-4)
 
