@@ -153,6 +153,7 @@ class Lines(Sampled):
         return float(self.points) ** (problem.dimension - 1) * len(problem.label_choices)
 
     def nodes(self, problem: Problem) -> float:
+        """Where nothing is split."""
         return float(self.points) ** problem.dimension
 
     def cost(self, problem: Problem) -> float:
@@ -160,6 +161,7 @@ class Lines(Sampled):
         return 4e4 * self.lines(problem)
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """The smallest of SPLIT_LINES."""
         return min(self, SPLIT_LINES[0], key=lambda r: r.points), 1e-4, True
 
     def finer(self) -> Lines:

@@ -59,19 +59,24 @@ class ProxSpace(Rule):
 
     @property
     def counts_jumps(self) -> bool:
+        """Where the step at the jumps is smoothed, which gives it a derivative."""
         return self.blur > 0
 
     def nodes(self, problem: Problem) -> float:
+        """X times Y, whose axes beyond the second have no more nodes in all than a plane."""
         known = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
         return float(self.points**problem.solver.channel.FIELDS * self.teacher ** min(known, 2))
 
     def cost(self, problem: Problem) -> float:
+        """Its nodes: the unit."""
         return self.nodes(problem)
 
     def compared_with(self) -> tuple[ProxSpace, ...]:
+        """Once: nodes in X know where minima compete, and the total weight tells more than a third grid."""
         return (self.coarser(),)
 
     def beyond(self, fields: int) -> list[ProxSpace]:
+        """Of LINE_GRIDS for a single field, of PLANE_GRIDS for more."""
         return [level for level in (PLANE_GRIDS if fields > 1 else LINE_GRIDS) if level.points > self.points]
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
@@ -84,6 +89,7 @@ class ProxSpace(Rule):
         return replace(self, blur=max(self.blur, _LOSS_BLUR)) if bistable > 0 else self
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """A small grid where there are several fields: Newton's method needs no more."""
         if problem.solver.channel.FIELDS > 1:
             return min(self, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
         return self, 1e-4, False

@@ -249,6 +249,7 @@ class GaussHermite(Sampled):
         return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
 
     def nodes(self, problem: Problem) -> float:
+        """The full product in Y, noise and omega."""
         return float(self.points) ** problem.dimension
 
     def is_affordable_at_temperature(self, problem: Problem) -> bool:
@@ -257,12 +258,15 @@ class GaussHermite(Sampled):
         return self.nodes(problem) * len(problem.label_choices) * inner <= _MOST_WARM
 
     def beyond(self, fields: int) -> list[GaussHermite]:
+        """Of PRODUCTS."""
         return [level for level in PRODUCTS if level.points > self.points]
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        """A Sobol set where the next finer product has too many nodes."""
         return (Sobol(12),) if self.finer().nodes(problem) > MOST_NODES else (self, self.finer())
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """A small product at a finite temperature, where each node has a law of the fields to average over."""
         if problem.inverse_temperature is not None and problem.dimension > 2:
             return min(self, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
         return self, 1e-4, False
@@ -302,6 +306,7 @@ class SparseGrid(Sampled):
         return [smolyak(problem.dimension, self.level)]
 
     def nodes(self, problem: Problem) -> float:
+        """Up to the factor by which shells share nodes."""
         return float(comb(self.level + problem.dimension, problem.dimension) * 2 ** min(self.level, problem.dimension))
 
     def finer(self) -> SparseGrid:
@@ -352,15 +357,19 @@ class Sobol(Sampled):
         return sets
 
     def nodes(self, problem: Problem) -> float:
+        """Of all sets together."""
         return float(self.scramblings * 2**self.log2)
 
     def beyond(self, fields: int) -> list[Sobol]:
+        """Of SAMPLES, with the same seed."""
         return [replace(level, seed=self.seed) for level in SAMPLES if level.log2 > self.log2]
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        """One rule, whose replicates tell the error, of 2^12 points a set at the most."""
         return (replace(self, log2=min(self.log2, 12)),)
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """A smaller set `sample` with wide steps, so that many nodes swap their minimum within one."""
         return (replace(sample, seed=self.seed) if isinstance(sample, Sobol) else sample), None, False
 
     def tolerance(self, accuracy: float) -> float:
