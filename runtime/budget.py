@@ -88,6 +88,3 @@ def offer(finish: Callable[[], Any]) -> None:
     kept = _best.get(None)
     if kept is not None:
         kept[0] = finish
-
-
-__all__ = ["check", "offer", "offers", "overtime", "remaining", "time_limit"]

@@ -50,6 +50,3 @@ def ignore() -> None:
 def _interruptible() -> bool:
     """Whether Ctrl-C raises here; a handler that was not set from Python could not be put back."""
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
-
-
-__all__ = ["held_back", "ignore", "recognised"]

@@ -207,6 +207,3 @@ class Stride:
     def exhausted(self) -> bool:
         """Whether steps have been shortened below the smallest, so that nothing further is to be found."""
         return self.step < self.smallest
-
-
-__all__ = ["Place", "Stride", "System", "begin", "correct", "onward", "step_from", "tangent_of"]

@@ -261,6 +261,3 @@ def replicates_of(averages: Averages) -> list[Averages]:
         replace(averages, moments=one[None], moreau=moreau[None], loss=loss[None])
         for one, moreau, loss in zip(averages.moments, averages.moreau, averages.loss, strict=True)
     ]
-
-
-__all__ = ["BranchMap", "complement", "kept_by", "replicates_of", "sector_of"]

@@ -266,6 +266,3 @@ class ConditionEquations(BranchEquations):
         steps = (WIDE_STEP if self.branch.rule.replicated else _CURVATURE) * self.units(z)
         condition = differences(lambda there: np.atleast_1d(self._condition(there, unchanged)), z, steps)
         return np.concatenate([super().slopes(z), condition])
-
-
-__all__ = ["BranchEquations", "ConditionEquations", "CrossingEquations", "Equations", "SingularEquations", "branching"]

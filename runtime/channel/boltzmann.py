@@ -65,6 +65,3 @@ def _inner(problem: Problem, fields: Fields, refinement: float) -> tuple[np.ndar
     """Kinks of the loss in X, as (number of the field, place), and Gauss-Legendre nodes and weights (N, 2)."""
     rule = np.stack(gauss_legendre(nodes_in_fields(problem, refinement)), axis=1)
     return np.array(problem.kinked_fields(fields.constants), float).reshape(-1, 2), rule
-
-
-__all__ = ["nodes_in_fields", "slopes", "sums"]

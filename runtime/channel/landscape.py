@@ -134,6 +134,3 @@ def _quantiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, float, f
     at = np.minimum(np.searchsorted(reached, _QUANTILES), len(values) - 1)
     one, two, three = (float(v) for v in values[order][at])
     return one, two, three
-
-
-__all__ = ["BUDGET", "TOLERANCE", "Landscape", "landscape"]

@@ -64,6 +64,3 @@ def points_at(
     g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
     value, gap, minima, _, weight = found[:, 2 * D + F :].T
     return Points(omega, g, x, np.ascontiguousarray(features), value, gap, minima, weight)
-
-
-__all__ = ["CHUNKS", "Points", "noise_choices", "points_at"]

@@ -40,6 +40,3 @@ def searched(problem: Problem, overlaps: Overlaps) -> Problem:
             if np.any(quick - thorough > 1e-9 * (1 + np.abs(thorough))):
                 return replace(problem, search=THOROUGH)
     return problem
-
-
-__all__ = ["searched"]

@@ -132,6 +132,3 @@ def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: 
                 out.reshape(L, channel.ROW, L, s, -1)[l, :, l, :, 1 : 1 + t + s] += direct[l]
             total += out
     return total
-
-
-__all__ = ["Units", "law_changes", "law_changes_in_nodes", "node_tangents"]

@@ -311,18 +311,3 @@ def scaling(
             raise TimeLimitError("the time limit ended the simulations")
         found.append(on_branch(solution, simulation))
     return Scaling(solution, tuple(found))
-
-
-__all__ = [
-    "LOSSES",
-    "Comparison",
-    "Extrapolation",
-    "Measured",
-    "Scaling",
-    "beside",
-    "compare",
-    "extrapolate",
-    "measurements",
-    "on_branch",
-    "scaling",
-]

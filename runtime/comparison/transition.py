@@ -135,6 +135,3 @@ def finite_transition(
         found.append(paired(sides[0], sides[1], between))
     value, error = root_of(found)
     return FiniteTransition(problem, d, between, value, error, tuple(found))
-
-
-__all__ = ["FiniteTransition", "PairedDifference", "finite_transition", "paired", "root_of"]

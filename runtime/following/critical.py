@@ -373,6 +373,3 @@ def _error(equations: Equations, place: Place) -> float:
         return float(integration_shift(equations, place.z, square, 1.0)[-1])
     except (*OUTSIDE, np.linalg.LinAlgError):
         return float("nan")
-
-
-__all__ = ["CriticalLine", "critical_line", "line_from"]

@@ -185,6 +185,3 @@ def words_of(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
     scales = overlaps.block_scales
     matrix = np.outer(direction * scales, direction / scales)
     return modes_of(matrix, overlaps)[1][0]
-
-
-__all__ = ["located_event"]

@@ -149,6 +149,3 @@ def follow(
         out_of_time,
         tuple(sorted(walk.branch.slopes_by)),
     )
-
-
-__all__ = ["Followed", "follow"]

@@ -100,6 +100,3 @@ def _walked_to(walk: Walk, kind: str, accuracy: float, verify: bool) -> Threshol
                 if passage.merges:
                     walk.stop(f"it merges with a more symmetric branch near {walk.parameter} = {passage.near:.4g}")
     return None
-
-
-__all__ = ["instability", "spinodal"]

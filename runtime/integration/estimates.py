@@ -80,6 +80,3 @@ def loss_error(rule: Rule, known: Sequence[Averages]) -> float:
     if bistable > NEGLIGIBLE_JUMPS:
         return max(steps[0], chance)
     return max(rated, chance, 0.0 if bistable > 0 else mass_share(*known) * steps[0])
-
-
-__all__ = ["DIFFERENCE_SAFETY", "difference_factors", "two_standard_errors"]

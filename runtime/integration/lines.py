@@ -373,7 +373,4 @@ def _edges(steep: np.ndarray, kinks: np.ndarray) -> np.ndarray:
     return np.concatenate([*inside, [_REACH]])
 
 
-__all__ = ["Lines", "along", "narrowed", "on_lines"]
-
-
 SPLIT_LINES = tuple(Lines(points) for points in (24, 32, 48, 72, 108))

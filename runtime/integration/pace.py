@@ -34,6 +34,3 @@ def words(problem: Problem, rule: Rule) -> str:
 
 def _family(problem: Problem, rule: Rule) -> tuple[str, str, bool]:
     return str(problem.solver.folder), rule.name, problem.inverse_temperature is None
-
-
-__all__ = ["expected", "measured", "words"]

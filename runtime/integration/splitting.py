@@ -199,6 +199,3 @@ def _parts(axes: list[Axis], most: float) -> Iterator[Axis]:
     nodes, weights = tensor(axes[leading:])
     for first, weight in zip(*tensor(axes[:leading]), strict=True):
         yield np.concatenate([np.tile(first, (len(nodes), 1)), nodes], axis=1), weight * weights
-
-
-__all__ = ["Split"]

@@ -276,6 +276,3 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
             inputs.read(os.fsdecode(path))
     finally:
         _inputs = inputs
-
-
-__all__ = ["FromSource", "Inputs", "Record", "executing"]

@@ -470,6 +470,3 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
         return float(array)
     array.setflags(write=False)
     return array
-
-
-__all__ = ["Problem", "problem"]

@@ -28,6 +28,3 @@ def put_back() -> Iterator[None]:
         with suppress(OSError):
             if folder is not None:
                 os.chdir(folder)
-
-
-__all__ = ["put_back"]

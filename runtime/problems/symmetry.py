@@ -232,6 +232,3 @@ def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
         if not abs(one - other) <= 1e-12 * (1 + abs(one)):
             return False
     return True
-
-
-__all__ = ["Exchange", "Symmetry", "exchanges", "loss_exchanges", "of_state"]

@@ -92,6 +92,3 @@ def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
     head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
     frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
     return "\n".join([*frame, r"\end{tabular}"]) + "\n"
-
-
-__all__ = ["curve_frame", "curve_tabular", "dataset_frame"]

@@ -92,6 +92,3 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
             )
         )
     return runs
-
-
-__all__ = ["load_runs", "simulation_dataset"]

@@ -295,15 +295,3 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
     if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
         raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
     return dataset
-
-
-__all__ = [
-    "curve_dataset",
-    "describe_fields",
-    "followed_dataset",
-    "line_dataset",
-    "load_dataset",
-    "loss_difference",
-    "save_dataset",
-    "tuned_dataset",
-]

@@ -351,6 +351,3 @@ def onset_result(at: Problem, guess: float, start: Overlaps | None, setting: Set
         return threshold_result(onset(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start))
     except NotConvergedError as error:
         return {**absent_result("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}
-
-
-__all__ = ["SETTINGS", "VARIATIONS", "ExtensionsRun", "Setting"]

@@ -274,6 +274,3 @@ def difference_json(difference: PairedDifference) -> dict[str, Any]:
         "mean": difference.mean,
         "standard_error": difference.standard_error,
     }
-
-
-__all__ = ["FiniteSizeRun", "finished", "row_of"]

@@ -96,6 +96,3 @@ def point_of(solution: Solution) -> dict[str, Any]:
         "verdict": found.verdict,
         "overlaps": solution.overlaps.pack(),
     }
-
-
-__all__ = ["StabilityRun", "point_of"]

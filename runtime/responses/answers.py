@@ -107,6 +107,3 @@ class Sensitivities:
     def to_pandas(self) -> pandas.DataFrame:
         """One row a parameter; columns as those of a curve, derivatives in place of values."""
         return presenting.to_frame(self)
-
-
-__all__ = ["Sensitivities", "Sensitivity"]

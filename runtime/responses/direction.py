@@ -137,6 +137,3 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
                     found.append(direction)
                     break
     return found
-
-
-__all__ = ["Direction", "directions"]

@@ -328,6 +328,3 @@ class Search:
                 "slope does not grow there"
             )
         return float(found)
-
-
-__all__ = ["Candidate", "observed"]

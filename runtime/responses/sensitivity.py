@@ -53,6 +53,3 @@ def sensitivity(solution: Solution, direction: Direction) -> Sensitivity:
         ) from None
     except DomainError as error:
         raise NotConvergedError(f"no derivative with respect to {direction.label}: {error}") from error
-
-
-__all__ = ["sensitivities", "sensitivity"]

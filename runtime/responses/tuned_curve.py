@@ -217,6 +217,3 @@ def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str
         return optimum_at(search, problem, options["minimise"], options["accuracy"], "minimum", rough, (), lambda: None)
     except NotConvergedError:
         return None
-
-
-__all__ = ["TunedCurve", "tuned_curve"]

@@ -212,6 +212,3 @@ def optimum_at(
         others=others,
         evidence={**evidence, "logarithmic": search.logarithmic, "integrator": point.solution.rule.describe()},
     )
-
-
-__all__ = ["Optimum", "tune"]

@@ -116,6 +116,3 @@ def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
     steps = np.full(len(overlaps.block_scales), width)
     steps[: contexts * s * (s + 1) // 2] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
     return steps
-
-
-__all__ = ["differences"]

@@ -78,6 +78,3 @@ def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float
         encodings = np.repeat(encodings, problem.clusters, axis=1) / problem.clusters
     mix[:, :contexts] = encodings
     return mix, float(spec["noise"]), float(spec["susceptibility"])
-
-
-__all__ = ["branch_of", "start_overlaps"]

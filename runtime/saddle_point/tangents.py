@@ -127,6 +127,3 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
         for rows, total in zip(found, totals, strict=True):
             rows.append(total)
     return tuple(np.stack(rows) for rows in found)
-
-
-__all__ = ["BISTABLE", "MapSlopes", "NoFormula", "map_slopes", "why_not"]

@@ -240,6 +240,3 @@ def state_evolution(
             break
         U = inertia * U + (1 - inertia) * path[-1].V
     return path
-
-
-__all__ = ["DAMPING", "INERTIA", "Trajectory", "contraction", "gamp", "rows_at", "state_evolution"]

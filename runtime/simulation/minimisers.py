@@ -237,5 +237,3 @@ METHODS: dict[str, Callable[[Risk, Weights, Descent], Minimum]] = {
     "fista": proximal_gradient,
     "admm": splitting,
 }
-
-__all__ = ["METHODS", "Descent", "Minimum", "curvature", "gradient_norm"]

@@ -110,6 +110,3 @@ def _keeps(problem: Problem, order: tuple[int, ...]) -> bool:
             if not abs(values[0] - values[1]) <= 1e-12 * (1 + abs(values[0])):
                 return False
     return True
-
-
-__all__ = ["column_orders", "images", "oriented", "permute"]

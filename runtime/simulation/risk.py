@@ -172,6 +172,3 @@ class Risk:
         matrices[:, rows, columns] += pairs / 2
         matrices[:, columns, rows] += pairs / 2
         return 2 * np.einsum("ic,ia,cab->ib", self.instance.coordinates.gamma, W, matrices) / self.instance.d
-
-
-__all__ = ["Risk", "Value", "Weights", "holds_own", "overlaps_of", "refuse_own"]

@@ -206,6 +206,3 @@ def checked(plan: Plan) -> Plan:
     if plan.most is not None and plan.most < 1:
         raise InputError(f"most = {plan.most!r}: a whole number from 1 is expected")
     return replace(plan, method=method)
-
-
-__all__ = ["GAMP", "RANDOM", "Plan", "Run", "begin", "checked", "run"]

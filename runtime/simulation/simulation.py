@@ -247,6 +247,3 @@ def _seeds(seeds: int | Iterable[int]) -> list[int]:
     if not wanted or wanted[0] < 0:
         raise InputError(f"seeds = {wanted}: whole numbers from 0 are expected")
     return wanted
-
-
-__all__ = ["SCALARS", "Estimate", "Simulation", "simulate", "workers_for"]

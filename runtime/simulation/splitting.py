@@ -156,6 +156,3 @@ def alternating_directions(risk: Risk, start: Weights, tolerance: float, most: i
                 v, y = v / factor, y / factor
                 columns = split.solver(v)
     return Weights(W, start.phi), residual, iteration
-
-
-__all__ = ["alternating_directions", "is_for"]

@@ -147,6 +147,3 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[i
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in every:
                 worker.end()
-
-
-__all__ = ["Failure", "results", "serve"]

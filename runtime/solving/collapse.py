@@ -107,6 +107,3 @@ def _shrinks(state_map: StateMap, state: Overlaps) -> bool:
     factors = np.array([_size(Overlaps.unpack(image, state.sizes)) for image in images]) / _size(state)
     spread = float(two_standard_errors(factors)) if len(factors) > 1 else 0.0
     return bool(factors.mean() + spread < 1)
-
-
-__all__ = ["at_rest"]

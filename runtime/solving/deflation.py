@@ -148,6 +148,3 @@ def _settled(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -
         return None
     settled = reach(problem, rough, accuracy=accuracy)
     return settled if settled.losses is not None else None
-
-
-__all__ = ["deflated", "images", "same_orbit"]

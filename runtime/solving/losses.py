@@ -113,6 +113,3 @@ def by_rule(solution: Solution, rule: Rule) -> Solution | None:
         return with_losses(moved, rule)
     except DomainError:
         return None
-
-
-__all__ = ["by_rule", "refine_losses", "with_losses"]

@@ -191,6 +191,3 @@ def same(one: Solution, other: Solution) -> bool:
     scales = one.overlaps.block_scales
     tolerance = 3 * (one.errors + other.errors) + 1e-6 * scales
     return bool(np.all(np.abs(one.overlaps.pack() - other.overlaps.pack()) <= tolerance))
-
-
-__all__ = ["Solution", "has_lost", "same"]

@@ -61,6 +61,3 @@ def _is_own(solution: Solution) -> bool:
     """Whether the start of a solution, by name, holds the overlaps that the solution does."""
     problem = solution.problem
     return branch_of(start_overlaps(problem, solution.start)) == solution.branch
-
-
-__all__ = ["solutions"]

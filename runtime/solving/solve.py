@@ -219,6 +219,3 @@ def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
     frozen[: contexts * s * (s + 1)] = False
     frozen[len(frozen) - trained :] = False
     return Symmetry(frozen, of_state(problem, point.overlaps), problem.clusters)
-
-
-__all__ = ["reach", "solve"]

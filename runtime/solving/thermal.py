@@ -171,6 +171,3 @@ def _spread(solution: Solved, function: Callable[[np.ndarray], float]) -> float:
         return float(two_standard_errors(np.array([function(u + shift) for shift in shifts])))
     here = function(u)
     return float(max(abs(function(u + shift) - here) for shift in shifts))
-
-
-__all__ = ["Gibbs", "gibbs", "of_drawn_weights"]

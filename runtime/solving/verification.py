@@ -224,6 +224,3 @@ def verified(
         test_error_error=float(widths[2]),
         error_kind="verified" if agree else "estimated",
     )
-
-
-__all__ = ["AUTOMATIC_BELOW", "Agreement", "Opinion", "agreement", "confirmed", "opinions", "other_rules", "verified"]

@@ -203,6 +203,3 @@ def _on_lines(
     field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)
     density = weight * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
     return row, omega, field_jump, jump, density, count + visited + len(row)
-
-
-__all__ = ["Jumps", "find_jumps", "widened"]

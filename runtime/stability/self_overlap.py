@@ -227,6 +227,3 @@ def _independent(finite: FiniteMap) -> np.ndarray:
     problem, overlaps = finite.problem, finite.overlaps
     inverse = np.linalg.inv(problem.law.rho_star)
     return overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1)
-
-
-__all__ = ["FiniteMap", "SelfOverlap", "jump_map", "self_overlap", "share"]

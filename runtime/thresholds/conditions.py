@@ -261,6 +261,3 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], number: Callable[[str],
     if type(node.op) not in operations:
         raise InputError("only + - * / ** are allowed in a condition")
     return operations[type(node.op)](left, right)
-
-
-__all__ = ["Condition", "Judged", "observable_names", "parse_condition"]

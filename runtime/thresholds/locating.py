@@ -452,6 +452,3 @@ def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple
     """The narrowest interval with a change of sign among the fine evaluations, and between the coarse ends else."""
     pair = _sign_change({e.value: e for e in fines})
     return (pair[0].value, pair[1].value) if pair else (left.value, right.value)
-
-
-__all__ = ["Evaluation", "almeida_thouless", "crossing", "loss_difference", "where"]

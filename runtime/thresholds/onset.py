@@ -158,6 +158,3 @@ def _approach(eigenvalue: Any, near: float, width: float, tick: Any, lowest: flo
         if other == one:
             break
     raise NotConvergedError(f"no eigenvalue 1 was found; at {one:.4g} it is {value:.4g}")
-
-
-__all__ = ["growth", "onset"]

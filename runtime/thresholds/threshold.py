@@ -90,6 +90,3 @@ def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tupl
             raise InputError(f"give an interval to search for {parameter}")
         bracket = (0.1, 2.5)
     return float(min(bracket)), float(max(bracket))
-
-
-__all__ = ["Threshold"]

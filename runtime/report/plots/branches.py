@@ -181,6 +181,3 @@ def plot_critical_line(dataset: xarray.Dataset, path: str | Path | None = None) 
     if path is not None:
         save_figure(figure, path)
     return figure
-
-
-__all__ = ["plot_critical_line", "plot_dataset", "plot_overlaps"]

@@ -472,19 +472,3 @@ _SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
 
 def title_of(dataset: xarray.Dataset) -> str:
     return f"{dataset.attrs['branch'].capitalize()} branch, {setting_of(dataset)}"
-
-
-__all__ = [
-    "along",
-    "distinct_entries",
-    "drawn_block",
-    "entries_of",
-    "entry_label",
-    "format_of",
-    "from_zero",
-    "is_drawn_from",
-    "present_contexts",
-    "save_figure",
-    "shade_of",
-    "symbol_of",
-]

@@ -354,6 +354,3 @@ def _draw_gamp(axes: Axes, content: Mapping[str, Any]) -> None:
     axes.set_xlabel(f"iteration, {found['start']} start at α = {found['alpha']:g}")
     axes.set_ylabel("overlap")
     axes.legend(loc="best")
-
-
-__all__ = ["plot_comparisons", "plot_finite_size", "plot_runs", "plot_scaling"]

@@ -328,6 +328,3 @@ def _draw_transition(axes: Axes, line: Mapping[str, Any], *, faint: bool = False
         capsize=0 if faint else 3,
         label=line["label"],
     )
-
-
-__all__ = ["plot_extensions", "plot_loss_difference", "plot_phase_diagram", "plot_test_error"]
