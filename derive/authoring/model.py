@@ -175,6 +175,7 @@ class Model:
         self.at()
 
     def default_structure(self) -> Structure:
+        """The structure with every free size at its default."""
         return Structure(**{n: v.default if isinstance(v, Structural) else v for n, v in self.sizes.items()})
 
     def structure(self, **sizes: int) -> Structure:

@@ -89,6 +89,7 @@ class Coordinate:
 
     @property
     def continuous(self) -> bool:
+        """Whether it runs over R or the positive numbers, hence is summed out by an integral."""
         return self.kind != "discrete"
 
 

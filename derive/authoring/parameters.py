@@ -41,6 +41,11 @@ class Structure:
         return "_".join(f"{_SHORT[name]}{getattr(self, name)}" for name in STRUCTURAL)
 
     def replace(self, **changes: int) -> Structure:
+        """The structure with some sizes changed, whatever the model allows; see `Model.structure`.
+
+        Raises:
+            ModelError: a size is no whole number from 1.
+        """
         return replace(self, **changes)
 
 
@@ -80,6 +85,11 @@ class Parameter:
     vanishing: bool = False
 
     def named(self, name: str) -> Parameter:
+        """The same under a name, the keyword it has in the model's function.
+
+        Raises:
+            ModelError: the name is no plain identifier, or means something else to a command or to a model's functions.
+        """
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
             others = ", ".join(sorted(_RESERVED))
             raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; {others} mean other things)")
@@ -91,6 +101,7 @@ class Parameter:
         return exact(default)
 
     def shape(self, structure: Structure) -> tuple[int, ...]:
+        """Lengths of the axes of its default; () for a number."""
         value, shape = self.value(structure), []
         while isinstance(value, tuple):
             shape.append(len(value))

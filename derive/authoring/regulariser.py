@@ -48,20 +48,24 @@ class Ridge(Regulariser):
     default: float | str = 0.01
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
+        """The strengths `lambda_`, (s,), all at `default`."""
         values = (self.default,) * structure.student_rank
         return {
             "lambda_": Parameter(values, low=0, open_low=True, doc="ridge strength, one a column of W", name="lambda_")
         }
 
     def potential(self, symbols: Symbols) -> sp.Expr:
+        """E_b[N] in closed form, 1/2 Tr[R (B B^T + Q)] with R = (Lambda + G)^{-1} (docs/theory.md (4.6))."""
         p = symbols
         return sp.Trace((p.Lambda + p.G).inv() * (p.B * p.B.T + p.Q)) / 2
 
     @property
     def kind(self) -> str:
+        """`ridge`, the closed form in second moments."""
         return "ridge"
 
     def identity(self, structure: Structure) -> str:
+        """The kind alone: a default is no mathematics."""
         return self.kind
 
 
@@ -83,6 +87,7 @@ class PenaltyAt:
 
     @property
     def knows_teacher(self) -> bool:
+        """Whether r holds pi: averages over a row then run over pi beside its field b."""
         return self.expression.has(*self.pi)
 
 
@@ -135,16 +140,28 @@ class Penalty(Regulariser):
         return PenaltyAt(w, pi, parameters, expression, _kinks(name, expression, w))
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
+        """Those with a default in the function's signature.
+
+        Raises:
+            ModelError: as `at`.
+        """
         return dict(self.at(structure).parameters)
 
     def potential(self, symbols: Symbols) -> sp.Expr:
+        """The symbol `envelope`: N(b) of docs/theory.md (4.5) stays unevaluated."""
         return symbols.envelope
 
     @property
     def kind(self) -> str:
+        """`penalty`, whatever the function."""
         return "penalty"
 
     def identity(self, structure: Structure) -> str:
+        """The expression r(w, pi) at the structure, beside the kind.
+
+        Raises:
+            ModelError: as `at`.
+        """
         return f"{self.kind} {sp.srepr(self.at(structure).expression)}"
 
 

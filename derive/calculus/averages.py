@@ -34,14 +34,17 @@ class Average(sp.Expr):
     is_commutative = True
 
     def __new__(cls, kind: str | Str, summand: sp.Expr) -> sp.Expr:
+        """The average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
         return sp.Expr.__new__(cls, Str(str(kind)), sp.sympify(summand))
 
     @property
     def kind(self) -> str:
+        """What it runs over: CONTEXTS, COORDINATE or CHANNEL; derive/replicas has further kinds of its own."""
         return str(self.args[0])
 
     @property
     def summand(self) -> sp.Expr:
+        """The scalar under the sum or average."""
         return self.args[1]
 
 
@@ -49,18 +52,22 @@ class MatrixAverage(MatrixExpr):
     """The same for a matrix summand. A CHANNEL one carries the indicator of its context: E_c[.] = E[1(k_l = k) .]."""
 
     def __new__(cls, kind: str | Str, summand: MatrixExpr) -> MatrixExpr:
+        """As of `Average`."""
         return MatrixExpr.__new__(cls, Str(str(kind)), sp.sympify(summand))
 
     @property
     def kind(self) -> str:
+        """As of `Average`."""
         return str(self.args[0])
 
     @property
     def summand(self) -> MatrixExpr:
+        """The matrix under the sum or average."""
         return self.args[1]
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
+        """That of the summand."""
         return self.summand.shape
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -74,10 +81,12 @@ class Jacobian(MatrixExpr):
     """d field / d variable^T, unevaluated (a distribution where the field jumps)."""
 
     def __new__(cls, field: MatrixExpr, variable: MatrixExpr) -> MatrixExpr:
+        """Of a field (n, 1) in a variable (m, 1), neither looked into."""
         return MatrixExpr.__new__(cls, field, variable)
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
+        """(n, m): a row for each component of the field, a column for each of the variable."""
         return (self.args[0].shape[0], self.args[1].shape[0])
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -127,15 +136,18 @@ class Symbols:
 
     @property
     def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
+        """The matrices that equal their transposes, as `symmetrised` uses."""
         own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.R, self.rho_star)
         return (*own, self.loss_q, self.Kappa)
 
     @property
     def overlaps(self) -> tuple[sp.MatrixSymbol, ...]:
+        """q, V, m, theta (docs/theory.md (2.1) to (2.4))."""
         return (self.q, self.V, self.m, self.theta)
 
     @property
     def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
+        """q_hat, V_hat, m_hat, theta_hat, in the order of `overlaps`."""
         return (self.q_hat, self.V_hat, self.m_hat, self.theta_hat)
 
     @property

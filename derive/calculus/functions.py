@@ -20,11 +20,17 @@ class SoftmaxEntry(sp.Function):
 
     @classmethod
     def eval(cls, index: sp.Expr, *logits: sp.Expr) -> sp.Expr | None:
+        """1 for a single logit; None, which leaves the entry whole, for more."""
         if len(logits) == 1:
             return sp.Integer(1)
         return None
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """dS_j / dz_i = S_j (delta_ij - S_i); argument 1 is the index j, the logits count from 2.
+
+        Raises:
+            ArgumentIndexError: the argument is the index.
+        """
         index, *logits = self.args
         if argindex < 2:
             raise ArgumentIndexError(self, argindex)
@@ -51,6 +57,7 @@ class Sigmoid(sp.Function):
     is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """S (1 - S), in S itself: no second exponential."""
         return self * (1 - self)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -64,6 +71,7 @@ class Softplus(sp.Function):
     is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """The sigmoid of the same argument."""
         return Sigmoid(self.args[0])
 
     def _eval_evalf(self, prec: int) -> sp.Expr:

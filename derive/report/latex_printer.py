@@ -41,6 +41,7 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
         super().__init__(settings, names, theory)
 
     def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
+        """As of `FormulaPrinter`; indices of several letters are set upright, those of B_0 stand behind brackets."""
         kind, _, word = stem.rpartition(" ")
         symbol = {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
         if kind:
@@ -73,6 +74,7 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
         return super()._print_Mul(parameters_first(expr, self.names))
 
     def has_exponent(self, symbol: str) -> bool:
+        """As of `FormulaPrinter`: any superscript is one, for TeX refuses a second."""
         return "^" in symbol  # rho^star and the like hold a superscript already
 
     def _print_log(self, expr: sp.log, exp: Any = None) -> str:
@@ -108,4 +110,5 @@ def parameter_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
 
 
 def escaped(text: str) -> str:
+    """Words with every character that LaTeX would take for a command made harmless."""
     return "".join(_SPECIAL.get(character, character) for character in text)

@@ -35,6 +35,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
         super().__init__({"order": "none"}, names, theory)  # of factors, which come in an order of their own
 
     def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
+        """As of `FormulaPrinter`; indices behind one underscore, with commas where one has several characters."""
         kind, _, word = stem.rpartition(" ")
         shown = {"B0": "B₀", "rho": "ρ"}.get(word, word) if not kind else own_entry(stem, self.entries, word)[TEXT]
         separator = "," if any(len(str(n)) > 1 for n in indices) else ""
@@ -67,6 +68,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
         return self.raised(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
 
     def has_exponent(self, symbol: str) -> bool:
+        """As of `FormulaPrinter`: the letter B that Bayes-optimal symbols end in."""
         return symbol.endswith("ᴮ")  # Qᴮ⁻¹ is no power
 
     def _print_softmax(self, expr: sp.Expr) -> str:

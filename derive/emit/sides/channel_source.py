@@ -17,10 +17,16 @@ from .channel import Channel, discrete_noise, gaussian_noise, precision
 
 
 def names_of(matrix: sp.Matrix) -> list[str]:
+    """Names of a matrix of symbols, row by row."""
     return [symbol.name for symbol in matrix]
 
 
 def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """What the channel template needs; fields are flattened token by token, x_<token>_<column>.
+
+    Args:
+        unpack: lines that read the constants of a kernel out of the vector c.
+    """
     model = channel.model
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank

@@ -16,6 +16,14 @@ from .channel_source import names_of, noise_branch
 
 
 def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """What the template of the metric and the linear baseline (docs/theory.md (7.7)) needs; either may be missing.
+
+    The baseline, quadratic in B, is printed as its value, gradient and Hessian at B = 0, zero second derivatives left
+    out.
+
+    Args:
+        unpack: lines that read the constants of a kernel out of the vector c.
+    """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     probabilities, values = joint_discrete_noise(model)

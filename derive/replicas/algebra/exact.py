@@ -41,11 +41,21 @@ class Law:
         return letters, bound
 
     def average(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+        """E[polynomial], its letters those of `draw`.
+
+        Raises:
+            ValueError: it is not of second degree.
+        """
         constant, linear, quadratic = coefficients(polynomial, letters)
         m = self.mean
         return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
 
     def log_average_exp(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+        """log E[exp(polynomial)], its letters those of `draw`; the covariance must be regular.
+
+        Raises:
+            ValueError: it is not of second degree, or the integral diverges.
+        """
         precision = self.covariance.inv()
         z = sp.Matrix(letters) - self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
@@ -110,6 +120,7 @@ class Values:
     indices: Mapping[str, str] = field(default_factory=dict)
 
     def having(self, values: Mapping[str, Any] | None = None, **indices: str) -> Values:
+        """These with further values, which take precedence, and replica letters bound: `having(a="1")`."""
         merged = {**self.values, **(values or {})}
         return Values(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
 
@@ -236,9 +247,11 @@ class Source:
         self.random = Random(name)
 
     def number(self) -> sp.Rational:
+        """The next p / q of either sign, p from 1 to 29 and q of 5, 7, 11, 13: never zero."""
         return sp.Rational(self.random.choice([-1, 1]) * self.random.randint(1, 29), self.random.choice([5, 7, 11, 13]))
 
     def matrix(self, rows: int, columns: int) -> sp.Matrix:
+        """Independent entries as of `number`."""
         return sp.Matrix(rows, columns, lambda i, j: self.number())
 
     def positive(self, size: int, least: Any = 1) -> sp.Matrix:
@@ -247,6 +260,7 @@ class Source:
         return half * half.T + sp.eye(size) * least
 
     def symmetric(self, size: int) -> sp.Matrix:
+        """A + A^T, of no definite sign; see `positive`."""
         half = self.matrix(size, size)
         return half + half.T
 

@@ -25,10 +25,12 @@ class LogDet(sp.Expr):
     """log det of a matrix, unevaluated."""
 
     def __new__(cls, matrix: MatrixExpr) -> LogDet:
+        """The scalar, its matrix not looked into; `scalars_out` takes numbers out of it."""
         return sp.Expr.__new__(cls, matrix)
 
     @property
     def matrix(self) -> MatrixExpr:
+        """The matrix under the determinant, of any symbolic size."""
         return self.args[0]
 
 
@@ -36,14 +38,17 @@ class LogIntegral(sp.Expr):
     """log of the integral of exp(exponent) over all entries of a variable, unevaluated."""
 
     def __new__(cls, exponent: sp.Expr, variable: MatrixExpr) -> LogIntegral:
+        """The scalar; the variable is bound, the exponent may hold any other symbol."""
         return sp.Expr.__new__(cls, sp.sympify(exponent), variable)
 
     @property
     def exponent(self) -> sp.Expr:
+        """What stands in the exponential, a scalar."""
         return self.args[0]
 
     @property
     def variable(self) -> MatrixExpr:
+        """The matrix symbol that is integrated over."""
         return self.args[1]
 
 

@@ -34,6 +34,7 @@ class Test:
     judges: tuple[str, ...] = ()
 
     def __call__(self, before: Expressions, after: Expressions) -> Check:
+        """What became of the statement; an error of arithmetic, names or shapes is a failure, in its own words."""
         try:
             passed = bool(self.holds(before, after))
         except (ArithmeticError, KeyError, TypeError, ValueError) as error:  # a term of the wrong shape, say

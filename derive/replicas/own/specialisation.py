@@ -313,6 +313,10 @@ class Comparison:
     # --- the tests ---------------------------------------------------------------------------------------------------
 
     def conjugates_hold(self, before: Expressions, after: Expressions) -> bool:
+        """Whether docs/theory.md (5.2) to (5.5) give the same in every context, to DIGITS - 10 digits.
+
+        The written V_hat holds theta_hat, which takes its value from the matrix form.
+        """
         written = self.written
         for context, own in self.order_parameters.items():
             generic = Values({**self.parameters, **own}, {CHANNEL: self._generic_states(context)})
@@ -328,6 +332,7 @@ class Comparison:
         return True
 
     def overlaps_hold(self, before: Expressions, after: Expressions) -> bool:
+        """Whether (5.8) to (5.11), or (6.3) and its G, of docs/theory.md give the same; m only where it is not zero."""
         written, values = self.written, self.written_rows(after)
         for atom in written.atoms if written.at.penalty is not None else ():
             stiffness = self.generic_row(atom, None).values["G"]
@@ -346,6 +351,7 @@ class Comparison:
         return True
 
     def free_entropy_holds(self, before: Expressions, after: Expressions) -> bool:
+        """Whether docs/theory.md (4.2) has one value in both forms, over contexts, rows and sentences."""
         written, total = self.written, sp.Integer(0)
         for term in sp.Add.make_args(before["Phi"]):
             kinds = {a.kind for a in term.atoms(Average)}
@@ -373,12 +379,14 @@ class Comparison:
         return Values({**self.parameters, **values}, {CHANNEL: self._generic_states(None)})(expression)
 
     def trained_hold(self, before: Expressions, after: Expressions) -> bool:
+        """Whether the left sides of docs/theory.md (5.12) agree, one for each trained number."""
         expected = self._trained(before["trained"])
         names = [f"trained@{symbol.name}" for symbol, _ in self.written.at.trained.values()]
         given = [Values(self.by_name, self._written_states)(after[name]) for name in names]
         return all(_close(a, b) for a, b in zip(given, expected, strict=True))
 
     def fields_hold(self, after: Expressions) -> bool:
+        """Whether g and the derivatives in q and phi are slopes of the loss at all labels, by differences."""
         return all(self._field_holds(found, after) for found in self.written.fields)
 
     def _field_holds(self, found: Field, after: Expressions) -> bool:

@@ -191,10 +191,12 @@ class Specialised:
 
     @property
     def scalar(self) -> bool:
+        """Whether s = t = 1, where every equation is written in scalars."""
         return self.at.structure.student_rank == self.at.structure.teacher_rank == 1
 
     @property
     def generic(self) -> Symbols:
+        """The symbols of the matrix form, of one context at any s and t, which the names here replace."""
         return self.phi.symbols
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -223,11 +225,13 @@ class Specialised:
         return {k: chance for k, chance in zip(every, self.at.law["labels"], strict=True) if chance != 0}
 
     def shapes(self, name: str) -> tuple[int, int]:
+        """(rows, columns) of a matrix by its name, hats and indices aside: (s, 1) for m_hat@2; (s, s) if not known."""
         s, t = self.at.structure.student_rank, self.at.structure.teacher_rank
         stem = name.partition("@")[0].removesuffix("_hat")
         return {"m": (s, 1), "theta": (s, t), "Y": (t, 1), "g": (s, 1), "omega": (s, 1), "pi": (t, 1)}.get(stem, (s, s))
 
     def named(self, name: str) -> MatrixExpr:
+        """The matrix symbol of this name, of the shape that `shapes` tells."""
         return sp.MatrixSymbol(name, *self.shapes(name))
 
     def overlap(self, stem: str, context: Context) -> MatrixExpr:
@@ -237,6 +241,7 @@ class Specialised:
         return self.named(f"{stem}@{context.shared}")
 
     def conjugate(self, stem: str, context: Context) -> MatrixExpr:
+        """q_hat, V_hat, theta_hat or m_hat of a context; m_hat is zero where its mean coordinate is."""
         if stem == "m" and not self.has_mean(context):
             return sp.ZeroMatrix(*self.shapes("m"))
         return self.named(f"{stem}_hat@{context.own}")
@@ -329,10 +334,12 @@ class Specialised:
         return sum_of(terms, self.shapes("q"))
 
     def conjugates(self, context: Context) -> dict[sp.MatrixSymbol, MatrixExpr]:
+        """Generic conjugate -> that of a context."""
         return {a: self.conjugate(a.name.removesuffix("_hat"), context) for a in self.generic.conjugates}
 
     @cached_property
     def atoms(self) -> tuple[SpectralAtom, ...]:
+        """In the law's order."""
         weights = self.at.law["weights"]
         return tuple(
             SpectralAtom(self, j, str(j + 1) if len(weights) > 1 else "", weight) for j, weight in enumerate(weights)
@@ -459,6 +466,7 @@ class Specialised:
         return total
 
     def plain_teacher_covariance(self, context: Context) -> MatrixExpr:
+        """rho*_c (docs/theory.md (1.9)), a zero matrix or a multiple of the identity written as such."""
         return plain(self.teacher_covariance(context))
 
     def strengths(self) -> MatrixExpr:

@@ -210,6 +210,7 @@ def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str
 
 
 def ridge_penalty(at: Values, suffix: str) -> sp.Expr:
+    """1/2 w^T Lambda w (docs/theory.md (1.4)) of the row w of a replica, "|1" say."""
     w = at.values[f"w{suffix}"]
     return (w.T * at.values["Lambda"] * w)[0] / 2
 

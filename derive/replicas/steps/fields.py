@@ -26,26 +26,32 @@ class Inputs:
     d: sp.Expr = DIMENSION
 
     def weights(self, replica: str) -> sp.MatrixSymbol:
+        """W|a of a replica a, d x s."""
         return replicated(sp.MatrixSymbol("W", self.d, self.symbols.s), replica)
 
     @property
     def teacher(self) -> sp.MatrixSymbol:
+        """W_star, d x t, the same for all replicas."""
         return sp.MatrixSymbol("W_star", self.d, self.symbols.t)
 
     @property
     def covariance(self) -> sp.MatrixSymbol:
+        """Sigma_c of the token given its label, d x d."""
         return sp.MatrixSymbol("Sigma", self.d, self.d)
 
     @property
     def token(self) -> sp.MatrixSymbol:
+        """x_l (docs/theory.md (1.1)), d x 1."""
         return sp.MatrixSymbol("token", self.d, 1)
 
     @property
     def mean(self) -> sp.MatrixSymbol:
+        """mu_c of the token given its label, d x 1."""
         return sp.MatrixSymbol("mu", self.d, 1)
 
     @property
     def encoding(self) -> sp.MatrixSymbol:
+        """p_l, d x 1, which only the student sees (docs/theory.md (1.2))."""
         return sp.MatrixSymbol("encoding", self.d, 1)
 
 
