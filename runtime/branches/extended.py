@@ -23,6 +23,7 @@ Change = Callable[[Rule], Rule]
 
 
 def unchanged(rule: Rule) -> Rule:
+    """The branch's own rule."""
     return rule
 
 

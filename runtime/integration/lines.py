@@ -110,6 +110,7 @@ class Kinks:
 
     @classmethod
     def of(cls, problem: Problem, fields: Fields) -> Kinks:
+        """Those of the loss that X crosses, in the coordinates of the nodes."""
         planes = problem.planes("loss", fields.constants)
         count = problem.tokens * problem.student_rank
         planes = planes[planes[:, :count].any(axis=1)]

@@ -268,6 +268,7 @@ def row_of(simulation: Simulation) -> dict[str, Any]:
 
 
 def difference_json(difference: PairedDifference) -> dict[str, Any]:
+    """A paired difference of training losses at one alpha, for results.json."""
     return {
         "alpha": difference.alpha,
         "pairs": len(difference.values),

@@ -153,12 +153,15 @@ class Search:
 
     @property
     def span(self) -> float:
+        """Length of the interval searched, in places."""
         return self.high - self.low
 
     def place(self, value: float) -> float:
+        """Where a value of the parameter lies: its logarithm for a positive one."""
         return float(np.log(value)) if self.logarithmic else value
 
     def value(self, place: float) -> float:
+        """The value of the parameter at a place."""
         return float(np.exp(place)) if self.logarithmic else place
 
     def at(self, place: float, accuracy: float | None = None) -> Point | None:

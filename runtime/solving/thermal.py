@@ -25,19 +25,39 @@ class Solved(Protocol):
     """What is asked of a solution: its overlaps, losses, and how far other rules would move the packed overlaps."""
 
     @property
-    def problem(self) -> Problem: ...
+    def problem(self) -> Problem:
+        """Solved at a finite temperature, or not."""
+        ...
+
     @property
-    def overlaps(self) -> Overlaps: ...
+    def overlaps(self) -> Overlaps:
+        """Of the mean of the measure; q also of two weights drawn from it."""
+        ...
+
     @property
-    def half_widths(self) -> Overlaps: ...
+    def half_widths(self) -> Overlaps:
+        """Of the overlaps."""
+        ...
+
     @property
-    def rule(self) -> Rule: ...
+    def rule(self) -> Rule:
+        """That integrated."""
+        ...
+
     @property
-    def losses(self) -> observables.Losses | None: ...
+    def losses(self) -> observables.Losses | None:
+        """None without a solution."""
+        ...
+
     @property
-    def training_loss_error(self) -> float: ...
+    def training_loss_error(self) -> float:
+        """Half width of the free energy."""
+        ...
+
     @property
-    def shifts(self) -> np.ndarray | None: ...
+    def shifts(self) -> np.ndarray | None:
+        """How far other rules, or each replicate, would move the packed overlaps, (k, n)."""
+        ...
 
 
 @dataclass(frozen=True)

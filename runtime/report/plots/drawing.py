@@ -133,6 +133,7 @@ def within(dataset: xarray.Dataset, span: tuple[float, float]) -> xarray.Dataset
 
 
 def draw_branch_error(axes: Axes, name: str, dataset: xarray.Dataset, *, faint: bool = False) -> None:
+    """The test error of a branch in its colour."""
     error = dataset["test_error_error"].values
     colour = BRANCH_COLOURS.get(name, GREY)
     draw_either(
@@ -143,6 +144,7 @@ def draw_branch_error(axes: Axes, name: str, dataset: xarray.Dataset, *, faint: 
 def draw_either(
     axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, stable: np.ndarray, colour: str, faint: bool
 ) -> None:
+    """A line with its half widths, or a faint one without, as of another setting behind it."""
     if faint:
         axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT, zorder=1)
     else:
@@ -179,6 +181,7 @@ def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
 
 
 def parameter_values(dataset: xarray.Dataset) -> np.ndarray:
+    """The values of the parameter that varies, (N,)."""
     return dataset[column_of(dataset.attrs["parameter"])].values
 
 
@@ -322,6 +325,7 @@ def _numbers_text(numbers: Sequence[int]) -> str:
 
 
 def draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
+    """The entries of an overlap that differ, a line each."""
     colour, marker, _ = OVERLAP_STYLES[name]
     for number, one in enumerate(distinct_entries(dataset, name)):
         shade = shade_of(colour, number)
@@ -369,6 +373,7 @@ def draw_line(
 
 
 def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
+    """The test error of the linear baseline, where there is one."""
     baseline = dataset["baseline_error"].values
     if np.isfinite(baseline).any():
         axes.plot(parameter_values(dataset), baseline, color="black", linestyle=":", label="linear baseline")
@@ -383,6 +388,7 @@ def draw_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
 
 
 def end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
+    """The legend's entry for ends of branches; none where all reach the edge."""
     if not any(d.attrs.get(side, "[]") != "[]" for d in datasets for side in ("end_below", "end_above")):
         return []
     return [Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends")]
@@ -398,6 +404,7 @@ def draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset]) -> None:
 
 
 def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Vertical lines at thresholds (value, error, label), shaded by their half widths."""
     for mark, style in zip(marks, MARK_STYLES, strict=False):
         axes.axvline(mark["value"], color="black", linewidth=1.0, linestyle=style)
         if mark.get("error"):
@@ -410,6 +417,7 @@ MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
 
 def mark_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+    """The legend's entries for thresholds."""
     return [
         Line2D([], [], color="black", linewidth=1.0, linestyle=style, label=mark["label"])
         for mark, style in zip(marks, MARK_STYLES, strict=False)
@@ -417,6 +425,7 @@ def mark_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
 
 
 def style_handles(stable: np.ndarray) -> list[Any]:
+    """The legend's entries for stable and other stretches; none where all is stable."""
     if stable.all():
         return []
     return [
@@ -441,6 +450,7 @@ def finish_branches(
 
 
 def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:
+    """To the right of the panel: the labelled lines, then `extra`."""
     handles, _ = axes.get_legend_handles_labels()
     if handles or extra:
         axes.legend(handles=[*handles, *extra], loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -471,4 +481,5 @@ _SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
 
 
 def title_of(dataset: xarray.Dataset) -> str:
+    """Branch and setting."""
     return f"{dataset.attrs['branch'].capitalize()} branch, {setting_of(dataset)}"
