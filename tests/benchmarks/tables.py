@@ -103,7 +103,7 @@ import sys, time
 import saddleforge as sf
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.integration import Sobol
-from saddleforge.solution import start_overlaps
+from saddleforge.saddle_point.starts import start_overlaps
 name, sizes = sys.argv[1], dict((k, int(v)) for k, v in (pair.split("=") for pair in sys.argv[2:]))
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.emit.writer import generate

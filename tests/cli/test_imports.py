@@ -49,7 +49,7 @@ def test_an_unchanged_model_file_is_not_executed_again(tmp_path, monkeypatch):
                 return sf.half_square(helper.C * Y[0] - X[0])
         """)
     )
-    code = f"from saddleforge.solver import load_solver; load_solver({str(tmp_path / 'scaled.py')!r})"
+    code = f"from saddleforge.problems.solver import load_solver; load_solver({str(tmp_path / 'scaled.py')!r})"
     assert "sympy" in fresh(code)
     assert "sympy" not in fresh(code)
 
