@@ -1,13 +1,16 @@
-"""Shared by the rooms of tests: solutions of the paper's case, solved once a session."""
+"""Shared by the rooms of tests: when numbers agree, and solutions of the paper's case, solved once a session."""
 
 import importlib.util
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 import saddleforge as sf
@@ -28,6 +31,54 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LEVELS = {"half widths": 1.0, "three standard errors": 1.5}
+Number = tuple[Any, Any] | str
+
+
+def _agree(one: Number, other: Number, level: str, *, rounding: Any = 0.0) -> None:
+    """Assert |a - b| <= level * (half width of a + half width of b), entry by entry.
+
+    Linear, not in quadrature: a half width may be a bound, and two numbers may be off by the same cause (a rule and the
+    next finer one, a solution and an average taken at it), and only a sum covers both. It is the one reading that asks
+    for no knowledge of where half widths come from: at "half widths", the two intervals meet.
+
+    Args:
+        one, other: (value, half width), numbers or arrays; half width 0 for what is exact. A string is a number as it
+            is printed: to half a unit of its last digit, or to what "1.25(3)" says.
+        level: "half widths"; or "three standard errors" (a half width being two) where many are compared, or few
+            replicates tell the half width.
+        rounding: a difference up to it is none.
+    """
+    __tracebackhide__ = True
+    (a, width_a), (b, width_b) = (_printed(n) if isinstance(n, str) else n for n in (one, other))
+    every = np.broadcast_arrays(*(np.asarray(n, float) for n in (a, width_a, b, width_b, rounding)))
+    assert every[0].size, "nothing to compare"
+    a, width_a, b, width_b, floor = every
+    assert np.all(width_a >= 0) and np.all(width_b >= 0), f"half widths {width_a} and {width_b}"
+    gap, width = np.abs(a - b), width_a + width_b
+    apart = [f"{level}: at most {LEVELS[level]} times the sum of the half widths apart"]
+    for at in np.argwhere(~(gap <= np.maximum(LEVELS[level] * width, floor))):
+        i = tuple(at)
+        ratio = gap[i] / width[i] if width[i] else np.inf
+        where = f"entry {', '.join(map(str, i))}: " if i else ""
+        apart.append(f"{where}{a[i]:.12g} +- {width_a[i]:.2g} and {b[i]:.12g} +- {width_b[i]:.2g}: {ratio:.3g} times")
+    if len(apart) > 1:
+        raise AssertionError("\n".join(apart))  # not by assert, which pytest would add to
+
+
+def _printed(text: str) -> tuple[float, float]:
+    match = re.fullmatch(r"(-?\d+(?:\.(\d+))?)(?:\((\d+)\))?", text)
+    assert match, f"{text!r} is no printed number"
+    unit = 10.0 ** -len(match[2] or "")
+    return float(match[1]), unit * (int(match[3]) if match[3] else 0.5)
+
+
+@pytest.fixture(scope="session")
+def agree() -> Callable[..., None]:
+    """agree((value, half width), (value, half width), level): see `_agree`."""
+    return _agree
 
 
 @cache

@@ -55,6 +55,7 @@ def test_commands_print_what_is_shown(monkeypatch, tmp_path, capsys):
             main(shlex.split(command))
         printed = capsys.readouterr()
         assert left.value.code == 0, printed.err
+        assert shown, f"nothing is shown of {command}"
         lines = iter(printed.out.splitlines())
         for expected in shown:
             assert any(same(line, expected) for line in lines), f"{command} does not print {expected!r}"
@@ -69,8 +70,9 @@ def test_the_first_look_of_the_readme_is_what_is_printed(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert left.value.code == 0 and len(lines) == len(shown) == 9
     for line, expected in zip(lines, shown, strict=True):
-        begin, dots, _ = expected.rpartition("  ...")
-        assert same(line[: len(begin)] if dots else line, begin if dots else expected), expected
+        begin, dots, _ = expected.partition("  ...")
+        assert begin.strip(), f"{expected!r} shows nothing"
+        assert same(line[: len(begin)] if dots else line, begin), expected
 
 
 def test_the_python_runs(monkeypatch):

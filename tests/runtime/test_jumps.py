@@ -130,7 +130,7 @@ def positional(attention) -> Solution:
         pytest.param(1.0, "semantic", marks=pytest.mark.slow),
     ],
 )
-def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(attention, alpha, name):
+def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(agree, attention, alpha, name):
     """V^_Stein = V^_derivative + V^_jump, each of the three by a rule of its own."""
     solution = attention(alpha, name, 1e-4)
     problem, overlaps = solution.problem, solution.overlaps
@@ -139,16 +139,15 @@ def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(attention, alph
     derivative = -problem.alpha * np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
     value, error = find_jumps(problem, overlaps, 10).susceptibility(problem)
     spread = 2 * derivative.std(ddof=1) / np.sqrt(len(derivative))
-    assert derivative.mean() - stein == pytest.approx(value, abs=1.5 * (error + spread))
+    agree((derivative.mean() - stein, spread), (value, error), "half widths")
     assert error + spread < 0.2 * value
 
 
-def test_seeds_and_finer_lines_agree(positional):
+def test_seeds_and_finer_lines_agree(agree, positional):
     problem, overlaps = positional.problem, positional.overlaps
     base = find_jumps(problem, overlaps, 8).susceptibility(problem)
     for other in (find_jumps(problem, overlaps, 8, seed=1), find_jumps(problem, overlaps, 8, intervals=96)):
-        value, error = other.susceptibility(problem)
-        assert value == pytest.approx(base[0], abs=1.5 * (error + base[1]))
+        agree(other.susceptibility(problem), base, "half widths")
 
 
 def test_jumps_tell_the_two_tokens_apart(positional):
@@ -168,19 +167,22 @@ def test_self_overlap_at_the_transition(attention, positional):
     assert other.loss == pytest.approx(0.054, abs=0.015)
     assert other.error < 0.2 * other.loss
     distance = other.distance
-    assert distance[0] == pytest.approx(distance[1], rel=0.2)
+    assert distance[0] == pytest.approx(distance[1], rel=1e-6)  # exchange of the tokens is a symmetry
 
 
-def test_self_overlap_is_a_fixed_point_of_the_finite_map(positional):
+def test_self_overlap_is_a_fixed_point_of_the_finite_map(agree, positional):
     found = positional.stability.self_overlap
     map_, _ = maps(positional.problem, positional.overlaps, Sobol(11, 8))
-    images = FiniteMap(positional.problem, positional.overlaps, map_.prior, log2=13, seed=7)(found.distance)
+    other = FiniteMap(positional.problem, positional.overlaps, map_.prior, log2=14, replicates=32, seed=7)
+    images = other(found.distance)
     image = share(images.mean(axis=0), positional.overlaps)
-    assert image == pytest.approx(found.loss, rel=0.2)
+    spread = 2 * np.std([share(one, positional.overlaps) for one in images], ddof=1) / np.sqrt(len(images))
+    assert spread < found.error / 4 < 0.05 * found.loss
+    agree((image, 0.0), (found.loss, found.error), "half widths")  # the image counts as exact beside it
 
 
 @pytest.mark.slow
-def test_tukey_loses_self_overlap_beyond_its_at_line_only():
+def test_tukey_loses_self_overlap_beyond_its_at_line_only(agree):
     """No jumps on either side (V < 1.25): a continuous transition in D, at alpha = 4.379."""
     below, above = (
         sf.solve(sf.problem("tukey_regression", alpha=alpha, Delta=4.0, lambda_=1.0), accuracy=1e-6)
@@ -197,7 +199,7 @@ def test_tukey_loses_self_overlap_beyond_its_at_line_only():
         factors = map_(D).ravel() / D.item()
         error = 2 * factors.std(ddof=1) / np.sqrt(len(factors))
         assert (linear.item() > 1) == grows
-        assert factors.mean() == pytest.approx(linear.item(), abs=1.5 * error)
+        agree((factors.mean(), error), (linear.item(), 0.0), "half widths")
         assert error < 0.05
 
 
