@@ -1,4 +1,4 @@
-"""A derivation as a LaTeX document of its own (article, amsmath), with the content of text.py."""
+"""A derivation as a LaTeX document of its own (article, amsmath), with the content of `compose.report`."""
 
 from __future__ import annotations
 

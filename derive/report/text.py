@@ -1,6 +1,6 @@
 """A derivation as plain text: how a terminal shows what `compose.report` says.
 
-Every formula is printed from the SymPy object that the generator uses; only words stand here.
+Every formula is printed from the SymPy object that the generator uses.
 """
 
 from __future__ import annotations

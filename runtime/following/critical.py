@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import presenting
+from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, Stride, begin, onward
-from ..branches.equations import BranchMap, complement, sector_of
-from ..branches.extended import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
+from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
 from ..integration.averages import Rule
 from ..interrupts import recognised

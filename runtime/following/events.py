@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, correct
-from ..branches.equations import BranchMap
-from ..branches.extended import Change, Equations, SingularEquations, branching
+from ..branches.equations import Change, Equations, SingularEquations, branching
 from ..errors import NotConvergedError
 from ..integration.averages import NEGLIGIBLE_JUMPS, Rule
 from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors

@@ -2,7 +2,7 @@
 
 Curves (`branches.branch`) ask for the solution at given values of a parameter; here the parameter is an unknown like
 the overlaps, so that the branch may turn back. Each event is solved on an extended system of its own
-(`branches.extended`), with the integration error carried into it.
+(`branches.equations`), with the integration error carried into it.
 """
 
 from __future__ import annotations

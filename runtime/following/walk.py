@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, Stride, begin, correct, onward, step_from
-from ..branches.equations import BranchMap, complement, sector_of
-from ..branches.extended import BranchEquations, SingularEquations
+from ..branches.equations import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
 from ..integration.estimates import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps

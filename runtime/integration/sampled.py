@@ -24,6 +24,8 @@ from .splitting import Split
 _TOTALS = 6
 _FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
+MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
+_MOST_WARM = 2e9  # losses evaluated by a product rule at a finite temperature, X and omega together
 
 
 def teacher_split(problem: Problem, fields: Fields) -> Split:
@@ -280,6 +282,11 @@ class GaussHermite(Sampled):
         return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / _FINER)
 
 
+PRODUCTS = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
+# At a finite temperature everything is smooth; the colder, the more nodes.
+WARM_PRODUCTS = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
+
+
 @dataclass(frozen=True)
 class SparseGrid(Sampled):
     """Smolyak's sparse grid of Gauss-Hermite rules: for integrands that are smooth, in many dimensions.
@@ -389,10 +396,5 @@ class Sobol(Sampled):
         return replace(self, log2=self.log2 - 1)
 
 
-_MOST_WARM = 2e9
-MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
-PRODUCTS = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
-# At a finite temperature everything is smooth; the colder, the more nodes.
-WARM_PRODUCTS = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
 SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
-COARSE = Sobol(log2=8, scramblings=4)
+COARSE = Sobol(log2=8, scramblings=4)  # of the damped approach

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
-PARTS = ("model", "channel", "bounds", "prior", "tangent", "thermal", "metric", "reference")
 
 
 def cache_folder() -> Path:

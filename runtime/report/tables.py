@@ -1,4 +1,4 @@
-"""Curves as tables: xarray along the parameter, pandas with flat columns, netCDF files written whole."""
+"""Branches, critical lines and tuned curves as xarray Datasets, and their netCDF files, written whole."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The transition beyond the base case (arXiv 2402.03902, appendix E.3): rank-two student, untied query and key,
 correlated tokens, value matrix.
 
-Each setting is followed along alpha beside the base case, its transition located along omega, and everything is drawn
-as one figure with a table. A student of rank two has no first-order transition: its positional and semantic branches
-are saddles, and one with both overlaps grows out of the positional branch (see `onset`).
+Each setting is followed along alpha beside the base case, its transition located along omega. A student of rank two
+has no first-order transition: its positional and semantic branches are saddles, and one with both overlaps grows out of
+the positional branch (see `onset`).
 """
 
 from __future__ import annotations

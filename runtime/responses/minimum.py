@@ -242,7 +242,7 @@ class Search:
             if one is None and other is None:
                 continue
             fine = right - left > _FINEST * self.span
-            if one is not None and other is not None and not self._disagree(one, other):
+            if one is not None and other is not None and not self.disagree(one, other):
                 continue
             if not fine:
                 if one is not None and other is not None:
@@ -263,7 +263,7 @@ class Search:
         return [stretch for stretch in stretches if stretch], jumps
 
     @staticmethod
-    def _disagree(one: Point, other: Point) -> bool:
+    def disagree(one: Point, other: Point) -> bool:
         """Whether the change between two points is not the one their slopes foretell."""
         width = other.place - one.place
         foretold, change = width * (one.slope + other.slope) / 2, other.observed - one.observed

@@ -210,7 +210,7 @@ def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str
                 left = search.needed(place)
             if place in (search.low, search.high) and not left.slope < 0 <= right.slope:
                 return None
-            if Search._disagree(left, right):
+            if Search.disagree(left, right):
                 return None
             width *= 2
         rough = search.root(left, right, lambda: None, 1e-3 * search.span)

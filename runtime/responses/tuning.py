@@ -1,4 +1,4 @@
-"""Where an observable is least along a branch, as the regularisation of least test error, and curves at that value.
+"""Where an observable is least along a branch, as the regularisation of least test error.
 
 A minimum is a root of the sensitivity, which keeps the digits that a comparison of values would halve. The branch is
 first scanned: intervals over which values and slopes disagree are halved, down to the jumps of the branch. Every

@@ -17,7 +17,6 @@ from ..integration.splitting import Split
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..progress import step
-from . import observables
 from .state_map import StateMap
 
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
@@ -213,4 +212,4 @@ def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages 
     """Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
     averages = averages or state_map.averages(overlaps)
     hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
-    return observables.losses(state_map.problem, overlaps, hats, averages).free_entropy
+    return losses(state_map.problem, overlaps, hats, averages).free_entropy

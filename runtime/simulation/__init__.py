@@ -1,1 +1,1 @@
-"""Finite size: data drawn from the law of a model, the risk minimised, and what theory says beside it."""
+"""Finite size: data drawn from the law of a model, the risk minimised, messages passed."""

@@ -43,7 +43,7 @@ class Trajectory:
         steps: mean square change of a row of W, relative to its own mean square, one an iteration.
         late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
             them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. 0 where it converged point by point; where the
-            proximal map jumps, theory expects twice D* (section 8c).
+            proximal map jumps, theory expects twice D*, docs/theory.md (8.23).
         g, m_hat, V_hat: the last g (n, L, s) and the conjugates that w was taken with, (C, s) and (C, s, s).
         status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
     """

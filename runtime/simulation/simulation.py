@@ -1,4 +1,4 @@
-"""A simulation: many seeds of one plan, their means and standard errors, and tables of them."""
+"""A simulation: many seeds of one plan, their means and standard errors."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from .finishing import alike, failed_solution, finish_point, replicate_shifts, r
 from .solution import Solution
 
 _HASTY_GRIDS = 4  # of a single field, before lines are tried
-_MOST_LINES = 1e5
+_MOST_LINES = 1e5  # for which lines are tried unasked
 MASS_TOLERANCE = 1e-3
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from saddleforge import InputError
+from saddleforge.branches.branch_map import complement
 from saddleforge.branches.continuation import Stride, begin, correct, onward, step_from
-from saddleforge.branches.equations import complement
-from saddleforge.branches.extended import BranchEquations, SingularEquations
+from saddleforge.branches.equations import BranchEquations, SingularEquations
 from saddleforge.errors import DomainError
 from saddleforge.following.critical import cusp_between
 from saddleforge.integration import ProxSpace

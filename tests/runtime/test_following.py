@@ -10,8 +10,8 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError, Solution
-from saddleforge.branches.equations import BranchMap
-from saddleforge.branches.extended import CrossingEquations
+from saddleforge.branches.branch_map import BranchMap
+from saddleforge.branches.equations import CrossingEquations
 from saddleforge.following.critical import as_solution, critical_line
 from saddleforge.following.follow import follow
 from saddleforge.following.spinodal import instability, spinodal

@@ -10,7 +10,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem, Solution
-from saddleforge.branches.equations import BranchMap
+from saddleforge.branches.branch_map import BranchMap
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.state_map import StateMap

@@ -466,7 +466,7 @@ def setting_of(dataset: xarray.Dataset) -> str:
 
 
 def held_numbers(dataset: xarray.Dataset) -> list[str]:
-    """The parameters that are single numbers, beside those of `_setting` and sizes of 1, in short lines."""
+    """The parameters that are single numbers, beside those of `setting_of` and sizes of 1, in short lines."""
     shown = []
     for name, value in json.loads(dataset.attrs["parameters"]).items():
         if isinstance(value, list) and value and all(entry == value[0] for entry in value):

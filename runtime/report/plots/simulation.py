@@ -236,7 +236,7 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
 
 
 def plot_finite_size(content: Mapping[str, Any], path: str | Path | None = None) -> Figure:
-    """The six panels of `finite_size`: overlaps, losses, scaling, difference of losses, random starts, GAMP."""
+    """Six panels of `reproduce.finite_size`: overlaps, losses, scaling, difference of losses, random starts, GAMP."""
     with rc_context(STYLE):
         figure = Figure(figsize=(13.4, 11.6), layout="constrained")
         panels = figure.subplots(3, 2)

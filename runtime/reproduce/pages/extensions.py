@@ -92,7 +92,7 @@ _LINE_NAMES = {CROSSING: "α_c: equal training loss", ONSET: "θ grows out of th
 
 
 def figure_rows(results: Mapping[str, Any], datasets: Callable[[str], Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row a setting, as `plots.plot_extensions` takes them."""
+    """One row a setting, as `report.plots.transition.plot_extensions` takes them."""
     rows = []
     for name, setting in SETTINGS.items():
         found = results["settings"][name]["alpha_c"]
