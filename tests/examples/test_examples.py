@@ -107,6 +107,7 @@ def test_simulations_end_at_zero_where_theory_collapses():
     assert within.estimate("training_loss").mean == pytest.approx(theory.training_loss, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "overlap"), [(0.5, 0.9), (2.0, 0.8), (2.0, -0.5)])
 def test_fine_tuning_is_ridge_regression_of_what_is_left_to_learn(alpha, overlap):
     """w - w_0 is the ridge estimator of w* - w_0, whose squared length is 2 (1 - overlap)."""

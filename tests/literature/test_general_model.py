@@ -145,6 +145,7 @@ def test_the_hats_of_two_tasks_add_up():
 # Spectra
 
 
+@pytest.mark.slow
 def test_equal_atoms_of_the_spectrum_are_isotropic_tokens(attention):
     base = attention(2.0, "semantic", 1e-6)
     split = solved("dot_product_attention", accuracy=1e-6, alpha=2.0, spectrum=[[0.3, 0.25], [0.7, 0.25]])

@@ -88,6 +88,7 @@ def soft_threshold_equations(solution: Solution, l1: float, l2: float, density: 
     return new - np.array([V, q, theta])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.6, 1.5])
 def test_lasso_solves_the_equations_of_the_soft_threshold(alpha):
     solution = solved("lasso_regression", alpha=alpha, density=0.3, **{"lambda": 0.4})

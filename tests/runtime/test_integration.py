@@ -15,7 +15,7 @@ from saddleforge import InputError, Problem
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.nodes import gauss_hermite, panels, sobol_normal, tensor
 from saddleforge.errors import DomainError
-from saddleforge.integration import RULES, GaussHermite, ProxSpace, Sobol, rule_named
+from saddleforge.integration import FAMILIES, GaussHermite, ProxSpace, Sobol, rule_named
 from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.sampled import TeacherRule
 from saddleforge.problems.overlaps import Overlaps
@@ -307,7 +307,7 @@ def test_the_logistic_label_splits_the_teacher_axis():
     assert np.sum(nodes < 0) == 10
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_rules_are_found_by_name_and_refine(name):
     rule = rule_named(name, 10)
     assert rule.describe()["rule"] == name

@@ -81,6 +81,7 @@ def test_jump_part_of_the_finite_map_is_its_closed_form(tukey):
     assert value.item() == pytest.approx(expected, abs=error.item())
 
 
+@pytest.mark.slow
 def test_pairs_of_fields_lose_what_replicon_and_jumps_say(tukey):
     """D'(D) = a D + b D^(1/2) + ... for small D."""
     problem, overlaps = tukey

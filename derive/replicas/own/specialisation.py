@@ -332,7 +332,7 @@ class Comparison:
         return True
 
     def overlaps_hold(self, before: Expressions, after: Expressions) -> bool:
-        """Whether (5.8) to (5.11), or (6.3) and its G, of docs/theory.md give the same; m only where it is not zero."""
+        """Whether docs/theory.md (5.8) to (5.11), or (6.3) and its G, give the same; m only where it is not zero."""
         written, values = self.written, self.written_rows(after)
         for atom in written.atoms if written.at.penalty is not None else ():
             stiffness = self.generic_row(atom, None).values["G"]
