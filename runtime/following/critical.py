@@ -370,6 +370,6 @@ def _error(equations: Equations, place: Place) -> float:
     """Half width of the first parameter, the second held fixed; jumps are taken into account."""
     square = np.delete(place.matrix, -1, axis=1)
     try:
-        return float(integration_shift(equations, place.z, square, 1.0)[-1])
+        return float(integration_shift(equations, place.z, square)[-1])
     except (*OUTSIDE, np.linalg.LinAlgError):
         return float("nan")
