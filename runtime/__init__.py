@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .branches.branch import Curve, curve
     from .budget import time_limit
     from .comparison.compare import compare, scaling
-    from .comparison.transition import finite_transition
     from .derive.authoring.language import (
         Matrix,
         by_label,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from .responses.sensitivity import sensitivities
     from .responses.tuned_curve import TunedCurve, tuned_curve
     from .responses.tuning import Optimum, tune
+    from .simulation.finite_transition import finite_transition
     from .simulation.simulation import Simulation, simulate
     from .solving.solution import Solution
     from .solving.solutions import solutions
@@ -108,7 +108,7 @@ _WHERE = {
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",
     "compare": "comparison.compare",
-    "finite_transition": "comparison.transition",
+    "finite_transition": "simulation.finite_transition",
     "scaling": "comparison.compare",
     "simulate": "simulation.simulation",
     "Simulation": "simulation.simulation",

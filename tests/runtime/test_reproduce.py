@@ -11,8 +11,8 @@ import saddleforge as sf
 from saddleforge.errors import InputError
 from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.plots.transition import plot_phase_diagram
 from saddleforge.reproduce import base_case, coarse, jobs, locating, transition
+from saddleforge.reproduce.figures.transition import plot_phase_diagram
 from saddleforge.reproduce.pages.blocks import html_of, markdown_of
 from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest

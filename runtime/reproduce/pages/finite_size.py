@@ -9,7 +9,7 @@ import numpy as np
 
 from ...comparison.compare import LOSSES, Extrapolation, Measured
 from ...numbers import with_error
-from ...report.plots.simulation import plot_finite_size
+from ..figures.finite_size import plot_finite_size
 from ..finite_size import FINITE_SIZE, JUDGE_STEPS, OVERLAPS, SCALING_ALPHA, SEEDS, D, FiniteSizeRun
 from ..run import BRANCHES, SHOWN_OMEGA
 from .blocks import Block, Heading, Paragraph, Picture, Table
