@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following.critical import CriticalLine, critical_line
+    from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
-    from .following.spinodal import instability, spinodal
     from .problems.data import law_of_data
     from .problems.problem import Problem, problem
     from .problems.solver import derivation
@@ -95,8 +95,8 @@ _WHERE = {
     "Curve": "branches.branch",
     "follow": "following.follow",
     "Followed": "following.follow",
-    "spinodal": "following.spinodal",
-    "instability": "following.spinodal",
+    "spinodal": "following.first_event",
+    "instability": "following.first_event",
     "critical_line": "following.critical",
     "CriticalLine": "following.critical",
     "almeida_thouless": "thresholds.locating",

@@ -66,7 +66,7 @@ class BranchEquations(Equations):
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
         """G(u) - u of docs/theory.md (5.15) in units of the block scales, (R, k)."""
-        return self.branch.gaps(*self.parts(z), change(self.branch.rule))
+        return self.branch.residuals(*self.parts(z), change(self.branch.rule))
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Those of the branch, (k, k + parameters)."""
@@ -209,7 +209,7 @@ class CrossingEquations(Equations):
 
         def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rule, loss_rule = change(branch.rule), change(branch.loss_rule)
-            gaps, averages = branch.gaps_and_averages(at, values, rule)
+            gaps, averages = branch.residuals_and_averages(at, values, rule)
             return gaps, branch.free_entropies(at, values, loss_rule, averages if loss_rule == rule else None)
 
         (first, first_phi), (second, second_phi) = both(self.one, x), both(self.other, y)

@@ -242,7 +242,7 @@ def test_two_branches_are_drawn_beside_each_other(tmp_path):
 
 def test_the_difference_of_training_losses_is_taken_where_both_exist(tmp_path):
     one, other = made_dataset("semantic").isel(alpha=slice(2, None)), made_dataset("positional")
-    values, difference, error = tables.loss_difference(one, other)
+    values, difference, error = tables.loss_difference_along(one, other)
     assert values == pytest.approx(one["alpha"].values)
     assert difference == pytest.approx(-0.001 * (values - 1))
     assert error == pytest.approx(2e-5)

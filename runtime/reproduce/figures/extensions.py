@@ -28,7 +28,7 @@ from ...report.plots.drawing import (
     stable_points,
     style_handles,
 )
-from ...report.tables import loss_difference
+from ...report.tables import loss_difference_along
 
 _FAINT = 0.4
 
@@ -106,7 +106,7 @@ def _draw_differences(
     for name, dataset in datasets.items():
         if name == reference:
             continue
-        values, difference, error = loss_difference(dataset, datasets[reference])
+        values, difference, error = loss_difference_along(dataset, datasets[reference])
         stable = np.isin(values, parameter_values(dataset)[stable_points(dataset)])
         _draw_either(axes, values, difference, error, stable, BRANCH_COLOURS.get(name, GREY), faint)
 

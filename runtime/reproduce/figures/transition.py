@@ -38,7 +38,7 @@ from ...report.plots.drawing import (
     stable_points,
     style_handles,
 )
-from ...report.tables import loss_difference
+from ...report.tables import loss_difference_along
 
 
 def plot_overlaps(
@@ -118,7 +118,7 @@ def plot_loss_difference(
     marks: Sequence[Mapping[str, Any]] = (),
 ) -> Figure:
     """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
-    values, difference, error = loss_difference(one, other)
+    values, difference, error = loss_difference_along(one, other)
     names = one.attrs["branch"], other.attrs["branch"]
     with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 4.4), layout="constrained")
