@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import saddleforge as sf
 from saddleforge.errors import InputError
 from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Overlaps
+from saddleforge.report.contract import clean
 from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
 from saddleforge.reproduce.figures.transition import plot_phase_diagram
+from saddleforge.reproduce.finite_size import row_of
 from saddleforge.reproduce.pages.blocks import html_of, markdown_of
+from saddleforge.reproduce.pages.finite_size import comparison_rows
 from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
 
@@ -308,6 +312,20 @@ def test_guesses_run_through_the_thresholds_that_are_known():
     assert alpha_thresholds.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
     assert alpha_thresholds.extrapolated({0.3: 0.5}, 0.0) == 0.3
     assert alpha_thresholds.extrapolated({}, 0.2) == 1.0
+
+
+def test_too_few_runs_on_a_branch_leave_gaps_in_the_table_of_finite_size():
+    """One run has no standard error, none has no mean: both are null where a step keeps them."""
+    simulation = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=60, seeds=1, start="semantic")
+    points = {"semantic": [clean(row_of(made)) for made in (simulation, replace(simulation, runs=()))]}
+    names = ("m", "theta", "q", "training_loss", "test_error")
+    branch = {name: np.full(1, 0.3) for name in names} | {f"{name}_error": np.full(1, 1e-3) for name in names}
+    branch |= {"alpha": np.array([2.0]), "verdict": np.array(["RS stable"])}
+    rows = comparison_rows(points, {"semantic": branch})
+    losses = [row for row in rows if row["observable"] == "training_loss"]
+    assert [row["runs"] for row in losses] == [1, 0]
+    assert [np.isfinite(row["simulation"]) for row in losses] == [True, False]
+    assert all(np.isnan(row[name]) for row in rows for name in ("standard_error", "deviation"))
 
 
 class MadeBranch:
