@@ -19,9 +19,9 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges
 from ..saddle_point.observables import free_entropy_at
+from ..saddle_point.printed_slopes import MapSlopes, NoFormula, map_slopes
 from ..saddle_point.slopes import differences, slope_settings
 from ..saddle_point.state_map import StateMap
-from ..saddle_point.tangents import MapSlopes, NoFormula, map_slopes
 from ..solving.climbing import covers
 from ..solving.solution import Solution
 
@@ -96,7 +96,7 @@ class BranchMap:
         """Block scales of the coordinates, (k,)."""
         return self.scales(x)[np.argmax(self.basis != 0, axis=1)]
 
-    def gaps(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
+    def residuals(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) - u in units of the block scales, a replicate a row, (R, k)."""
         u = self.state(x)
         averages = self.averages(x, values, rule)

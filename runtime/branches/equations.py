@@ -79,7 +79,7 @@ class BranchEquations(Equations):
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
         """G(u) - u of docs/theory.md (5.15) in units of the block scales, (R, k)."""
-        return self.branch.gaps(*self.parts(z), change(self.branch.rule))
+        return self.branch.residuals(*self.parts(z), change(self.branch.rule))
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Those of the branch, (k, k + parameters)."""
@@ -235,7 +235,7 @@ class CrossingEquations(Equations):
         x, y, values = self.parts(z)
 
         def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            gaps = branch.gaps(at, values, change(branch.rule))
+            gaps = branch.residuals(at, values, change(branch.rule))
             return gaps, branch.free_entropies(at, values, change(branch.loss_rule))
 
         (first, first_phi), (second, second_phi) = both(self.one, x), both(self.other, y)

@@ -116,7 +116,7 @@ class Walk:
         """Whether the map itself, not only the solution of a soft branch, moves by more than asked when refined."""
         x, values = self.equations.parts(place.z)
         try:
-            moved = self.branch.gaps(x, values, self.branch.rule.finer()) - self.branch.gaps(x, values)
+            moved = self.branch.residuals(x, values, self.branch.rule.finer()) - self.branch.residuals(x, values)
         except DomainError:
             return True
         return bool(DIFFERENCE_SAFETY * np.max(np.abs(moved)) > self.accuracy)

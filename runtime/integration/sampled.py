@@ -407,4 +407,3 @@ class Sobol(Sampled):
 
 
 SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
-COARSE = Sobol(log2=8, scramblings=4)  # of the damped approach
