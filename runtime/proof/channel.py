@@ -17,7 +17,10 @@ import numpy as np
 from flint import acb, arb, arb_poly
 
 from ..errors import NotProvedError
+from ..problems.overlaps import Overlaps
 from ..reference.channel import Channel, Given, Law, Summands, added, between
+from ..reference.numbers import Numbers
+from .arithmetic import on_balls
 from .decisions import Decisions, recorded, repeated
 from .duals import Dual, lift
 from .quadrature import integral
@@ -117,18 +120,14 @@ class BallChannel(Channel[Goal]):
     not_positive = "not proved positive"
     squares_with_totals = False
 
-    @staticmethod
-    def number(value: Any) -> Dual:
-        """A constant, where it is not a number with derivatives already."""
-        return lift(value)
+    def __init__(self, numbers: Numbers, overlaps: Overlaps):
+        super().__init__(numbers, overlaps, on_balls(numbers.problem), lift)
 
-    @staticmethod
-    def positive(number: Dual) -> bool:
+    def positive(self, number: Dual) -> bool:
         """Whether all of the ball is."""
         return number.value > 0
 
-    @staticmethod
-    def ordered(places: Iterable[Any]) -> tuple[Dual, ...]:
+    def ordered(self, places: Iterable[Any]) -> tuple[Dual, ...]:
         """Those that are real, from left to right.
 
         Raises:

@@ -46,7 +46,7 @@ class BallState(State):
     @cached_property
     def channel(self) -> Channel[Any]:
         """As of `State`; in balls, with integrals as narrow as the goal that the rule is."""
-        return BallChannel(self.numbers, self.overlaps, on_balls(self.numbers.problem))
+        return BallChannel(self.numbers, self.overlaps)
 
     @cached_property
     def squares(self) -> np.ndarray:

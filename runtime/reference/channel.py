@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -145,31 +145,25 @@ class Channel(ABC, Generic[How]):
     """Averages of one problem in one arithmetic, at the precision in force.
 
     Args:
-        module: the printed functions of `reference.py` on such numbers.
+        module: the printed functions of `reference.py` on such numbers; number: what makes one.
     """
 
     law_type: ClassVar[type[Law]] = Law
     not_positive: ClassVar[str] = "not positive"
     squares_with_totals: ClassVar[bool] = True  # False: left out of the totals, as they cost too much beside them
 
-    def __init__(self, numbers: Numbers, overlaps: Overlaps, module: ModuleType):
+    def __init__(self, numbers: Numbers, overlaps: Overlaps, module: ModuleType, number: Callable[[Any], Any]):
         self.numbers = numbers
         self.overlaps = overlaps
         self.module = module
+        self.number = number
 
-    @staticmethod
     @abstractmethod
-    def number(value: Any) -> Any:
-        """A number of this arithmetic."""
-
-    @staticmethod
-    @abstractmethod
-    def positive(number: Any) -> bool:
+    def positive(self, number: Any) -> bool:
         """Whether a number is known to be."""
 
-    @staticmethod
     @abstractmethod
-    def ordered(places: Iterable[Any]) -> Sequence[Any]:
+    def ordered(self, places: Iterable[Any]) -> Sequence[Any]:
         """Those that are real, from left to right."""
 
     @abstractmethod
@@ -177,7 +171,7 @@ class Channel(ABC, Generic[How]):
         """A row of the channel averages at a node, times P."""
 
     @abstractmethod
-    def average(self, name: str, label: int, V: Any, c: tuple[Any, ...], summands: Summands, how: How) -> list[Any]:
+    def average(self, name: str, label: int, V: Any, c: tuple[Any, ...], summands: Summands, how: How) -> Sequence[Any]:
         """Averages of what is not smooth where the loss, or the metric, is not."""
 
     def totals(self, how: How) -> Totals:
@@ -190,18 +184,9 @@ class Channel(ABC, Generic[How]):
         problem, zero = self.numbers.problem, self.number(0)
         row = problem.solver.channel.ROW
         moments = np.full((problem.contexts, row), zero, object)
-        squares = np.full(problem.contexts, zero if self.squares_with_totals else np.nan, object)
+        squares = np.full(problem.contexts, np.nan, object)
         rest = [zero] * 3
-        for label, probability, c in self._labels():
-            V = self.overlaps.V[label, 0, 0]
-
-            def summands(weight: Any, value: Any, slope: Any, curvature: Any, given: Given, V=V, c=c) -> list[Any]:
-                g, share = -slope, given[0]
-                parts = [*self.moments(g, given, c), share * (value + V * g * g / 2), share * value, share]
-                found = [weight * z for z in parts]
-                return [*found, _square(weight, V, curvature, given)] if self.squares_with_totals else found
-
-            found = self.average("loss", label, V, c, summands, how)
+        for label, probability, found in self._averages("loss", self._summands, how):
             moments[label] = [probability * z for z in found[:row]]
             rest = [a + probability * b for a, b in zip(rest, found[row : row + 3], strict=True)]
             if self.squares_with_totals:
@@ -211,13 +196,7 @@ class Channel(ABC, Generic[How]):
     def squares(self, how: How) -> np.ndarray:
         """E_c[(dg/domega)^2], (C,), by itself."""
         found = np.full(self.numbers.problem.contexts, self.number(0), object)
-        for label, probability, c in self._labels():
-            V = self.overlaps.V[label, 0, 0]
-
-            def summands(weight: Any, _v: Any, _s: Any, curvature: Any, given: Given, V=V) -> list[Any]:
-                return [_square(weight, V, curvature, given)]
-
-            (average,) = self.average("loss", label, V, c, summands, how)
+        for label, probability, (average,) in self._averages("loss", _square, how):
             found[label] = probability * average
         return found
 
@@ -229,20 +208,29 @@ class Channel(ABC, Generic[How]):
         """
         if "metric" not in self.module.DRIVES:
             raise InputError(f"the metric of {self.numbers.problem.solver.name} is not available at high precision")
-        total = none = self.number(0)
-
-        def summands(weight: Any, value: Any, _s: Any, _c: Any, given: Given) -> list[Any]:
-            return [weight * given[0] * value]
-
-        for label, probability, c in self._labels():
-            (average,) = self.average("metric", label, none, c, summands, how)
+        total = self.number(0)
+        for _, probability, (average,) in self._averages("metric", _value, how):
             total += probability * average
         return total
 
-    def _labels(self) -> Iterator[tuple[int, Any, tuple[Any, ...]]]:
-        """Label of the token, its probability, and the constants with it."""
+    def _averages(self, name: str, summands: Callable[..., Any], how: How) -> Iterator[tuple[int, Any, Sequence[Any]]]:
+        """Label of the token, its probability, and what is found given it; `summands` take V and constants first."""
         for (label,), _ in self.numbers.problem.label_choices:
-            yield label, self.numbers.law.labels[label], self.numbers.constants(label)
+            V = self.overlaps.V[label, 0, 0] if name == "loss" else self.number(0)
+            c = self.numbers.constants(label)
+            yield (
+                label,
+                self.numbers.law.labels[label],
+                self.average(name, label, V, c, partial(summands, V, c), how),
+            )
+
+    def _summands(
+        self, V: Any, c: tuple[Any, ...], weight: Any, value: Any, slope: Any, curvature: Any, given: Given
+    ) -> list[Any]:
+        g, share = -slope, given[0]
+        parts = [*self.moments(g, given, c), share * (value + V * g * g / 2), share * value, share]
+        squares = _square(V, c, weight, value, slope, curvature, given) if self.squares_with_totals else ()
+        return [*(weight * z for z in parts), *squares]
 
     def _law(self, name: str, label: int, c: tuple[Any, ...]) -> Any:
         overlaps, numbers = self.overlaps, self.numbers
@@ -280,10 +268,14 @@ class Channel(ABC, Generic[How]):
         return zip(map(self.number, self.module.probabilities(y, c)), values, strict=True)
 
 
-def _square(weight: Any, V: Any, curvature: Any, given: Given) -> Any:
-    """Of dg/domega = -l'' / (1 + V l''), as a summand."""
+def _square(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
+    """Of dg/domega = -l'' / (1 + V l'')."""
     response = curvature / (1 + V * curvature)
-    return weight * given[0] * response * response
+    return (weight * given[0] * response * response,)
+
+
+def _value(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
+    return (weight * given[0] * value,)
 
 
 def added(total: list[Any] | None, part: Sequence[Any]) -> list[Any]:

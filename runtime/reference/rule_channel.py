@@ -3,63 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mpmath import mp, mpf
 
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
-from .channel import Channel, Given, Summands, added, between
+from .channel import Channel, Given, Law, Summands, added, between
 from .numbers import Numbers
 from .quadrature import Rule
 
 _PROBES = 12  # places beyond the nodes, on either side, at which the Moreau objective must be convex
 
 
-@dataclass(frozen=True)
-class Point:
-    """A node in X: weight with the law of omega and dX, X, omega, and the loss with its first two derivatives."""
-
-    weight: Any
-    x: Any
-    omega: Any
-    value: Any
-    slope: Any
-    curvature: Any
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of the whole integral: weight, omega - m, E[Y - m*], and Y and noise that stand for the combination."""
-
-    weight: Any
-    point: Point
-    dw: Any
-    dy: Any
-    y: Any
-    u: tuple[Any, ...]
-
-
 class RuleChannel(Channel[Rule]):
     """Averages of one problem by a rule, at the precision in force."""
 
     def __init__(self, numbers: Numbers, overlaps: Overlaps):
-        super().__init__(numbers, overlaps, numbers.problem.solver.reference)
+        super().__init__(numbers, overlaps, numbers.problem.solver.reference, mpf)
         self.reach = mp.sqrt(2 * mp.log(10) * (mp.dps + 2))
 
-    @staticmethod
-    def number(value: Any) -> Any:
-        """An mpf."""
-        return mpf(value)
-
-    @staticmethod
-    def positive(number: Any) -> bool:
+    def positive(self, number: Any) -> bool:
         """Of an mpf it is always known."""
         return number > 0
 
-    @staticmethod
-    def ordered(places: Iterable[Any]) -> list[Any]:
+    def ordered(self, places: Iterable[Any]) -> list[Any]:
         """Those that are real and finite, from left to right."""
         return sorted(mpf(z) for z in map(mp.mpmathify, places) if mp.im(z) == 0 and mp.isfinite(z))
 
@@ -75,17 +43,14 @@ class RuleChannel(Channel[Rule]):
             InputError: the Moreau objective has competing minima.
         """
         total, one = None, mpf(1)
-        for node in self.nodes(name, label, V, c, how):
-            point = node.point
-            value = point.value if name == "loss" else self.module.metric(point.x, node.y, *node.u, c)[0]
-            given = one, node.dw, node.dy
-            total = added(total, summands(node.weight, value, point.slope, point.curvature, given))
+        for weight, dw, dy, (value, slope, curvature) in self._nodes(name, self._law(name, label, c), V, c, how):
+            total = added(total, summands(weight, value, slope, curvature, (one, dw, dy)))
         assert total is not None
         return total
 
-    def nodes(self, name: str, label: int, V: Any, c: tuple[Any, ...], rule: Rule) -> Iterator[Node]:
-        """Nodes for the average of a function that is not smooth where the loss, or the metric, is not."""
-        law, drive = self._law(name, label, c), self.module.DRIVES[name]
+    def _nodes(self, name: str, law: Law, V: Any, c: tuple[Any, ...], rule: Rule) -> Iterator[tuple[Any, ...]]:
+        """Weight, omega - m, E[Y - m*], and value, slope and curvature of the loss, or of the metric."""
+        drive = self.module.DRIVES[name]
         if drive == "smooth":
             spread = mp.sqrt(law.f_variance)
             ends = law.f_mean - self.reach * spread, law.f_mean + self.reach * spread
@@ -94,22 +59,21 @@ class RuleChannel(Channel[Rule]):
                 weight *= mp.npdf(f, law.f_mean, spread)
                 mean, variance = law.given_f(f)
                 for share, y, u in self._standing(law, f, c):
-                    for point in self._points(name, V, rule, mean, variance, y, u, c):
-                        dw = point.omega - law.m
-                        dy = law.teacher(dw, f - law.f_mean)
-                        yield Node(weight * share * point.weight, point, dw, dy, y, u)
+                    for own, omega, shape in self._points(name, V, rule, mean, variance, y, u, c):
+                        dw = omega - law.m
+                        yield weight * share * own, dw, law.teacher(dw, f - law.f_mean), shape
             return
         for low, high in self._pieces(name, c):
             for share, y, u in self._standing(law, between(low, high), c):
-                for point in self._points(name, V, rule, law.m, law.q, y, u, c):
-                    dw = point.omega - law.m
+                for own, omega, shape in self._points(name, V, rule, law.m, law.q, y, u, c):
+                    dw = omega - law.m
                     part, dy = law.between(dw, low, high) if drive == "steps" else (mpf(1), law.theta / law.q * dw)
-                    yield Node(share * part * point.weight, point, dw, dy, y, u)
+                    yield share * part * own, dw, dy, shape
 
     def _points(
         self, name: str, V: Any, rule: Rule, mean: Any, variance: Any, y: Any, u: tuple[Any, ...], c: tuple[Any, ...]
-    ) -> Iterator[Point]:
-        """Nodes in X for omega ~ N(mean, variance)."""
+    ) -> Iterator[tuple[Any, Any, tuple[Any, Any, Any]]]:
+        """Nodes in X for omega ~ N(mean, variance): weight, omega, and value, slope and curvature."""
         spread, zero = mp.sqrt(variance), mpf(0)
         kinks = self.ordered(getattr(self.module, f"{name}_kinks")(y, *u, c))
         features = self.module.features(y, *u, c) if name == "loss" else ()
@@ -140,7 +104,9 @@ class RuleChannel(Channel[Rule]):
             value, slope, curvature = at(x)
             inverse = stretch(x, curvature)
             w = x + V * slope
-            yield Point(weight * inverse * mp.npdf(w, mean, spread), x, w, value, slope, curvature)
+            if name == "metric":
+                (value,) = self.module.metric(x, y, *u, c)
+            yield weight * inverse * mp.npdf(w, mean, spread), w, (value, slope, curvature)
 
     def _end(self, omega: Callable[[Any], Any], mean: Any, spread: Any, way: int) -> Any:
         """X beyond which the law of omega holds nothing at the precision in force."""
