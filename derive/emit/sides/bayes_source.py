@@ -10,7 +10,6 @@ from ...authoring.outputs import Coordinate, OutputAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...theory.bayes import fields, rows
 from ..kernel import Kernel, freeze
-from ..printers.numba import helpers
 from .channel import constants_of
 from .channel_source import names_of
 from .metadata_source import literal
@@ -47,7 +46,6 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "constants": constants_of(model),
         "unpack": unpack,
         "kernels": kernels,
-        "softmax_widths": helpers(list(kernels.values())),
         "observed": [c.symbol.name for c in output.observed],
         "hidden": [c.symbol.name for c in output.hidden],
         "observed_literal": _literals(output.observed),

@@ -11,8 +11,7 @@ from ...authoring.model import ModelAt
 from ...authoring.parameters import Structure
 from ..kernel import Kernel, freeze
 from ..printers.interval import body as interval_body
-from ..printers.interval import calls
-from ..printers.numba import body, helpers
+from ..printers.numba import body
 from .channel import Channel, discrete_noise, gaussian_noise, precision
 
 
@@ -74,7 +73,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "own_gradient": [name for name, _ in channel.own_gradient.results] if channel.own_gradient else [],
         "columns": list(channel.column_names),
         "has_prox_space": channel.critical is not None,
-        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
         "x_names": names_of(model.X),
         "y_names": names_of(model.Y),
         "g_names": [f"g_{l}_{a}" for l in range(L) for a in range(s)],
@@ -118,8 +116,6 @@ def bounds_context(channel: Channel) -> dict[str, Any]:
         "x_names": names_of(model.X),
         "w_names": [f"w_{l}_{a}" for l in range(model.structure.tokens) for a in range(s)],
         "p_names": blocks_of(model.structure, "p"),
-        "calls": calls(kernel),
-        "widths": helpers([kernel]),
         "lines": interval_body(kernel),
         "results": [name for name, _ in kernel.results],
     }

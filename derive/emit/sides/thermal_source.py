@@ -7,7 +7,6 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ..kernel import Kernel, freeze
-from ..printers.numba import helpers
 from .channel import (
     constants_of,
     discrete_noise,
@@ -40,7 +39,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "moment_rows": freeze(rows, prefix="z"),
         "own_slopes": own,
     }
-    known = [k for k in (*kernels.values(), probabilities) if k is not None]
     return {
         "D": L * s,
         "L": L,
@@ -57,7 +55,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "features": list(feature_names),
         "noise_values": values,
         "own": [name for name, _ in own.results] if own else [],
-        "softmax_widths": helpers(known),
         "x_names": names_of(model.X),
         "y_names": names_of(model.Y),
         "w_names": [f"w_{l}_{a}" for l in range(L) for a in range(s)],
