@@ -17,6 +17,7 @@ from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point
 from ..solving.solution import Solution
+from ..solving.task import Task
 from ..solving.verification import agreement, confirmed, opinions
 from ..stability.assess import modes_of
 from ..thresholds.threshold import Threshold
@@ -64,7 +65,7 @@ def solution_at(
     small = matrix[:k, :k] * units[:, None] + np.eye(k)
     jacobian = branch.basis.T @ small @ (branch.basis / branch.norms[:, None])
     point = FixedPoint(branch.state(x), branch.sizes, residual, Status.CONVERGED, 0, jacobian)
-    return finish_point(branch.problem_at(values), name, point, branch.rule, accuracy, branch.symmetry)
+    return finish_point(Task(branch.problem_at(values), name, branch.symmetry, accuracy), point, branch.rule)
 
 
 def located_event(

@@ -19,13 +19,13 @@ from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import Symmetry
 from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped, newton
 from ..saddle_point.slopes import HASTY, PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .finishing import alike, failed_solution, finish_point, replicate_shifts, rule_shift
 from .solution import Solution
+from .task import Task
 
 APPROACH_RULE = Sobol(log2=8, scramblings=4)  # coarse, of the damped approach
 _HASTY_GRIDS = 4  # of a single field, before lines are tried
@@ -37,9 +37,7 @@ _TRAIL = 2  # sizes before the last that bound what a rule knows which did not r
 _FAR = 1e-2  # in block scales: beyond, slopes are taken anew
 
 
-def newton_at(
-    problem: Problem, rule: Rule, point: FixedPoint, symmetry: Symmetry, accuracy: float, sample: Sobol = HASTY
-) -> FixedPoint:
+def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) -> FixedPoint:
     """Newton's method on a rule, from where another one ended, to the residual that the accuracy asks of it.
 
     A smooth rule that stalls above a residual of 1e-7 ends with MAX_ITERATIONS, not FLOOR. Slopes that were taken far
@@ -48,11 +46,12 @@ def newton_at(
     Args:
         sample: Sobol sets over which the slopes of a sampled rule are taken.
     """
+    problem, symmetry = task.problem, task.symmetry
     with step(f"Newton's method on {pace.words(problem, rule)}"):
         found = newton(
-            StateMap(problem, rule, symmetry),
+            task.map_by(rule),
             replace(point, u=symmetry.project(point.u, point.sizes)),
-            rule.tolerance(accuracy),
+            rule.tolerance(task.accuracy),
             lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
         )
         if found.status is Status.FLOOR and not rule.replicated and found.residual > SMOOTH_FLOOR:
@@ -68,26 +67,18 @@ def newton_at(
         return found
 
 
-def solve_auto(
-    problem: Problem,
-    name: str,
-    approach: FixedPoint,
-    symmetry: Symmetry,
-    accuracy: float,
-    seed: int,
-    effort: int,
-    near: Solution | None,
-) -> Solution:
+def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:
     """Prox-space for few fields, else Sobol with the global proximal map; at a finite temperature a product rule where
     few fields allow it."""
+    problem, accuracy, effort = task.problem, task.accuracy, task.effort
     channel = problem.solver.channel
     if problem.inverse_temperature is not None:
         products = tuple(level for level in WARM_PRODUCTS if level.is_affordable_at_temperature(problem))[:effort]
         if len(products) > 1:
-            return _refine(problem, name, approach, symmetry, accuracy, products, patient=near is None)
-        return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+            return _refine(task, approach, products, patient=near is None)
+        return climb_samples(task, approach)
     if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
-        return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+        return climb_samples(task, approach)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(
         replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
@@ -107,7 +98,7 @@ def solve_auto(
         if levels is lines and solution is not None and not (problem.has_moving_kinks or _bends_alone(solution)):
             continue
         first = _first_level(levels, accuracy, near)
-        found = _refine(problem, name, approach, symmetry, accuracy, levels[first:], patient=near is None)
+        found = _refine(task, approach, levels[first:], patient=near is None)
         if found.success:
             return found
         solution = found if solution is None else min(solution, found, key=_quality)
@@ -121,14 +112,14 @@ def solve_auto(
     try:
         bistable = APPROACH_RULE.averages(problem, approach.overlaps).bistable
     except DomainError:  # as extrapolated overlaps may be
-        return failed_solution(problem, name, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
+        return failed_solution(problem, task.start, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
     if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
-        return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+        return climb_samples(task, approach)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     products = tuple(level for level in PRODUCTS[:effort] if level.nodes(problem) <= MOST_NODES)
-    adapted = _refine(problem, name, approach, symmetry, accuracy, products)
+    adapted = _refine(task, approach, products)
     best = min(solution, adapted, key=_quality)
-    return best if best.losses is not None else climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
+    return best if best.losses is not None else climb_samples(task, approach)
 
 
 def _bends_alone(solution: Solution) -> bool:
@@ -150,60 +141,49 @@ def _first_level(levels: Sequence[ProxSpace | Lines], accuracy: float, near: Sol
     return max(sizes.index(near.rule.points) - int(generous), 0)
 
 
-def _refine(
-    problem: Problem,
-    name: str,
-    approach: FixedPoint,
-    symmetry: Symmetry,
-    accuracy: float,
-    levels: Sequence[Rule],
-    patient: bool = True,
-) -> Solution:
+def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: bool = True) -> Solution:
     """Climb deterministic rules, each started from the last, until the next finer one agrees.
 
     Args:
         patient: whether to iterate with damping where Newton fails at first, and to try the next level.
     """
+    problem, accuracy = task.problem, task.accuracy
     point, failures = approach, 0
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
     trail: list[np.ndarray] = []
     for level in levels:
         covered = not level.in_x or covers(problem, level, point.overlaps)
-        reached = (
-            newton_at(problem, level, point, symmetry, accuracy)
-            if covered
-            else replace(point, status=Status.MAX_ITERATIONS)
-        )
+        reached = newton_at(task, level, point) if covered else replace(point, status=Status.MAX_ITERATIONS)
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
-            nearer = damped(StateMap(problem, level, symmetry), approach.overlaps, 1e-4, max_iterations=60)
+            nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60)
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
-            reached = newton_at(problem, level, nearer, symmetry, accuracy)
+            reached = newton_at(task, level, nearer)
         if not covered or not reached.status.success:
             failures += 1
             # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
             if problem.solver.channel.FIELDS > 1 and (solved or not patient or failures >= 2):
                 break
             continue
-        finer = rule_shift(problem, reached, level.finer(), symmetry)
+        finer = rule_shift(task, reached, level.finer())
         solved = reached, level, finer
         trail.append(reached.u)
         solution = None
-        budget.offer(partial(finish_point, problem, name, reached, level, accuracy, symmetry, finer))
+        budget.offer(partial(finish_point, task, reached, level, finer))
         if finer is None:
             break
         if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
-            solution = finish_point(problem, name, reached, level, accuracy, symmetry, finer)
+            solution = finish_point(task, reached, level, finer)
             if solution.success:
                 return solution
             budget.offer(partial(replace, solution))
         left(_so_far(finer[0], reached, accuracy))
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
-        return failed_solution(problem, name, reached, level)
+        return failed_solution(problem, task.start, reached, level)
     point, level, finer = solved
-    solution = solution or finish_point(problem, name, point, level, accuracy, symmetry, finer)
+    solution = solution or finish_point(task, point, level, finer)
     if solution.losses is None or solution.success:
         return solution
     # Out of a rule's depth the next size may be as wrong as this one: nothing is known better than how far they moved.
@@ -232,38 +212,31 @@ def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = 
         return False
 
 
-def climb_samples(
-    problem: Problem,
-    name: str,
-    approach: FixedPoint,
-    symmetry: Symmetry,
-    accuracy: float,
-    seed: int,
-    effort: int,
-) -> Solution:
+def climb_samples(task: Task, approach: FixedPoint) -> Solution:
     """Climb Sobol sets, each started from the last, until the spread of the replicates meets the accuracy.
 
     A soft branch with jumps may be out of reach of Newton on few points: their floor is high, and differences over them
     say little about the slope. It is then tried once on a larger set with a Jacobian from a larger one.
     """
+    accuracy, last = task.accuracy, min(len(SAMPLES), task.effort) - 1
     point = approach
     position = 0
     patient = False
     while True:
-        rule = replace(SAMPLES[position], seed=seed)
-        point = newton_at(problem, rule, point, symmetry, accuracy, PATIENT if patient else HASTY)
+        rule = replace(SAMPLES[position], seed=task.seed)
+        point = newton_at(task, rule, point, PATIENT if patient else HASTY)
         if not point.status.success:
             if patient or point.status is not Status.MAX_ITERATIONS:
-                return failed_solution(problem, name, point, rule)
+                return failed_solution(task.problem, task.start, point, rule)
             patient, position, point = True, max(position, _PATIENT_LEVEL), replace(point, jacobian=None)
             continue
-        found = replicate_shifts(problem, point, rule, symmetry)
+        found = replicate_shifts(task, point, rule)
         if found is None:
-            return failed_solution(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
+            return failed_solution(task.problem, task.start, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
-        budget.offer(partial(finish_point, problem, name, point, rule, accuracy, symmetry))
+        budget.offer(partial(finish_point, task, point, rule))
         left(f"half width so far {error:.0e}, asked {accuracy:.0e}")
-        if error <= accuracy or position + 1 >= min(len(SAMPLES), effort):
-            return finish_point(problem, name, point, rule, accuracy, symmetry)
+        if error <= accuracy or position >= last:
+            return finish_point(task, point, rule)
         gain = 0.85  # error in powers of two per level
-        position = min(len(SAMPLES), effort, position + 1 + max(1, round(float(np.log2(error / accuracy)) / gain))) - 1
+        position = min(last, position + max(1, round(float(np.log2(error / accuracy)) / gain)))

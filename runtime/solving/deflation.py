@@ -24,6 +24,7 @@ from ..saddle_point.state_map import StateMap, residual_of
 from .finishing import finish_point
 from .solution import Solution
 from .solve import reach
+from .task import Task
 
 _ITERATIONS = 25
 _FOUND = 1e-6  # residual of a deflated zero; Newton's method with its own symmetry goes on from there
@@ -136,14 +137,9 @@ def _settled(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -
     overlaps = Overlaps.unpack(u, point.sizes)
     problem = searched(problem, overlaps)
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
-    rough = finish_point(
-        problem,
-        "deflation",
-        FixedPoint(symmetry.project(u, point.sizes), point.sizes, point.residual, Status.CONVERGED, 0, None),
-        rule,
-        accuracy,
-        symmetry if symmetry.exchanges else NO_SYMMETRY,
-    )
+    start = FixedPoint(symmetry.project(u, point.sizes), point.sizes, point.residual, Status.CONVERGED, 0, None)
+    task = Task(problem, "deflation", symmetry if symmetry.exchanges else NO_SYMMETRY, accuracy)
+    rough = finish_point(task, start, rule)
     if rough.losses is None:
         return None
     settled = reach(problem, rough, accuracy=accuracy)

@@ -14,7 +14,6 @@ from ..integration.estimates import Change, Comparison, compared, two_standard_e
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem
-from ..problems.symmetry import Symmetry
 from ..progress import say, step
 from ..saddle_point import observables
 from ..saddle_point.iteration import FixedPoint, Status
@@ -22,55 +21,38 @@ from ..saddle_point.observables import free_entropy_at
 from ..saddle_point.slopes import HASTY, jacobian_by_rule
 from ..saddle_point.state_map import StateMap, residual_of
 from .solution import Solution
+from .task import Task
 
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
 
-def rule_shift(
-    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry
-) -> tuple[np.ndarray, Averages] | None:
-    """How far another rule would move the solution, (I - J)^{-1} (G(u) - u), and its averages."""
+def replicate_shifts(task: Task, point: FixedPoint, rule: Rule) -> tuple[np.ndarray, Averages] | None:
+    """How far a rule would move the solution to first order, a replicate a row, (R, n): (I - J)^{-1} (G_r(u) - u).
+
+    And its averages; None where they leave the domain.
+    """
+    state_map = task.map_by(rule)
     try:
-        state_map = StateMap(problem, rule, symmetry)
-        with step(f"comparing with {pace.words(problem, rule)}"):
+        with step(f"comparing with {pace.words(task.problem, rule)}"):
             images, averages = state_map.replicates(point.u, point.sizes)
-        matrix = (
-            point.jacobian
-            if point.jacobian is not None
-            else jacobian_by_rule(problem, rule, point.u, point.sizes, HASTY, symmetry)
-        )
-    except DomainError:
-        return None
-    return state_map.correction(matrix, point.u, images.mean(axis=0) - point.u, point.sizes), averages
-
-
-def replicate_shifts(
-    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry
-) -> tuple[np.ndarray, Averages] | None:
-    """Solution of every replicate to first order less u, (R, n): (I - J)^{-1} (G_r(u) - u)."""
-    state_map = StateMap(problem, rule, symmetry)
-    try:
-        images, averages = state_map.replicates(point.u, point.sizes)
-        matrix = (
-            point.jacobian
-            if point.jacobian is not None
-            else jacobian_by_rule(problem, rule, point.u, point.sizes, HASTY, symmetry)
-        )
+        matrix = point.jacobian
+        if matrix is None:
+            matrix = jacobian_by_rule(task.problem, rule, point.u, point.sizes, HASTY, task.symmetry)
     except DomainError:
         return None
     return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
 
 
+def rule_shift(task: Task, point: FixedPoint, rule: Rule) -> tuple[np.ndarray, Averages] | None:
+    """The mean of `replicate_shifts`, (n,), and the averages."""
+    moved = replicate_shifts(task, point, rule)
+    return None if moved is None else (moved[0].mean(axis=0), moved[1])
+
+
 def finish_point(
-    problem: Problem,
-    name: str,
-    point: FixedPoint,
-    rule: Rule,
-    accuracy: float,
-    symmetry: Symmetry,
-    finer: tuple[np.ndarray, Averages] | None = None,
+    task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray, Averages] | None = None
 ) -> Solution:
     """Observables and errors at a converged point; the residual is recomputed here.
 
@@ -78,30 +60,23 @@ def finish_point(
         finer: shift and averages of the next finer rule at this point, where they are known already.
     """
     if not point.status.success:
-        return failed_solution(problem, name, point, rule)
-    budget.check(pace.expected(problem, rule))
+        return failed_solution(task.problem, task.start, point, rule)
+    words = pace.words(task.problem, rule)
+    budget.check(pace.expected(task.problem, rule))
     # One step for the clock: half of it would have to be done again.
-    with step(f"half widths, losses and test error on {pace.words(problem, rule)}"), budget.overtime():
-        return _finished(problem, name, point, rule, accuracy, symmetry, finer)
+    with step(f"half widths, losses and test error on {words}"), budget.overtime():
+        return _finished(task, point, rule, finer)
 
 
-def _finished(
-    problem: Problem,
-    name: str,
-    point: FixedPoint,
-    rule: Rule,
-    accuracy: float,
-    symmetry: Symmetry,
-    finer: tuple[np.ndarray, Averages] | None,
-) -> Solution:
+def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray, Averages] | None) -> Solution:
     """`finish_point` of a point that has converged."""
-    state_map = StateMap(problem, rule, symmetry)
+    problem, state_map = task.problem, task.map_by(rule)
     if not point.overlaps.free_sign_is_positive and gauge.sign_is_free(problem):
         point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     sizes, overlaps = point.sizes, point.overlaps
     try:
         if rule.replicated:
-            found = replicate_shifts(problem, point, rule, symmetry)
+            found = replicate_shifts(task, point, rule)
             if found is None:
                 raise DomainError("a replicate's map leaves the domain")
             shifts, averages = found
@@ -115,7 +90,7 @@ def _finished(
             test_error_error = float(two_standard_errors(np.array(tests))) + test_own
         else:
             averages = state_map.averages(overlaps)
-            differences = _differences(problem, point, rule, symmetry, averages, finer)
+            differences = _differences(task, point, rule, averages, finer)
             test, test_own, nodes = observables.test_error(problem, overlaps)
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
             # Weights that do not add up to one: nothing is known better than that.
@@ -132,14 +107,14 @@ def _finished(
                 test_error_error = max(test_error_error, factor * moved + test_own)
         left = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
         for parameter in problem.vanishing:
-            shift, other = _halved(problem, point, rule, symmetry, parameter)
+            shift, other = _halved(task, point, rule, parameter)
             left += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
             test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
     except DomainError:
-        return failed_solution(problem, name, replace(point, status=Status.LEFT_DOMAIN), rule)
+        return failed_solution(problem, task.start, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual = residual_of(image, point.u, sizes)
     scales = overlaps.block_scales
     relative = float(np.max(errors / scales))
@@ -151,13 +126,13 @@ def _finished(
     status = point.status
     if status is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
         status = Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
-    if status.success and relative > accuracy:
+    if status.success and relative > task.accuracy:
         status = Status.ACCURACY_NOT_REACHED
-    if averages.unconverged > 1e-3 * accuracy:
+    if averages.unconverged > 1e-3 * task.accuracy:
         say(f"warning: the proximal map did not converge at a share {averages.unconverged:.2g} of the measure")
     return Solution(
         problem=problem,
-        start=name,
+        start=task.start,
         overlaps=overlaps,
         conjugates=hats,
         status=status,
@@ -173,7 +148,7 @@ def _finished(
         jacobian=point.jacobian,
         drift=point.drift,
         averages=averages,
-        symmetry=symmetry,
+        symmetry=task.symmetry,
         shifts=shifts,
         residual_shift=_correction(state_map, point, image - point.u),
     )
@@ -185,19 +160,18 @@ def alike(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
     return u if own.free_sign_is_positive == overlaps.free_sign_is_positive else own.flipped().pack()
 
 
-def _halved(
-    problem: Problem, point: FixedPoint, rule: Rule, symmetry: Symmetry, name: str
-) -> tuple[np.ndarray, Averages]:
+def _halved(task: Task, point: FixedPoint, rule: Rule, name: str) -> tuple[np.ndarray, Averages]:
     """How far half of a parameter that is meant to vanish would move the solution, and the averages with it.
 
     Raises:
         DomainError: its map leaves the domain.
     """
+    problem = task.problem
     half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
-    found = rule_shift(half, point, rule, symmetry)
-    if found is None:
+    moved = rule_shift(replace(task, problem=half), point, rule)
+    if moved is None:
         raise DomainError(f"half of {name} leaves the domain")
-    return found
+    return moved
 
 
 def _curvature(state_map: StateMap, point: FixedPoint, shifts: np.ndarray) -> float:
@@ -263,10 +237,9 @@ def _change(state_map: StateMap, there: Overlaps, reached: float) -> float:
 
 
 def _differences(
-    problem: Problem,
+    task: Task,
     point: FixedPoint,
     rule: Rule,
-    symmetry: Symmetry,
     averages: Averages,
     finer: tuple[np.ndarray, Averages] | None,
 ) -> list[tuple[np.ndarray, Averages, float, float]]:
@@ -283,7 +256,7 @@ def _differences(
         return Comparison((shift / scales, (there.moreau - moreau) / loss_unit), (there,))
 
     def ask(change: Change) -> Comparison:
-        moved = rule_shift(problem, point, change(rule), symmetry)
+        moved = rule_shift(task, point, change(rule))
         if moved is None:
             raise DomainError("another rule's map leaves the domain")
         return comparison(*moved)

@@ -20,6 +20,7 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.state_map import StateMap
 from .finishing import replicate_shifts
 from .solution import Solution
+from .task import Task
 
 _MOST_LOSS_NODES = 1.5e10  # of a grid for the training loss alone
 
@@ -99,7 +100,8 @@ def by_rule(solution: Solution, rule: Rule) -> Solution | None:
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     symmetry = solution.symmetry or NO_SYMMETRY
     point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian, solution.drift)
-    found = replicate_shifts(problem, point, rule, symmetry)
+    task = Task(problem, solution.start, symmetry, solution.relative_error)
+    found = replicate_shifts(task, point, rule)
     if found is None:
         return None
     shift = found[0].mean(axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import Symmetry, of_state
+from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
 from ..saddle_point.slopes import jacobian
@@ -26,6 +27,7 @@ from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
 from .finishing import failed_solution, finish_point
 from .solution import Solution, has_lost
+from .task import Task
 
 
 def solve(
@@ -83,7 +85,8 @@ def reach(
     begun = start_overlaps(problem, start) if isinstance(start, str) else start
     with step(f"solving from the start {name}"), budget.offers() as best:
         try:
-            return _reached(problem, name, begun, accuracy, integrator, points, seed, effort)
+            task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
+            return _reached(task, begun, _way(problem, integrator, points, seed))
         except TimeLimitError as error:
             with budget.overtime():
                 if best[0] is not None:
@@ -95,35 +98,30 @@ def reach(
                 return failed_solution(problem, name, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
 
 
-def _reached(
-    problem: Problem,
-    name: str,
-    start: Overlaps | Solution,
-    accuracy: float,
-    integrator: str,
-    points: int | None,
-    seed: int,
-    effort: int,
-) -> Solution:
+Way = Callable[[Task, FixedPoint, Solution | None], Solution]
+"""From near a solution to its digits; the solution of a neighbouring problem, where there is one, tells which rule."""
+
+
+def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Way:
+    """Climbing where no rule, or no size of Sobol sets, is named; the one rule else."""
+    if integrator == "auto":
+        return solve_auto
+    rule = rule_named(integrator, points, seed)
+    if isinstance(rule, Sobol) and points is None:
+        return lambda task, point, near: climb_samples(task, point)
+    if isinstance(rule, ProxSpace | Lines):
+        problem.only_at_zero_temperature(f"the rule {rule.name} integrates")
+    return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
+
+
+def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
     """Where a start leads.
 
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
-    rule = None if integrator == "auto" else rule_named(integrator, points, seed)
+    problem, name, seed = task.problem, task.start, task.seed
     _announce_compilation(problem)
-
-    def finish(problem: Problem, point: FixedPoint, symmetry: Symmetry, near: Solution | None = None) -> Solution:
-        if rule is None:
-            return solve_auto(problem, name, point, symmetry, accuracy, seed, effort, near)
-        if isinstance(rule, Sobol) and points is None:
-            return climb_samples(problem, name, point, symmetry, accuracy, seed, effort)
-        return finish_point(
-            problem, name, newton_at(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry
-        )
-
-    if isinstance(rule, ProxSpace | Lines):
-        problem.only_at_zero_temperature(f"the rule {rule.name} integrates")
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
@@ -133,9 +131,9 @@ def _reached(
             symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
             known = start.jacobian if symmetry == start.symmetry else None
             point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known, start.drift)
-            found = finish(problem, point, symmetry, start)
-            if found.losses is not None:
-                return found
+            near = way(replace(task, problem=problem, symmetry=symmetry), point, start)
+            if near.losses is not None:
+                return near
     approach = _approach(problem, start, seed)
     if not _is_near(approach):
         return _collapsed_or(failed_solution(problem, name, approach, APPROACH_RULE), approach, seed)
@@ -146,7 +144,7 @@ def _reached(
         approach = replace(again, iterations=approach.iterations + again.iterations)
         if not _is_near(approach):
             return _collapsed_or(failed_solution(thorough, name, approach, APPROACH_RULE), approach, seed)
-    found = finish(thorough, approach, _symmetry_of(thorough, approach))
+    found = way(replace(task, problem=thorough, symmetry=_symmetry_of(thorough, approach)), approach, None)
     return found if found.losses is not None else _collapsed_or(found, approach, seed)
 
 
