@@ -69,11 +69,12 @@ def solution_at(
 
 
 def located_event(
-    passage: Passage, parameter: str, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
+    passage: Passage, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
 ) -> Threshold:
     """Solve an extended system at the rule of its branch, and at finer ones until the half width is as asked.
 
     Args:
+        name: of the branch; accuracy: half width asked of the parameter; overlap_accuracy: of the overlaps.
         verify: confirm it by a rule of another family: how far that would move it.
 
     Raises:
@@ -122,7 +123,7 @@ def located_event(
     evidence |= {**second_part, "second_rule": agreed.to_json() if agreed else None}
     return Threshold(
         kind=passage.kind,
-        parameter=parameter,
+        parameter=branch.parameters[0],
         value=float(z[-1]),
         error=error,
         error_kind=error_kind,

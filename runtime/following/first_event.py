@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..errors import NotConvergedError
 from ..problems.problem import Problem
 from ..progress import bar
-from ..solving.verification import AUTOMATIC_BELOW
-from ..thresholds.threshold import Threshold, search_interval
+from ..thresholds.search import Search
+from ..thresholds.threshold import Threshold
 from .events import located_event
 from .walk import MOST_POINTS, Walk
 
@@ -31,7 +31,7 @@ def spinodal(
         InputError: no such start, or no interval.
         NotConvergedError: the branch is found nowhere, or has no end in the interval.
     """
-    return _first_event("spinodal", problem, parameter, on, bracket, accuracy, seed, verify)
+    return _first_event(Search("spinodal", problem, parameter, (on,), bracket, accuracy, verify), seed)
 
 
 def instability(
@@ -48,21 +48,13 @@ def instability(
 
     Args, raises: as for `spinodal`.
     """
-    return _first_event("instability", problem, parameter, on, bracket, accuracy, seed, verify)
+    return _first_event(Search("instability", problem, parameter, (on,), bracket, accuracy, verify), seed)
 
 
-def _first_event(
-    kind: str,
-    problem: Problem,
-    parameter: str,
-    on: str,
-    bracket: tuple[float, float] | None,
-    accuracy: float,
-    seed: int,
-    verify: bool | None,
-) -> Threshold:
+def _first_event(search: Search, seed: int) -> Threshold:
     """Walk from the upper end of an interval, else from the lower, else both ways from the middle."""
-    low, high = search_interval(parameter, bracket)
+    kind, problem, parameter, (on,) = search.kind, search.problem, search.parameter, search.branches
+    low, high = search.interval
     middle = (low + high) / 2
     seen = []
     problem.only_at_zero_temperature("branches are followed through folds")
@@ -72,7 +64,7 @@ def _first_event(
                 walk = Walk(problem, on, parameter, (begin_at, goal), 1e-3, seed)
             except NotConvergedError:
                 break
-            event = _walked_to(walk, kind, accuracy, accuracy < AUTOMATIC_BELOW if verify is None else verify)
+            event = _walked_to(walk, search)
             if event is not None:
                 return event
             seen.append(f"from {begin_at:g}: {walk.ending}")
@@ -88,15 +80,15 @@ def _first_event(
     )
 
 
-def _walked_to(walk: Walk, kind: str, accuracy: float, verify: bool) -> Threshold | None:
-    with bar(f"{kind} of the {walk.name} branch", None) as task:
+def _walked_to(walk: Walk, search: Search) -> Threshold | None:
+    with bar(f"{search.kind} of the {walk.name} branch", None) as task:
         for station in walk.stations(MOST_POINTS):
             task.advance(f"{walk.name} branch, {walk.parameter} = {station.value:.4g}")
             if len(walk.passed) < 2:
                 continue
             for passage in walk.passages():
-                if passage.kind == kind:
-                    return located_event(passage, walk.parameter, walk.name, accuracy, walk.accuracy, verify)
+                if passage.kind == search.kind:
+                    return located_event(passage, walk.name, search.accuracy, walk.accuracy, search.verifies)
                 if passage.merges:
                     walk.stop(f"it merges with a more symmetric branch near {walk.parameter} = {passage.near:.4g}")
     return None

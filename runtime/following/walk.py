@@ -216,7 +216,7 @@ class Walk:
     def locate(self, passage: Passage, accuracy: float) -> Threshold | None:
         """The event to the accuracy asked for; None, and a word on stderr, where its equations do not converge."""
         try:
-            return located_event(passage, self.parameter, self.name, accuracy, self.accuracy)
+            return located_event(passage, self.name, accuracy, self.accuracy)
         except (NotConvergedError, DomainError, np.linalg.LinAlgError) as error:
             say(f"the {passage.kind} near {self.parameter} = {passage.near:.4g} was not located: {error}")
             return None

@@ -22,9 +22,10 @@ from ..problems.problem import Problem
 from ..progress import bar
 from ..solving.losses import by_rule, refine_losses, with_losses
 from ..solving.solution import Solution
-from ..solving.verification import AUTOMATIC_BELOW, agreement, confirmed, opinions
+from ..solving.verification import agreement, confirmed, opinions
 from .conditions import ROUNDING, Condition, parse_condition
-from .threshold import Threshold, search_interval
+from .search import Search
+from .threshold import Threshold
 
 # Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
@@ -97,7 +98,8 @@ def crossing(
     def second(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
         return loss_difference(*(with_losses(solution, rule) for solution in best.solutions))
 
-    return _locate("crossing", problem, parameter, tuple(between), bracket, accuracy, evaluate, second, verify)
+    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
+    return _locate(search, evaluate, second)
 
 
 def loss_difference(one: Solution, other: Solution) -> tuple[float, float]:
@@ -156,17 +158,8 @@ def condition_threshold(
     """
     read = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
-    return _locate(
-        f"where {condition}",
-        problem,
-        parameter,
-        (on,),
-        bracket,
-        accuracy,
-        _on_branch(read, follower),
-        lambda best, *how: _by_second(read, best.solutions[0], *how),
-        verify,
-    )
+    search = Search(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
+    return _locate(search, _on_branch(read, follower), lambda best, *how: _by_second(read, best.solutions[0], *how))
 
 
 def almeida_thouless(
@@ -203,17 +196,8 @@ def almeida_thouless(
         jumping.add(value)
         return Evaluation(value, max(found.difference, 1.0), found.integration, found.residual, None, found.solutions)
 
-    found = _locate(
-        "at",
-        problem,
-        parameter,
-        (on,),
-        bracket,
-        accuracy,
-        evaluate,
-        lambda best, *how: _by_second(read, best.solutions[0], *how),
-        verify,
-    )
+    search = Search("at", problem, parameter, (on,), bracket, accuracy, verify)
+    found = _locate(search, evaluate, lambda best, *how: _by_second(read, best.solutions[0], *how))
     ends = found.evidence["bracket"]
     if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
         raise NotConvergedError(
@@ -262,31 +246,14 @@ def _by_second(condition: Condition, solution: Solution, rule: Rule, tolerance: 
     return found.value, found.integration
 
 
-def _locate(
-    kind: str,
-    problem: Problem,
-    parameter: str,
-    names: tuple[str, ...],
-    bracket: tuple[float, float] | None,
-    accuracy: float,
-    evaluate: Evaluate,
-    second: Second,
-    verify: bool | None,
-) -> Threshold:
-    if not accuracy > 0:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, inf)")
-    problem.check_varied(parameter)
-    for name in names:
-        if name not in problem.solver.model.STARTS:
-            raise InputError(f"no branch {name!r}; known are {', '.join(problem.solver.model.STARTS)}")
-    low, high = search_interval(parameter, bracket)
-    verify = accuracy < AUTOMATIC_BELOW if verify is None else verify
+def _locate(search: Search, evaluate: Evaluate, second: Second) -> Threshold:
+    kind, parameter, accuracy = search.kind, search.parameter, search.accuracy
+    low, high = search.interval
     with bar(f"{kind}: bracketing", 24) as task:
         left, right, seen = _bracket(low, high, evaluate, task.advance)
         if left is None or right is None:
             raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
         root = _refine(left, right, accuracy, evaluate, task.advance)
-        verify = verify and not root.out_of_time
         best, slope = root.best, root.slope
         parts = {
             "half_width_integration": best.integration / abs(slope),
@@ -295,7 +262,7 @@ def _locate(
         }
         error = sum(parts.values())
         agreed = None
-        if verify:
+        if search.verifies and not root.out_of_time:
             task.describe(f"{kind}: verifying")
             enough = max(error, accuracy / 2)
             told = 0.1 * enough * abs(slope)
@@ -310,8 +277,8 @@ def _locate(
         error=error,
         error_kind=error_kind,
         status="converged" if error <= accuracy else "time_limit" if root.out_of_time else "accuracy_not_reached",
-        branches=names,
-        problem=problem,
+        branches=search.branches,
+        problem=search.problem,
         solutions=solutions,
         evidence={
             "slope": slope,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError
 from ..numbers import with_error
 from ..problems.problem import Problem
 from ..solving.solution import Solution
@@ -77,16 +76,3 @@ class Threshold:
     def to_json(self) -> dict[str, Any]:
         """The object of the command line's contract (docs/design.md section 5)."""
         return presenting.to_json(self)
-
-
-def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
-    """The interval asked for, or the default one of alpha.
-
-    Raises:
-        InputError: none is given for another parameter.
-    """
-    if bracket is None:
-        if parameter != "alpha":
-            raise InputError(f"give an interval to search for {parameter}")
-        bracket = (0.1, 2.5)
-    return float(min(bracket)), float(max(bracket))

@@ -1,0 +1,64 @@
+"""What is asked of a threshold, handed from one to the next of those who look for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InputError
+from ..problems.problem import Problem
+from ..solving.verification import AUTOMATIC_BELOW
+
+
+@dataclass(frozen=True)
+class Search:
+    """A kind of threshold along a parameter, checked on construction.
+
+    Attributes:
+        branches: names of their starts; bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: half width asked for; verify: whether a rule of another family is to confirm it, None where the
+            accuracy decides.
+
+    Raises:
+        InputError: no such parameter, start or interval, or an accuracy that is not positive.
+    """
+
+    kind: str
+    problem: Problem
+    parameter: str
+    branches: tuple[str, ...]
+    bracket: tuple[float, float] | None
+    accuracy: float
+    verify: bool | None
+
+    def __post_init__(self) -> None:
+        if not self.accuracy > 0:
+            raise InputError(f"accuracy = {self.accuracy!r} is out of range; allowed is (0, inf)")
+        self.problem.check_varied(self.parameter)
+        starts = self.problem.solver.model.STARTS
+        for name in self.branches:
+            if name not in starts:
+                raise InputError(f"no branch {name!r}; known are {', '.join(starts)}")
+        _ = self.interval
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Lower and upper end."""
+        return search_interval(self.parameter, self.bracket)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether a rule of another family confirms it."""
+        return self.accuracy < AUTOMATIC_BELOW if self.verify is None else self.verify
+
+
+def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
+    """The interval asked for, or the default one of alpha.
+
+    Raises:
+        InputError: none is given for another parameter.
+    """
+    if bracket is None:
+        if parameter != "alpha":
+            raise InputError(f"give an interval to search for {parameter}")
+        bracket = (0.1, 2.5)
+    return float(min(bracket)), float(max(bracket))
