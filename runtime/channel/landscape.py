@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import presenting
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .fields import fields_of
@@ -46,15 +47,7 @@ class Landscape:
 
     def to_json(self) -> dict[str, Any]:
         """The object `landscape` of the command line's contract (docs/design.md section 5)."""
-        return {
-            "points": self.points,
-            "unproved_share": self.unproved,
-            "free_entropy_shortfall": self.shortfall,
-            "boxes": self.boxes,
-            "missed_share": self.missed,
-            "minima": {str(n): share for n, share in self.minima.items()},
-            "gap_quantiles": dict(zip(("0.1", "0.5", "0.9"), self.gaps, strict=True)),
-        }
+        return presenting.to_json(self)
 
 
 def landscape(

@@ -280,7 +280,7 @@ def stability(
         return Outcome(solution.table(), data, Exit.TIME_LIMIT, NO_VERDICT)
     if found is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {advice(solution)}")
-    from ..report.solution import stability_table
+    from ..report.stability import stability_table
 
     if not solution.success:
         return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, advice(solution))

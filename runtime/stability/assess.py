@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget
+from .. import budget, presenting
 from ..integration.averages import NEGLIGIBLE_JUMPS, Averages, Rule
 from ..integration.estimates import two_standard_errors
 from ..numbers import with_error
@@ -115,28 +115,8 @@ class Stability:
         return f"overlap lost not resolved, at most {digit * np.ceil((loss + error) / digit - 1e-9):.1g} %"
 
     def to_json(self) -> dict[str, Any]:
-        """The object `stability` of the command line's contract (docs/design.md section 5); not without eigenvalues."""
-        values = self.eigenvalues
-        own = self.self_overlap
-        return {
-            "longitudinal": {
-                "spectral_radius": float(np.max(np.abs(values))),
-                "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
-            },
-            "modes": list(self.modes),
-            "slopes": self.slopes_by,
-            "damping": self.damping,
-            "replicon": self.replicon,
-            "replicon_error": self.replicon_error,
-            "bistable_share": self.bistable_share,
-            "jump_weight": self.jump_weight,
-            "jump_weight_error": self.jump_weight_error,
-            "jump_set": self.jumps.to_json() if self.jumps else None,
-            "self_overlap_loss": self.self_overlap_loss,
-            "self_overlap_loss_error": self.self_overlap_loss_error,
-            "finite_map": {"a": own.slope, "b": own.root, "b_error": own.root_error} if own else None,
-            "verdict": self.verdict,
-        }
+        """The object `stability` of the command line's contract (docs/design.md section 5)."""
+        return presenting.to_json(self)
 
 
 def modes_of(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:

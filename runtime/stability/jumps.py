@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import presenting
 from ..channel.field_lines import along, narrowed, on_lines
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import sobol_normal
@@ -92,17 +93,7 @@ class Jumps:
 
     def to_json(self) -> dict[str, Any]:
         """The object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
-        area, square = self.area(), self.mean_squared_jump()
-        normal, shared = self.direction()
-        return {
-            "area": area[0],
-            "area_error": area[1],
-            "mean_squared_jump": square[0],
-            "mean_squared_jump_error": square[1],
-            "normal": normal.tolist(),
-            "normal_share": shared,
-            "lines_found": len(self.weights),
-        }
+        return presenting.to_json(self)
 
     def direction(self) -> tuple[np.ndarray, float]:
         """Direction (L, s) of the normal V^{-1}(X_1 - X_2) that most of the surface shares, up to sign, and its share.
