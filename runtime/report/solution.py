@@ -58,23 +58,22 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
 
 def thermal_lines(solution: Solution) -> list[str]:
     """Free energy, energy and entropy, and the test errors of drawn weights and of their mean."""
-    found = solution.thermal
-    assert found is not None
+    thermal = solution.thermal
+    assert thermal is not None
     lines = []
-    for context, (matrix, widths) in enumerate(zip(found.self_overlap, found.self_overlap_error, strict=True)):
+    for context, (matrix, widths) in enumerate(zip(thermal.self_overlap, thermal.self_overlap_error, strict=True)):
         values = [with_error(matrix[a, a], widths[a, a]) for a in range(len(matrix))]
-        label = f"context {context + 1}: " if len(found.self_overlap) > 1 else ""
+        label = f"context {context + 1}: " if len(thermal.self_overlap) > 1 else ""
         lines.append(f"  {label}overlap of a sample with itself {', '.join(values)}")
     lines += [
-        f"  free entropy  {with_error(found.free_entropy, found.free_entropy_error)} per d",
-        f"  training loss {with_error(found.energy, found.energy_error)} per d, of a sample",
-        f"  entropy       {with_error(found.entropy, found.entropy_error)} per d",
+        f"  free entropy  {with_error(thermal.free_entropy, thermal.free_entropy_error)} per d",
+        f"  training loss {with_error(thermal.energy, thermal.energy_error)} per d, of a sample",
+        f"  entropy       {with_error(thermal.entropy, thermal.entropy_error)} per d",
     ]
-    if math.isfinite(found.test_error):
+    if math.isfinite(thermal.test_error):
         mean = with_error(solution.test_error, solution.test_error_error)
-        lines.append(
-            f"  test error    {with_error(found.test_error, found.test_error_error)} of a sample, {mean} of their mean"
-        )
+        of_sample = with_error(thermal.test_error, thermal.test_error_error)
+        lines.append(f"  test error    {of_sample} of a sample, {mean} of their mean")
     return lines
 
 
@@ -137,7 +136,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
     """The object `solve --json` prints; `thermal` beside it at a finite temperature."""
     problem = solution.problem
     stability = solution.stability
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         "model": problem.solver.name,
         "version": __version__,
         "digest": problem.solver.digest,
@@ -175,15 +174,15 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "stability": stability.to_json() if stability else None,
     }
     if problem.inverse_temperature is None:
-        return found
+        return members
     # The training loss is that of weights drawn from the measure; the test error that of their mean.
-    thermal, parts, errors = solution.thermal, found["training_loss_parts"], found["errors"]
-    found["thermal"] = None if thermal is None else shaped(problem, thermal.to_json())
-    found["free_entropy"] = None if thermal is None else thermal.free_entropy
-    found["training_loss"] = None if thermal is None else thermal.energy
-    found["training_loss_parts"] = parts and {**parts, "identity_gap": None}
-    found["errors"] = {**errors, "training_loss": None if thermal is None else thermal.energy_error}
-    return found
+    thermal, parts, errors = solution.thermal, members["training_loss_parts"], members["errors"]
+    members["thermal"] = None if thermal is None else shaped(problem, thermal.to_json())
+    members["free_entropy"] = None if thermal is None else thermal.free_entropy
+    members["training_loss"] = None if thermal is None else thermal.energy
+    members["training_loss_parts"] = parts and {**parts, "identity_gap": None}
+    members["errors"] = {**errors, "training_loss": None if thermal is None else thermal.energy_error}
+    return members
 
 
 def shaped(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:

@@ -20,23 +20,35 @@ VANISHING = 1e-9  # an eigenvalue below is shown as zero
 
 def stability_table(solution: Solution) -> str:
     """The stability of a solution, each number with what it means."""
-    found = solution.stability
-    assert found is not None
+    stability = solution.stability
+    assert stability is not None
     problem = solution.problem
-    values = found.eigenvalues
+    values = stability.eigenvalues
     rows = [
         ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
         ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
-        ["damping", f"{found.damping:.2g}", "largest weight on the new iterate under which plain iteration is stable"],
+        [
+            "damping",
+            f"{stability.damping:.2g}",
+            "largest weight on the new iterate under which plain iteration is stable",
+        ],
         [
             "replicon",
-            with_error(found.replicon, found.replicon_error),
+            with_error(stability.replicon, stability.replicon_error),
             "from derivatives; below 1: stable but for jumps",
         ],
-        ["bistable share", f"{found.bistable_share:.2g}", "probability of a second minimum of the proximal objective"],
-        ["jump weight", with_error(found.jump_weight, found.jump_weight_error), "share of V^ that comes from jumps"],
+        [
+            "bistable share",
+            f"{stability.bistable_share:.2g}",
+            "probability of a second minimum of the proximal objective",
+        ],
+        [
+            "jump weight",
+            with_error(stability.jump_weight, stability.jump_weight_error),
+            "share of V^ that comes from jumps",
+        ],
     ]
-    jumps, own = found.jumps, found.self_overlap
+    jumps, lost = stability.jumps, stability.self_overlap
     if jumps is not None and jumps.any:
         normal, shared = jumps.direction()
         shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
@@ -45,13 +57,17 @@ def stability_table(solution: Solution) -> str:
             ["", with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
             ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
         ]
-    if own is not None:
+    if lost is not None:
         rows += [
-            ["finite map", f"{own.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
-            ["", with_error(own.root, own.root_error), "b, above 0 where the proximal map jumps; D relative to q"],
+            ["finite map", f"{lost.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
+            [
+                "",
+                with_error(lost.root, lost.root_error),
+                "b, above 0 where the proximal map jumps; D relative to q",
+            ],
         ]
     rows += _landscape_rows(solution.landscape)
-    loss = with_error(found.self_overlap_loss, found.self_overlap_loss_error)
+    loss = with_error(stability.self_overlap_loss, stability.self_overlap_loss_error)
     rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
     rows += [
@@ -60,7 +76,7 @@ def stability_table(solution: Solution) -> str:
             f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i",
             mode,
         ]
-        for v, mode in zip(values, found.modes, strict=True)
+        for v, mode in zip(values, stability.modes, strict=True)
         if abs(v) > VANISHING
     ]
     vanishing = int(np.sum(np.abs(values) <= VANISHING))
@@ -68,25 +84,25 @@ def stability_table(solution: Solution) -> str:
         rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
     return "\n".join(
         [
-            f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {found.verdict}",
+            f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {stability.verdict}",
             *(f"  {line}".rstrip() for line in aligned(rows)),
         ]
     )
 
 
-def _landscape_rows(found: Landscape) -> list[list[str]]:
+def _landscape_rows(minima: Landscape) -> list[list[str]]:
     """Which minima are proved global, and how far apart the two lowest are."""
-    several = sum(share for n, share in found.minima.items() if n > 1)
-    if found.unproved is None or found.shortfall is None:
+    several = sum(share for n, share in minima.minima.items() if n > 1)
+    if minima.unproved is None or minima.shortfall is None:
         rows = [["unproved minima", "all", "the loss may be negative: nothing bounds where its minima lie"]]
     else:
         rows = [
-            ["unproved minima", f"{found.unproved:.2g}", f"share not proved global, of {found.points} random points"],
-            ["", f"{found.shortfall:.2g}", "estimate of what lower minima could do to the free entropy, at most"],
+            ["unproved minima", f"{minima.unproved:.2g}", f"share not proved global, of {minima.points} random points"],
+            ["", f"{minima.shortfall:.2g}", "estimate of what lower minima could do to the free entropy, at most"],
         ]
     if several:
-        low, middle, high = found.gaps
-        most = max(found.minima)
+        low, middle, high = minima.gaps
+        most = max(minima.minima)
         rows.append(
             ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"]
         )
@@ -98,7 +114,7 @@ def _landscape_rows(found: Landscape) -> list[list[str]]:
 def stability_json(stability: Stability) -> dict[str, Any]:
     """The object `stability`; spectral radius and damping are null where eigenvalues were not asked for."""
     values = stability.eigenvalues
-    own = stability.self_overlap
+    lost = stability.self_overlap
     return {
         "longitudinal": {
             "spectral_radius": float(np.max(np.abs(values))) if len(values) else np.nan,
@@ -115,7 +131,7 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "jump_set": stability.jumps.to_json() if stability.jumps else None,
         "self_overlap_loss": stability.self_overlap_loss,
         "self_overlap_loss_error": stability.self_overlap_loss_error,
-        "finite_map": {"a": own.slope, "b": own.root, "b_error": own.root_error} if own else None,
+        "finite_map": {"a": lost.slope, "b": lost.root, "b_error": lost.root_error} if lost else None,
         "verdict": stability.verdict,
     }
 
@@ -137,14 +153,14 @@ def jumps_json(jumps: Jumps) -> dict[str, Any]:
 
 
 @to_json.register(Landscape)
-def landscape_json(found: Landscape) -> dict[str, Any]:
+def landscape_json(landscape: Landscape) -> dict[str, Any]:
     """The object `landscape`."""
     return {
-        "points": found.points,
-        "unproved_share": found.unproved,
-        "free_entropy_shortfall": found.shortfall,
-        "boxes": found.boxes,
-        "missed_share": found.missed,
-        "minima": {str(n): share for n, share in found.minima.items()},
-        "gap_quantiles": dict(zip(("0.1", "0.5", "0.9"), found.gaps, strict=True)),
+        "points": landscape.points,
+        "unproved_share": landscape.unproved,
+        "free_entropy_shortfall": landscape.shortfall,
+        "boxes": landscape.boxes,
+        "missed_share": landscape.missed,
+        "minima": {str(n): share for n, share in landscape.minima.items()},
+        "gap_quantiles": dict(zip(("0.1", "0.5", "0.9"), landscape.gaps, strict=True)),
     }

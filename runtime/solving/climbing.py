@@ -49,23 +49,23 @@ def newton_at(
         sample: Sobol sets over which the slopes of a sampled rule are taken.
     """
     with step(f"Newton's method on {pace.words(problem, rule)}"):
-        found = newton(
+        reached = newton(
             StateMap(problem, rule, symmetry),
             replace(point, u=symmetry.project(point.u, point.sizes)),
             rule.tolerance(accuracy),
             lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
         )
-        if found.status is Status.FLOOR and not rule.replicated and found.residual > SMOOTH_FLOOR:
+        if reached.status is Status.FLOOR and not rule.replicated and reached.residual > SMOOTH_FLOOR:
             # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
-            return replace(found, status=Status.MAX_ITERATIONS)
-        if not found.status.success or found.drift <= _FAR:
-            return found
+            return replace(reached, status=Status.MAX_ITERATIONS)
+        if not reached.status.success or reached.drift <= _FAR:
+            return reached
         # Newton converges with slopes that are off by half; half widths, (I - J)^{-1} times what other rules say, would
         # be off by more.
         with suppress(DomainError):
-            matrix = jacobian_by_rule(problem, rule, found.u, found.sizes, sample, symmetry)
-            return replace(found, jacobian=matrix, drift=0.0)
-        return found
+            matrix = jacobian_by_rule(problem, rule, reached.u, reached.sizes, sample, symmetry)
+            return replace(reached, jacobian=matrix, drift=0.0)
+        return reached
 
 
 def solve_auto(

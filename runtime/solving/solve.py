@@ -133,9 +133,9 @@ def _reached(
             symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
             known = start.jacobian if symmetry == start.symmetry else None
             point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known, start.drift)
-            found = finish(problem, point, symmetry, start)
-            if found.losses is not None:
-                return found
+            solution = finish(problem, point, symmetry, start)
+            if solution.losses is not None:
+                return solution
     approach = _approach(problem, start, seed)
     if not _is_near(approach):
         return _collapsed_or(failed_solution(problem, name, approach, APPROACH_RULE), approach, seed)
@@ -146,8 +146,8 @@ def _reached(
         approach = replace(again, iterations=approach.iterations + again.iterations)
         if not _is_near(approach):
             return _collapsed_or(failed_solution(thorough, name, approach, APPROACH_RULE), approach, seed)
-    found = finish(thorough, approach, _symmetry_of(thorough, approach))
-    return found if found.losses is not None else _collapsed_or(found, approach, seed)
+    solution = finish(thorough, approach, _symmetry_of(thorough, approach))
+    return solution if solution.losses is not None else _collapsed_or(solution, approach, seed)
 
 
 def _is_near(approach: FixedPoint) -> bool:

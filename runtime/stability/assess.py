@@ -238,22 +238,22 @@ def assess(
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
     values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)
-    found = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
-    if not found.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
-        return found
+    stability = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
+    if not stability.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
+        return stability
     lines = _lines_of(problem) if log2_lines is None else log2_lines
     with step("jumps of the proximal map"):
-        jumps = find_jumps(problem, overlaps, lines) if found.has_jumps else None
+        jumps = find_jumps(problem, overlaps, lines) if stability.has_jumps else None
     budget.check()
     if jumps is not None:
         smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
         direct, width = (value / smooth for value in jumps.susceptibility(problem))
-        if width < found.jump_weight_error:
-            found = replace(found, jump_weight=direct, jump_weight_error=width)
+        if width < stability.jump_weight_error:
+            stability = replace(stability, jump_weight=direct, jump_weight_error=width)
     linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)
     finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
     with step("the self-overlap lost, from pairs of fields"):
-        return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
+        return replace(stability, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
 
 
 def _lines_of(problem: Problem) -> int:

@@ -121,7 +121,7 @@ def find_jumps(
     Raises:
         DomainError: overlaps outside their domain.
     """
-    found: list[tuple[np.ndarray, ...]] = []
+    columns: list[tuple[np.ndarray, ...]] = []
     evaluations = 0
     student = problem.tokens * problem.student_rank
     teacher = problem.tokens * problem.teacher_rank
@@ -139,8 +139,8 @@ def find_jumps(
             across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
             weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
             context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
-            found.append((weights, row // size % replicates, context, g, x, omega))
-    weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*found, strict=True))
+            columns.append((weights, row // size % replicates, context, g, x, omega))
+    weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Jumps(weights, replicate, context, g, x, omega, replicates, evaluations)
 
 
