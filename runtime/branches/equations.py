@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import OUTSIDE
-from ..integration.averages import Rule
+from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.slopes import differences

@@ -20,7 +20,7 @@ from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, Stride, begin, onward
 from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
-from ..integration.averages import Rule
+from ..integration.rule import Rule
 from ..interrupts import recognised
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem

@@ -11,8 +11,8 @@ from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, correct
 from ..branches.equations import Change, Equations, SingularEquations, branching
 from ..errors import NotConvergedError
-from ..integration.averages import NEGLIGIBLE_JUMPS, Rule
 from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS, Rule
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point

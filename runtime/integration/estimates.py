@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 from . import Averages, GaussHermite, ProxSpace, Rule, SparseGrid
-from .averages import NEGLIGIBLE_JUMPS
+from .rule import NEGLIGIBLE_JUMPS
 
 # Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
 DIFFERENCE_SAFETY = 1.5

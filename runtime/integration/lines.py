@@ -15,7 +15,7 @@ from ..channel.nodes import gauss_legendre, trapezoid
 from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
-from .averages import Rule
+from .rule import Rule
 from .sampled import Sampled, TeacherRule
 
 _REACH = 7.5  # of a line, in standard deviations

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import DomainError
 from ..integration import Rule
-from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges

@@ -12,10 +12,10 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError
 from ..integration import Averages, Lines, ProxSpace, Rule, Sobol, pace
-from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import DIFFERENCE_SAFETY, two_standard_errors
 from ..integration.lines import SPLIT_LINES
 from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..channel.search import searched
 from ..errors import DomainError
-from ..integration.averages import Rule
+from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, of_state

@@ -10,7 +10,6 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError, InputError
 from ..integration import Averages, GaussHermite, ProxSpace, Rule, SparseGrid, pace
-from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import (
     COARSER_SHARE,
     DIFFERENCE_SAFETY,
@@ -19,6 +18,7 @@ from ..integration.estimates import (
     mass_share,
     two_standard_errors,
 )
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .. import budget, presenting
-from ..integration.averages import NEGLIGIBLE_JUMPS, Averages, Rule
 from ..integration.estimates import two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS, Averages, Rule
 from ..numbers import with_error
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem

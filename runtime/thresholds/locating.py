@@ -16,8 +16,8 @@ import numpy as np
 from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import Rule
-from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..progress import bar
 from ..solving.losses import by_rule, refine_losses, with_losses

@@ -5,7 +5,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.integration.averages import NEGLIGIBLE_JUMPS
+from saddleforge.integration.rule import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import clean
 from saddleforge.saddle_point.slopes import jacobian
