@@ -43,9 +43,6 @@ def number(name: str, point: int = 0, positive: bool = False, integer: bool = Fa
     return size if positive or seed % 2 else -size
 
 
-# --- kernels ----------------------------------------------------------------------------------------------------------
-
-
 def kernel_values(frozen: Iterable[Frozen]) -> Values:
     """Name of a result -> its values, averaged over the points, in all the kernels that have one of the name."""
     frozen = tuple(frozen)
@@ -96,8 +93,6 @@ def _sorted(found: Mapping[str, Iterable[str]]) -> Values:
     kept = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
     return {name: values for name, values in sorted(kept.items()) if values}
 
-
-# --- matrix expressions -----------------------------------------------------------------------------------------------
 
 _SIZES = {"s": 2, "t": 3, "d": 4, "D": 3}  # of matrices; they differ where they may
 _TRAINED = 2
@@ -226,8 +221,6 @@ def _stacked(blocks: list[list[Any]]) -> Any:
     rows = [[block[i, j] for block in row for j in range(block.cols)] for row in blocks for i in range(row[0].rows)]
     return mp.matrix(rows)
 
-
-# --- what is committed ------------------------------------------------------------------------------------------------
 
 _TITLE = f"""\
 # Values of expressions at points that the names of their symbols decide, to {DIGITS} digits. Written by

@@ -35,16 +35,16 @@ class Step:
 @contextmanager
 def step(text: str) -> Iterator[Step]:
     """While this lasts, `text` is what is done; steps may hold others, and are said together."""
-    own = Step(text)
+    task = Step(text)
     with _lock:
-        _steps.append(own)
+        _steps.append(task)
     _tell()
     try:
-        yield own
+        yield task
     finally:
         with _lock:
-            if own in _steps:
-                _steps.remove(own)
+            if task in _steps:
+                _steps.remove(task)
         _tell()
 
 

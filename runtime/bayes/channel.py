@@ -231,20 +231,20 @@ class Channel:
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
                     f"{_MOST_NODES:g} evaluations"
                 )
-            own, rho = q[contexts], law.rho_star[contexts]
-            variance = rho - own
+            self_overlap, rho = q[contexts], law.rho_star[contexts]
+            variance = rho - self_overlap
             precision = np.linalg.inv(variance)
             log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
             mean = law.teacher_means[contexts].ravel()
             if self.by_fields:
-                gain = own @ np.linalg.inv(rho)
-                left = block_diag(*root(own - gain @ own))
+                gain = self_overlap @ np.linalg.inv(rho)
+                left = block_diag(*root(self_overlap - gain @ self_overlap))
                 rows = self.module.averages_by_fields(
                     fields, measure, law_of_y, mean, block_diag(*gain), left, precision, log_norm, nodes, weights
                 )
             else:
                 rows = self.module.averages_by_omega(
-                    fields, measure, seen, mean, block_diag(*root(own)), precision, log_norm, nodes, weights
+                    fields, measure, seen, mean, block_diag(*root(self_overlap)), precision, log_norm, nodes, weights
                 )
             total = rows.sum(axis=0)
             norm += probability * total[0]

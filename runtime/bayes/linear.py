@@ -38,17 +38,17 @@ def growth(state: State) -> tuple[float, np.ndarray]:
 
 def _responses(state: State, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Probability of every node of the observed, (N,), and dg_l/domega_l' there, (N, L, t, L, t)."""
-    own = state.problem.context_of(labels)
+    contexts = state.problem.context_of(labels)
     fields, _, _, law, _ = state.channel.table(labels)
     top = law.max(axis=1, keepdims=True)
     weights = np.exp(law - top)
     total = weights.sum(axis=1)
     step = fields - (np.einsum("nh,nhd->nd", weights, fields) / total[:, None])[:, None]
     covariance = np.einsum("nh,nhd,nhe->nde", weights, step, step, optimize=True) / total[:, None, None]
-    tokens, t = len(own), state.rho.shape[1]
+    tokens, t = len(contexts), state.rho.shape[1]
     covariance = covariance.reshape(-1, tokens, t, tokens, t)
     for l in range(tokens):
-        covariance[:, l, :, l, :] -= state.rho[own[l]]
-    inverse = np.linalg.inv(state.rho[own])
+        covariance[:, l, :, l, :] -= state.rho[contexts[l]]
+    inverse = np.linalg.inv(state.rho[contexts])
     response = np.einsum("lab,nlbic,icd->nlaid", inverse, covariance, inverse, optimize=True)
     return total * np.exp(top[:, 0]), response

@@ -61,14 +61,14 @@ class Prior:
         """
         law = self.problem.law
         contexts, t = law.gamma.shape[1], self.problem.teacher_rank
-        found = []
+        groups = []
         distinct, which = np.unique(law.gamma, axis=0, return_inverse=True)
         for number, gamma in enumerate(distinct):
             atoms = np.flatnonzero((which.ravel() == number) & (law.weights > 0))
             if not len(atoms):
                 continue
             weights, grams = law.weights[atoms], law.gram[atoms]
-            own = grams[:, contexts:, contexts:]
+            teacher_grams = grams[:, contexts:, contexts:]
             zero, cross = np.zeros((t, t)), grams[:, contexts:, :contexts]
             alike = np.abs(grams - grams[0]).max() < _TOLERANCE
             told = np.abs(cross).max() > _TOLERANCE
@@ -78,22 +78,22 @@ class Prior:
                 factors = np.zeros((len(shares), t, t))
             elif alike:
                 explained = cross[0] @ np.linalg.pinv(grams[0, :contexts, :contexts], hermitian=True) @ cross[0].T
-                shares, means, factors = np.ones(1), np.zeros((1, t)), root(own[0] - explained)[None]
+                shares, means, factors = np.ones(1), np.zeros((1, t)), root(teacher_grams[0] - explained)[None]
                 known = root(explained)
             else:
-                shares, means, factors = weights / weights.sum(), np.zeros((len(atoms), t)), root(own)
+                shares, means, factors = weights / weights.sum(), np.zeros((len(atoms), t)), root(teacher_grams)
             varied = np.abs(grams[:, :contexts, :contexts] - grams[0, :contexts, :contexts]).max() > _TOLERANCE
             if (not alike and varied) or (told and (not alike or law.rows is not None)):
                 raise InputError(
                     "Bayes-optimal inference of rows that are not Gaussian needs rows independent of the means"
                 )
-            found.append(
+            groups.append(
                 _Group(
-                    float(weights.sum()), gamma, shares, means, factors, known, np.einsum("a,aij->ij", weights, own)
-                    / weights.sum(),
+                    float(weights.sum()), gamma, shares, means, factors, known,
+                    np.einsum("a,aij->ij", weights, teacher_grams) / weights.sum(),
                 )
             )  # fmt: skip
-        return found
+        return groups
 
     def _average(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, float]:
         """E[f f^T] and E log Z_w of the rows of a group."""

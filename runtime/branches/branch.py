@@ -101,16 +101,16 @@ class Branch:
     def _predicted(self, value: float) -> Solution:
         """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""
         nearest, *others = sorted(self.known, key=lambda v: abs(v - value))[:2]
-        one = self.known[nearest]
+        solution = self.known[nearest]
         if not others:
-            return one
+            return solution
         step = (value - nearest) / (nearest - others[0])
-        u, other = one.overlaps.pack(), self.known[others[0]].overlaps.pack()
+        u, other = solution.overlaps.pack(), self.known[others[0]].overlaps.pack()
         moved = u + step * (u - other)
         # Far from the known ones a line says little; and an overlap that vanishes at the branch's end keeps its sign.
         if abs(step) > 4 or np.any(moved * u < 0):
-            return one
-        return replace(one, overlaps=Overlaps.unpack(moved, one.overlaps.sizes))
+            return solution
+        return replace(solution, overlaps=Overlaps.unpack(moved, solution.overlaps.sizes))
 
 
 def _refuse_unfinished(solution: Solution) -> None:

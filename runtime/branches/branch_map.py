@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..integration import ProxSpace
-from ..integration.averages import Averages, Rule
+from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges

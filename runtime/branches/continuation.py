@@ -175,17 +175,17 @@ def onward(
 
     edge = edge_of(last + step * unit * place.tangent[-1])
     if edge is None:
-        found = step_from(system, place, step, tolerance)
-        edge = None if found is None else edge_of(found.z[-1])
+        ahead = step_from(system, place, step, tolerance)
+        edge = None if ahead is None else edge_of(ahead.z[-1])
         if edge is None:
-            return found, None
+            return ahead, None
     distance = (edge - last) / unit
     if abs(distance) < 1e-9:
         return None, edge
-    found = step_from(system, place, distance, tolerance, along=len(place.z) - 1)
-    if found is None:
+    ahead = step_from(system, place, distance, tolerance, along=len(place.z) - 1)
+    if ahead is None:
         return None, None
-    return replace(found, z=np.append(found.z[:-1], edge)), edge
+    return replace(ahead, z=np.append(ahead.z[:-1], edge)), edge
 
 
 @dataclass

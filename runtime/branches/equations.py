@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import OUTSIDE
-from ..integration.averages import Averages, Rule
 from ..integration.estimates import Change
+from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.slopes import differences
@@ -157,7 +157,7 @@ class SingularEquations(BranchEquations):
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
-        own = super().slopes(z)
+        matrix = super().slopes(z)
         right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
         scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
 
@@ -165,7 +165,7 @@ class SingularEquations(BranchEquations):
             return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse).mean(axis=0))
 
         steps = self._step(lambda _: coarse) * self.units(z)
-        return np.concatenate([own, differences(mark, z, steps)])
+        return np.concatenate([matrix, differences(mark, z, steps)])
 
     def null_direction(self, z: np.ndarray) -> np.ndarray:
         """The packed direction (n,), in units of the block scales, that neither grows nor decays here."""
@@ -197,15 +197,15 @@ def branching(equations: SingularEquations, z: np.ndarray, tolerance: float) -> 
 
 
 class CrossingEquations(Equations):
-    """Two branches of equal free entropy: unknowns (x of one, x of the other, parameters)."""
+    """Two branches of equal free entropy: unknowns (x of the first, x of the second, parameters)."""
 
-    def __init__(self, one: BranchMap, other: BranchMap, loss_unit: float) -> None:
-        self.one, self.other, self.loss_unit = one, other, loss_unit
-        self.branches = one, other
+    def __init__(self, first: BranchMap, second: BranchMap, loss_unit: float) -> None:
+        self.first, self.second, self.loss_unit = first, second, loss_unit
+        self.branches = first, second
 
     def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Coordinates of the one branch and of the other, and the values of the parameters that they share."""
-        middle, end = self.one.size, self.one.size + self.other.size
+        """Coordinates of the first branch and of the second, and the values of the parameters that they share."""
+        middle, end = self.first.size, self.first.size + self.second.size
         return z[:middle], z[middle:end], z[end:]
 
     @property
@@ -238,7 +238,7 @@ class CrossingEquations(Equations):
             gaps = branch.residuals(at, values, change(branch.rule))
             return gaps, branch.free_entropies(at, values, change(branch.loss_rule))
 
-        (first, first_phi), (second, second_phi) = both(self.one, x), both(self.other, y)
+        (first, first_phi), (second, second_phi) = both(self.first, x), both(self.second, y)
         difference = self._difference(first_phi, second_phi)
         if len({len(first), len(second), len(difference)}) > 1:
             first, second, difference = (
@@ -249,16 +249,16 @@ class CrossingEquations(Equations):
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Of each branch in its own unknowns and the parameters; of Phi_1 - Phi_2 in the parameters alone."""
         x, y, values = self.parts(z)
-        first, second = self.one.slopes(x, values), self.other.slopes(y, values)
+        first, second = self.first.slopes(x, values), self.second.slopes(y, values)
         k, j = len(x), len(y)
         out = np.zeros((k + j + 1, len(z)))
         out[:k, :k], out[:k, k + j :] = first[:, :k], first[:, k:]
         out[k : k + j, k : k + j], out[k : k + j, k + j :] = second[:, :j], second[:, j:]
         # Phi is stationary in the overlaps: only the parameters move the difference.
-        width = (WIDE_STEP if self.one.rule.replicated else NARROW_STEP * 10) * self.one.span
+        width = (WIDE_STEP if self.first.rule.replicated else NARROW_STEP * 10) * self.first.span
 
         def difference(there: np.ndarray) -> np.ndarray:
-            pairs = (self.one, x), (self.other, y)
+            pairs = (self.first, x), (self.second, y)
             phis = [branch.free_entropies(at, there, branch.loss_rule) for branch, at in pairs]
             return np.atleast_1d(self._difference(*phis).mean())
 
@@ -268,7 +268,7 @@ class CrossingEquations(Equations):
     def units(self, z: np.ndarray) -> np.ndarray:
         """Block scales of the coordinates of both branches, then the span of every parameter."""
         x, y, _ = self.parts(z)
-        return np.concatenate([self.one.units(x), self.other.units(y), self.one.span])
+        return np.concatenate([self.first.units(x), self.second.units(y), self.first.span])
 
 
 class ConditionEquations(BranchEquations):

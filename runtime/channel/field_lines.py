@@ -26,7 +26,7 @@ def narrowed(
     fields: Fields,
     nodes: np.ndarray,
     axes: np.ndarray,
-    found: tuple[np.ndarray, ...],
+    intervals: tuple[np.ndarray, ...],
     halvings: int,
     shortest: float = 0.0,
     choice: int = 0,
@@ -34,13 +34,13 @@ def narrowed(
     """Halve intervals on lines again and again, keeping the half over which X moves more.
 
     Args:
-        found: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
+        intervals: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
         shortest: intervals over which X moves by less are dropped.
 
     Returns:
-        the intervals that are left, as in `found`, and the number of proximal points.
+        the intervals that are left, as in `intervals`, and the number of proximal points.
     """
-    row, low, high, x_low, x_high = found
+    row, low, high, x_low, x_high = intervals
     count = 0
     for _ in range(halvings):
         alive = np.linalg.norm(x_high - x_low, axis=1) > shortest if shortest else np.ones(len(row), bool)

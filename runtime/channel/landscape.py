@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import presenting
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .fields import fields_of
@@ -46,15 +47,7 @@ class Landscape:
 
     def to_json(self) -> dict[str, Any]:
         """The object `landscape` of the command line's contract (docs/design.md section 5)."""
-        return {
-            "points": self.points,
-            "unproved_share": self.unproved,
-            "free_entropy_shortfall": self.shortfall,
-            "boxes": self.boxes,
-            "missed_share": self.missed,
-            "minima": {str(n): share for n, share in self.minima.items()},
-            "gap_quantiles": dict(zip(("0.1", "0.5", "0.9"), self.gaps, strict=True)),
-        }
+        return presenting.to_json(self)
 
 
 def landscape(
@@ -77,22 +70,22 @@ def landscape(
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
         for choice in noise_choices(problem):
-            found = points_at(problem, fields, nodes, choice=choice)
-            possible = found.weight > 0
-            found = Points(*(np.ascontiguousarray(column[possible]) for column in found))
-            omega, best = (block.reshape(len(block), -1) for block in (found.omega, found.x))
-            at = omega, fields.precision, found.features, fields.constants
+            points = points_at(problem, fields, nodes, choice=choice)
+            possible = points.weight > 0
+            points = Points(*(np.ascontiguousarray(column[possible]) for column in points))
+            omega, best = (block.reshape(len(block), -1) for block in (points.omega, points.x))
+            at = omega, fields.precision, points.features, fields.constants
             number, minima = channel.all_minima(*at, _MOST)
-            quadratic = 0.5 * np.einsum("nla,nla->n", found.g, found.x - found.omega)
-            bounded = bounded and not np.any(found.value - quadratic < -1e-12)
+            quadratic = 0.5 * np.einsum("nla,nla->n", points.g, points.x - points.omega)
+            bounded = bounded and not np.any(points.value - quadratic < -1e-12)
             proofs = np.full((len(best), 2), np.nan)
             if bounded:
                 spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
-                known = omega, fields.precision, spread, found.features, fields.constants
-                proofs = problem.solver.bounds.shortfalls(*known, best, found.value, TOLERANCE, budget)
-                proofs[found.minima == 0, 0] = np.inf
-            weight = probability * found.weight / len(nodes)
-            parts.append(np.column_stack([weight, proofs, _merged(found, number, minima[:, :, channel.FIELDS])]))
+                known = omega, fields.precision, spread, points.features, fields.constants
+                proofs = problem.solver.bounds.shortfalls(*known, best, points.value, TOLERANCE, budget)
+                proofs[points.minima == 0, 0] = np.inf
+            weight = probability * points.weight / len(nodes)
+            parts.append(np.column_stack([weight, proofs, _merged(points, number, minima[:, :, channel.FIELDS])]))
     weight, lacking, boxes, lower, number, gap, value = np.concatenate(parts).T
     # A point with no bound at all may lack all of its value: the loss is not negative.
     lacking = np.where(np.isfinite(lacking), lacking, np.maximum(value, 0.0))
@@ -109,21 +102,21 @@ def landscape(
     )
 
 
-def _merged(found: Points, number: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def _merged(points: Points, number: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """What the proximal map and the search for all minima found together, a row a point.
 
     Columns: whether the latter found a lower minimum, minima, gap between the two lowest (nan without), lowest value.
     """
-    small = 1e-9 * (1 + np.abs(found.value))
-    lowest = np.fmin(levels[:, 0], found.value)
-    known = np.column_stack([levels, found.value, found.value + found.gap])
+    small = 1e-9 * (1 + np.abs(points.value))
+    lowest = np.fmin(levels[:, 0], points.value)
+    known = np.column_stack([levels, points.value, points.value + points.gap])
     above = np.where(known > (lowest + small)[:, None], known, np.inf)
     # Minima of equal value, as by symmetry, are told apart by where they are.
     second = np.where((number > 1) & (levels[:, 1] <= lowest + small), lowest, above.min(axis=1))
-    gap = np.where(np.isfinite(second), second - lowest, np.where(found.gap <= small, found.gap, np.nan))
+    gap = np.where(np.isfinite(second), second - lowest, np.where(points.gap <= small, points.gap, np.nan))
     several = np.isfinite(gap)
     count = np.where(several, np.maximum(number, 2), 1)
-    return np.column_stack([levels[:, 0] < found.value - small, count, gap, lowest])
+    return np.column_stack([levels[:, 0] < points.value - small, count, gap, lowest])
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:

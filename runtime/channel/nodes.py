@@ -73,7 +73,7 @@ def smolyak(dimension: int, level: int) -> tuple[np.ndarray, np.ndarray]:
 
     Some weights are negative. Returns (N, dimension) and (N,).
     """
-    found: dict[tuple[float, ...], float] = {}
+    rule: dict[tuple[float, ...], float] = {}
     for excess in range(max(0, level - dimension + 1), level + 1):
         sign = (-1) ** (level - excess) * comb(dimension - 1, level - excess)
         for bars in combinations(range(excess + dimension - 1), dimension - 1):
@@ -86,8 +86,8 @@ def smolyak(dimension: int, level: int) -> tuple[np.ndarray, np.ndarray]:
                 for axis, z in zip(active, node, strict=True):
                     place[axis] = float(z) if abs(z) > 1e-12 else 0.0
                 key = tuple(place)
-                found[key] = found.get(key, 0.0) + sign * float(weight)
-    return np.array(list(found)), np.array(list(found.values()))
+                rule[key] = rule.get(key, 0.0) + sign * float(weight)
+    return np.array(list(rule)), np.array(list(rule.values()))
 
 
 @lru_cache(maxsize=64)

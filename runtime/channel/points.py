@@ -47,7 +47,7 @@ def points_at(
     """
     problem.only_at_zero_temperature("proximal points are found")
     channel = problem.solver.channel
-    found = channel.proximal_points(
+    columns = channel.proximal_points(
         CHUNKS,
         np.ascontiguousarray(nodes),
         *fields.sampling,
@@ -59,8 +59,8 @@ def points_at(
     )
     shape = (len(nodes), problem.tokens, problem.student_rank)
     D, F = channel.FIELDS, channel.FEATURES
-    omega, features, x = np.split(found[:, : 2 * D + F], [D, D + F], axis=1)
+    omega, features, x = np.split(columns[:, : 2 * D + F], [D, D + F], axis=1)
     omega, x = omega.reshape(shape), x.reshape(shape)
     g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
-    value, gap, minima, _, weight = found[:, 2 * D + F :].T
+    value, gap, minima, _, weight = columns[:, 2 * D + F :].T
     return Points(omega, g, x, np.ascontiguousarray(features), value, gap, minima, weight)

@@ -59,7 +59,7 @@ def curve(
     target = options.netcdf_file(output, "a curve", force)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, name, inverse_temperature)
-    own = options.own_symbols(problem, rename)
+    symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
 
@@ -80,24 +80,24 @@ def curve(
     interrupted = False
     try:
         with interrupts.recognised():
-            found = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
+            branch = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
             with suppress(TimeLimitError):
-                for solution in found.solutions:  # those by which an end was narrowed down, too
+                for solution in branch.solutions:  # those by which an end was narrowed down, too
                     finish(solution)
         interrupts.ignore()
     except KeyboardInterrupt:
         interrupts.ignore()
         interrupted = True
         ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
-        found = Curve(name, begin, tuple(ordered), (None, None))
+        branch = Curve(name, begin, tuple(ordered), (None, None))
     from ..report.branches import curve_json, curve_table
 
     status, message = Exit.DONE, ""
-    weak = [s for s in found.solutions if not s.success]
-    early = cut_short(interrupted, found.out_of_time)
+    weak = [s for s in branch.solutions if not s.success]
+    early = cut_short(interrupted, branch.out_of_time)
     if early is not None:
-        status, message = early, kept(early, len(found.solutions), count, output)
-    elif not found.solutions:
+        status, message = early, kept(early, len(branch.solutions), count, output)
+    elif not branch.solutions:
         status = Exit.NOT_CONVERGED
         message = (
             f"the {begin} branch was found neither at the ends nor in the middle of {name} = {ends[0]:g}..{ends[1]:g}; "
@@ -107,10 +107,10 @@ def curve(
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
-    text = curve_table(found, own) if found.solutions or not interrupted else ""
-    target = target if found.solutions else None
-    data = partial(curve_json, problem, found)
-    return saved(found.save, target, output, text, data, status, message)
+    text = curve_table(branch, symbols) if branch.solutions or not interrupted else ""
+    target = target if branch.solutions else None
+    data = partial(curve_json, problem, branch)
+    return saved(branch.save, target, output, text, data, status, message)
 
 
 def _finish(solution: Solution) -> None:
@@ -153,13 +153,13 @@ def follow(
     target = options.netcdf_file(output, "a branch", force)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, without=name)
-    own = options.own_symbols(problem, rename)
+    symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
 
     from ..following.follow import follow as walk
     from ..report.branches import followed_json, followed_table
 
-    found = walk(
+    branch = walk(
         problem,
         start=begin,
         over=name,
@@ -171,21 +171,21 @@ def follow(
     )
     interrupts.ignore()
     status, message = Exit.DONE, ""
-    weak = [s for s in found.solutions if not s.success]
-    early = cut_short(found.interrupted, found.out_of_time)
+    weak = [s for s in branch.solutions if not s.success]
+    early = cut_short(branch.interrupted, branch.out_of_time)
     if early is not None:
-        status, message = early, kept(early, len(found.solutions), None, output)
+        status, message = early, kept(early, len(branch.solutions), None, output)
     elif weak:
         status = Exit.NOT_CONVERGED
         values = sorted(s.problem.value_of(name) for s in weak)
         message = (
-            f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(found.solutions)} points, {name} = "
+            f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(branch.solutions)} points, {name} = "
             f"{values[0]:.4g} to {values[-1]:.4g}: a branch is soft near its end; their half widths say how soft"
         )
-    elif not all(event.success for event in found.events):
+    elif not all(event.success for event in branch.events):
         status = Exit.NOT_CONVERGED
         message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
-    text = followed_table(found, own) if found.solutions else ""
-    target = target if found.solutions else None
-    data = partial(followed_json, problem, found)
-    return saved(found.save, target, output, text, data, status, message)
+    text = followed_table(branch, symbols) if branch.solutions else ""
+    target = target if branch.solutions else None
+    data = partial(followed_json, problem, branch)
+    return saved(branch.save, target, output, text, data, status, message)

@@ -42,13 +42,14 @@ def reproduce(
         refuse_foreign(folder)
     try:
         with interrupts.recognised():
-            found = run(folder, figure)
+            reproduction = run(folder, figure)
     except KeyboardInterrupt:
         sentence = f"interrupted; what is finished is kept in {out}, and the same command continues from there"
         return Outcome("", {"status": Exit.INTERRUPTED.word, "out": str(out)}, Exit.INTERRUPTED, sentence)
-    if not found.complete:
+    if not reproduction.complete:
         message = (
-            f"not every number was reached to its accuracy, or the generated solver is stale: {found.report} says which"
+            "not every number was reached to its accuracy, or the generated solver is stale: "
+            f"{reproduction.report} says which"
         )
-        return Outcome(f"results are in {out}", found.to_json, Exit.NOT_CONVERGED, message)
-    return Outcome(f"results are in {out}; begin with {found.report}", found.to_json)
+        return Outcome(f"results are in {out}", reproduction.to_json, Exit.NOT_CONVERGED, message)
+    return Outcome(f"results are in {out}; begin with {reproduction.report}", reproduction.to_json)

@@ -113,7 +113,7 @@ def simulate(
     wanted = range(first, first + seeds)
     solution = None
     try:
-        found = run_all(
+        simulation = run_all(
             problem,
             d=d,
             seeds=wanted,
@@ -124,7 +124,7 @@ def simulate(
             on_run=keep,
             **chosen,
         )
-        if theory and not (found.interrupted or found.out_of_time):
+        if theory and not (simulation.interrupted or simulation.out_of_time):
             from ..solving.solve import solve as solve_saddle_point
 
             with interrupts.recognised():
@@ -134,8 +134,8 @@ def simulate(
         interrupts.ignore()
     except KeyboardInterrupt:
         interrupts.ignore()
-        found = Simulation(plan, tuple(kept[seed] for seed in sorted(kept) if seed in wanted), interrupted=True)
-    text, data = found.table(), found.to_json()
+        simulation = Simulation(plan, tuple(kept[seed] for seed in sorted(kept) if seed in wanted), interrupted=True)
+    text, data = simulation.table(), simulation.to_json()
     data["theory"] = None
     if solution is not None:
         text += "\n\nsaddle point\n" + solution.table()
@@ -143,18 +143,18 @@ def simulate(
     if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)
-    early = cut_short(found.interrupted, found.out_of_time)
+    early = cut_short(simulation.interrupted, simulation.out_of_time)
     if early is not None:
-        message = f"{WHY[early]}; {len(found.runs)} of {seeds} seeds are kept"
+        message = f"{WHY[early]}; {len(simulation.runs)} of {seeds} seeds are kept"
         if target is None or not kept:
-            message = message if found.runs else f"{WHY[early]} before the first of {seeds} seeds was finished"
+            message = message if simulation.runs else f"{WHY[early]} before the first of {seeds} seeds was finished"
         else:
-            more = f", which holds {len(kept)}" if len(kept) != len(found.runs) else ""
+            more = f", which holds {len(kept)}" if len(kept) != len(simulation.runs) else ""
             message += f" in {output}{more}"
         return Outcome(text, data, early, message)
-    missing = seeds - len(found.converged)
+    missing = seeds - len(simulation.converged)
     if missing:
-        message = f"{missing} of {seeds} seeds did not converge ({found.status.replace('_', ' ')})"
+        message = f"{missing} of {seeds} seeds did not converge ({simulation.status.replace('_', ' ')})"
         return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
     if solution is not None and not solution.success:
         return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {advice(solution)}")

@@ -90,7 +90,7 @@ def solve(
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
-    own = options.own_symbols(problem, rename)
+    symbols = options.own_symbols(problem, rename)
     wanted = options.names(derivatives)
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
@@ -105,13 +105,13 @@ def solve(
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if all_branches:
-        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, own)
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, symbols)
     else:
         begin = options.beginning(problem, start, from_)
         try:
-            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, own)
+            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, symbols)
         except NotProvedError as error:
-            outcome = _not_proved(error, json, own)
+            outcome = _not_proved(error, json, symbols)
     if target is None:
         return outcome
     data = outcome.data() if callable(outcome.data) else outcome.data
@@ -122,9 +122,11 @@ def solve(
     return saved(save, target, output, outcome.text, lambda word, file: data, outcome.status, outcome.message)
 
 
-def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, own: dict[str, str]) -> Outcome:
+def _solved(
+    solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, symbols: dict[str, str]
+) -> Outcome:
     """A solution, with its sensitivities to the parameters named (an empty list names all)."""
-    text, status, message = ("" if json else solution.table(own)), Exit.DONE, ""
+    text, status, message = ("" if json else solution.table(symbols)), Exit.DONE, ""
     if not solution.success:
         status, message = Exit.NOT_CONVERGED, advice(solution)
     from ..solving.solution import Solution as InDoubles
@@ -143,7 +145,7 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, json
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
 
 
-def _not_proved(error: NotProvedError, json: bool, own: dict[str, str]) -> Outcome:
+def _not_proved(error: NotProvedError, json: bool, symbols: dict[str, str]) -> Outcome:
     """The estimate in double precision, and why there is no proof.
 
     Raises:
@@ -155,7 +157,7 @@ def _not_proved(error: NotProvedError, json: bool, own: dict[str, str]) -> Outco
         raise error
     solution, reason = error.estimate, str(error)
     return Outcome(
-        "" if json else solution.table(own),
+        "" if json else solution.table(symbols),
         lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
         Exit.NOT_CONVERGED,
         f"not proved: {reason}; what is shown is the estimate in double precision",
@@ -199,28 +201,28 @@ def _solve_one(
         return replace(error.point, status=Status.TIME_LIMIT)
 
 
-def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) -> Outcome:
+def _solve_all(problem: Problem, chosen: dict[str, Any], symbols: dict[str, str]) -> Outcome:
     from ..numbers import with_error
     from ..report.contract import parameters_json
     from ..solving.solutions import solutions
 
     failed: list[Solution] = []
-    found = solutions(problem, on_failure=failed.append, **chosen)
-    if not found and all(s.status is failed[0].status for s in failed):
+    ranked = solutions(problem, on_failure=failed.append, **chosen)
+    if not ranked and all(s.status is failed[0].status for s in failed):
         raise NotConvergedError(
             f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"
         )
-    if not found:
+    if not ranked:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
             f"{', '.join(problem.solver.model.STARTS)} shows its last iterate and what to try next"
         )
-    lines = [f"{len(found)} branches found, ranked by training loss:"]
-    for s in found:
+    lines = [f"{len(ranked)} branches found, ranked by training loss:"]
+    for s in ranked:
         loss = with_error(s.training_loss, s.training_loss_error)
         lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.words}, from start {s.start}")
-    lines += [line for s in found for line in ("", s.table(own))]
-    weak = [s for s in found if not s.success]
+    lines += [line for s in ranked for line in ("", s.table(symbols))]
+    weak = [s for s in ranked if not s.success]
     return Outcome(
         "\n".join(lines),
         lambda: {
@@ -228,7 +230,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], own: dict[str, str]) ->
             "version": __version__,
             "digest": problem.solver.digest,
             "parameters": parameters_json(problem),
-            "solutions": [s.to_json() for s in found],
+            "solutions": [s.to_json() for s in ranked],
         },
         Exit.NOT_CONVERGED if weak else Exit.DONE,
         "; ".join(f"{s.branch}: {advice(s)}" for s in weak),
@@ -263,7 +265,7 @@ def stability(
     problem = options.problem_of(model, set_)
     begin = options.beginning(problem, start, from_)
     solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
-    found = solution.stability
+    verdict = solution.stability
     data = {
         "model": problem.solver.name,
         "version": __version__,
@@ -273,14 +275,14 @@ def stability(
         "branch": solution.branch,
         "status": solution.status.value,
         "residual": solution.residual,
-        "stability": found.to_json() if found else None,
-        "landscape": solution.landscape.to_json() if found else None,
+        "stability": verdict.to_json() if verdict else None,
+        "landscape": solution.landscape.to_json() if verdict else None,
     }
-    if found is None and solution.success:
+    if verdict is None and solution.success:
         return Outcome(solution.table(), data, Exit.TIME_LIMIT, NO_VERDICT)
-    if found is None:
+    if verdict is None:
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {advice(solution)}")
-    from ..report.solution import stability_table
+    from ..report.stability import stability_table
 
     if not solution.success:
         return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, advice(solution))

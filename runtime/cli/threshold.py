@@ -112,16 +112,16 @@ def threshold(
         if second is not None:
             return _critical_line(problem, kind, name, second, names, where, how, output, target)
         if kind == "crossing":
-            found = locating.crossing(problem, name, between=(names[0], names[-1]), **how)
+            result = locating.crossing(problem, name, between=(names[0], names[-1]), **how)
         elif kind == "where":
-            found = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
+            result = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
         elif kind == "at":
-            found = locating.almeida_thouless(problem, name, on=names[0], **how)
+            result = locating.almeida_thouless(problem, name, on=names[0], **how)
         else:
             from ..following.first_event import instability, spinodal
 
             located = {"spinodal": spinodal, "instability": instability}[kind]
-            found = located(problem, name, on=names[0], **how)
+            result = located(problem, name, on=names[0], **how)
     except (NotConvergedError, TimeLimitError) as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
@@ -141,18 +141,18 @@ def threshold(
         return Outcome("", data, Exit.NOT_CONVERGED, str(error))
 
     message = ""
-    if found.status == "not_proved":
-        message = f"not proved: {found.evidence['not_proved']}; the half width shown is {found.error_kind}"
-    elif found.status == "time_limit":
+    if result.status == "not_proved":
+        message = f"not proved: {result.evidence['not_proved']}; the half width shown is {result.error_kind}"
+    elif result.status == "time_limit":
         message = (
             "the time limit came first: the half width reaches to the ends of the interval that holds the threshold"
         )
-    elif not found.success:
+    elif not result.success:
         message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
     return Outcome(
-        "" if json else found.table(),
-        found.to_json,
-        Exit.DONE if found.success else Exit.NOT_CONVERGED,
+        "" if json else result.table(),
+        result.to_json,
+        Exit.DONE if result.success else Exit.NOT_CONVERGED,
         message,
     )
 

@@ -52,19 +52,21 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
     simulated is nan where no run converged."""
     problem = solution.problem
     theory, widths = _named(problem, solution.overlaps), _named(problem, solution.half_widths)
-    found: dict[str, Measured] = {}
+    measured: dict[str, Measured] = {}
     runs = [_named(problem, run.overlaps) for run in simulation.converged]
     for name, value in theory.items():
         if runs and not any(run[name] for run in runs):
             continue  # exactly zero: a law without means, say
         estimate = Estimate.of([run[name] for run in runs])
-        found[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
+        measured[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
     for name in LOSSES:
         estimate = simulation.estimate(name)
         if np.isfinite(getattr(solution, name)):
             error = getattr(solution, f"{name}_error")
-            found[name] = Measured(getattr(solution, name), error, float(estimate.mean), float(estimate.standard_error))
-    return found
+            measured[name] = Measured(
+                getattr(solution, name), error, float(estimate.mean), float(estimate.standard_error)
+            )
+    return measured
 
 
 def _named(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
@@ -150,19 +152,19 @@ def compare(
         raise InputError(f"points = {points}: a whole number from 1 is expected")
     chosen = np.unique(np.linspace(0, len(curve.solutions) - 1, min(points, len(curve.solutions))).round().astype(int))
     solutions = tuple(curve.solutions[i] for i in chosen)
-    found = []
+    simulations = []
     for solution in solutions:
         simulation = simulate(
             solution.problem, d=d, seeds=seeds, start=curve.name, method=method, threads=threads, **options
         )
-        found.append(simulation)
+        simulations.append(simulation)
         if on_point:
             on_point(simulation)
         if simulation.interrupted:
             raise KeyboardInterrupt
         if simulation.out_of_time:
             raise TimeLimitError("the time limit ended the simulations")
-    return beside(curve, solutions, found)
+    return beside(curve, solutions, simulations)
 
 
 def beside(curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Simulation]) -> Comparison:
@@ -247,14 +249,14 @@ class Scaling:
         if len(known) < 2:
             return {}
         dims, every = zip(*known, strict=True)
-        found = {}
+        limits = {}
         for name, first in every[0].items():
             estimates = [Estimate(one[name].mean, one[name].standard_error) for one in every]
             if not all(e.standard_error > 0 for e in estimates):
                 continue
             fit = extrapolate(dims, estimates)
-            found[name] = (Measured(first.theory, first.half_width, fit.value, fit.error), fit)
-        return found
+            limits[name] = (Measured(first.theory, first.half_width, fit.value, fit.error), fit)
+        return limits
 
     def table(self) -> str:
         """For a terminal."""
@@ -268,9 +270,9 @@ class Scaling:
         return presenting.plot(self, path)
 
 
-def _has_errors(found: dict[str, Measured]) -> bool:
+def _has_errors(measured: dict[str, Measured]) -> bool:
     """Whether there were runs enough for standard errors."""
-    return any(np.isfinite(item.standard_error) for item in found.values())
+    return any(np.isfinite(item.standard_error) for item in measured.values())
 
 
 def scaling(
@@ -294,7 +296,7 @@ def scaling(
     """
     if solution.start not in solution.problem.solver.model.STARTS:
         raise InputError(f"the solution's start {solution.start!r} has no name; solve from a named start")
-    found = []
+    simulations = []
     for d in sorted(dims):
         simulation = simulate(
             solution.problem,
@@ -309,5 +311,5 @@ def scaling(
             raise KeyboardInterrupt
         if simulation.out_of_time:
             raise TimeLimitError("the time limit ended the simulations")
-        found.append(on_branch(solution, simulation))
-    return Scaling(solution, tuple(found))
+        simulations.append(on_branch(solution, simulation))
+    return Scaling(solution, tuple(simulations))

@@ -20,7 +20,7 @@ from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, Stride, begin, onward
 from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
-from ..integration.averages import Rule
+from ..integration.rule import Rule
 from ..interrupts import recognised
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -329,15 +329,15 @@ def _refined(equations: Equations) -> bool:
 
     Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (docs/theory.md section 15).
     """
-    found = False
+    refined = False
     for branch in equations.branches:
         losses = isinstance(equations, CrossingEquations)
         finer = (branch.loss_rule if losses else branch.rule).beyond(branch.problem.solver.channel.FIELDS)
         if finer and losses:
-            branch.loss_rule, found = finer[0], True
+            branch.loss_rule, refined = finer[0], True
         elif finer:
-            branch.rule, found = finer[0], True
-    return found
+            branch.rule, refined = finer[0], True
+    return refined
 
 
 def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:

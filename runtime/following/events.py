@@ -11,8 +11,8 @@ from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, correct
 from ..branches.equations import Equations, SingularEquations, branching
 from ..errors import NotConvergedError
-from ..integration.averages import Rule
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
+from ..integration.rule import Rule
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point

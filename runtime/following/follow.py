@@ -114,7 +114,7 @@ def follow(
     """
     problem.only_at_zero_temperature("branches are followed through folds")
     walk = Walk(problem, start, over, between, accuracy, seed)
-    found: list[Threshold] = []
+    located: list[Threshold] = []
     interrupted = out_of_time = False
     try:
         with recognised(), bar(f"following the {walk.name} branch", None) as task:
@@ -128,7 +128,7 @@ def follow(
                     task.describe(f"{walk.name} branch: locating the {passage.kind} near {over} = {passage.near:.4g}")
                     event = walk.locate(passage, event_accuracy)
                     if event is not None:
-                        found.append(event)
+                        located.append(event)
                     if event is not None and passage.merges:
                         walk.passed.pop()  # its mirror image lies beyond
                         walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
@@ -143,7 +143,7 @@ def follow(
         walk.name,
         tuple(station.solution for station in walk.passed),
         np.array([station.place.arclength for station in walk.passed]),
-        tuple(found),
+        tuple(located),
         walk.ending,
         interrupted,
         out_of_time,

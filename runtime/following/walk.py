@@ -11,7 +11,7 @@ from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, Stride, begin, correct, onward, step_from
 from ..branches.equations import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
-from ..integration.averages import DIFFERENCE_SAFETY
+from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges, of_state

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..errors import InputError
-from .averages import Averages, Rule
 from .lines import Lines
 from .prox_space import ProxSpace
+from .rule import Averages, Rule
 from .sampled import GaussHermite, Sobol, SparseGrid
 
 FAMILIES: dict[str, type[Rule]] = {

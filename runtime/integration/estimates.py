@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 from ..errors import DomainError, InputError
-from .averages import DIFFERENCE_SAFETY, Averages, Rule, bistable_share
+from .rule import DIFFERENCE_SAFETY, Averages, Rule, bistable_share
 
 _BEYOND = 3  # finer rules to ask at the most where the differences grow with them
 STEP_ROUNDING = 1e-12  # of differences, in units of the quantity

@@ -15,7 +15,7 @@ from ..channel.nodes import gauss_legendre, trapezoid
 from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
-from .averages import Rule
+from .rule import Rule
 from .sampled import Sampled, TeacherRule
 
 _REACH = 7.5  # of a line, in standard deviations
@@ -164,16 +164,16 @@ def _split(
         before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
         steep = steps > _STEEP * np.median(steps, axis=1, keepdims=True)
         row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
-        found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, choice=choice)
+        brackets = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
+        (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, brackets, _HALVINGS, choice=choice)
         steep_places.add(row, (low + high) / 2)
         lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
         away = kinks.distances(x.reshape(len(lines), problem.tokens, -1), lines).reshape(*x.shape[:2], -1)
         for plane in range(away.shape[2]):
             own = away[:, :, plane]
             row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
-            found = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
-            kink_places.add(row, _crossings(problem, fields, nodes, axes, found, choice, kinks, plane))
+            brackets = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
+            kink_places.add(row, _crossings(problem, fields, nodes, axes, brackets, choice, kinks, plane))
     steep_on, kinks_on = steep_places.by_line(), kink_places.by_line()
     rough |= np.array([len(steep) + len(kinked) > 0 for steep, kinked in zip(steep_on, kinks_on, strict=True)])
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
@@ -216,7 +216,7 @@ def _resolved(
     t, w = gauss_legendre(order)
     transform = (np.polynomial.legendre.legvander(t, order - 1) * w[:, None]).T * (np.arange(order) + 0.5)[:, None]
     row, low, high = panels
-    found = []
+    resolved = []
     while len(row):
         middle, half = (low + high) / 2, (high - low) / 2
         z = middle[:, None] + half[:, None] * t
@@ -231,10 +231,10 @@ def _resolved(
         if np.sum(~enough) > _MOST_PANELS:
             enough[:] = True
         weights = half[:, None] * w * _density(z)
-        found.append((np.repeat(row[enough], order), z[enough].ravel(), weights[enough].ravel()))
+        resolved.append((np.repeat(row[enough], order), z[enough].ravel(), weights[enough].ravel()))
         row, low, middle, high = (values[~enough] for values in (row, low, middle, high))
         row, low, high = np.repeat(row, 2), np.stack([low, middle], 1).ravel(), np.stack([middle, high], 1).ravel()
-    rows, places, shares = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    rows, places, shares = (np.concatenate(arrays) for arrays in zip(*resolved, strict=True))
     return rows, places, shares
 
 
@@ -243,7 +243,7 @@ def _crossings(
     fields: Fields,
     nodes: np.ndarray,
     axes: np.ndarray,
-    found: tuple[np.ndarray, ...],
+    intervals: tuple[np.ndarray, ...],
     choice: int,
     kinks: Kinks,
     plane: int,
@@ -251,9 +251,9 @@ def _crossings(
     """Where X crosses a plane within intervals: regula falsi, as Illinois has it, with halvings where that is slow.
 
     Args:
-        found: row of `nodes` of every interval, its ends, and the distance of X from the plane at both.
+        intervals: row of `nodes` of every interval, its ends, and the distance of X from the plane at both.
     """
-    row, low, high, at_low, at_high = found
+    row, low, high, at_low, at_high = intervals
     place = (low + high) / 2
     open_ = np.ones(len(row), bool)
     for step in range(_CROSSING_STEPS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..problems.problem import Problem
-from .averages import Rule
+from .rule import Rule
 
 _KEPT = 8  # of the last evaluations of a family
 _seconds: dict[tuple[str, str, bool], list[float]] = defaultdict(list)  # a node

@@ -17,8 +17,15 @@ from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import loss_exchanges
-from .averages import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, bistable_share
-from .contexts import contexts_of
+from .rule import (
+    DIFFERENCE_SAFETY,
+    NEGLIGIBLE_JUMPS,
+    Averages,
+    JacobianAverages,
+    Rule,
+    bistable_share,
+    moments_by_context,
+)
 from .sampled import Sobol, TeacherRule
 
 _LOSS_BLUR = 0.8
@@ -199,7 +206,7 @@ class ProxSpace(Rule):
             rows.append(out)
             totals += probability * out[cut:]
         return Averages(
-            moments=contexts_of(problem, rows, channel.ROW)[None],
+            moments=moments_by_context(problem, rows, channel.ROW)[None],
             moreau=totals[:1],
             loss=totals[1:2],
             bistable=float(totals[2]),
@@ -233,7 +240,7 @@ class ProxSpace(Rule):
                 tangents = tangents + channel.prox_space_jump_slopes(CHUNKS, *arguments, blur)
             out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
-        return contexts_of(problem, parts, channel.ROW)
+        return moments_by_context(problem, parts, channel.ROW)
 
 
 def student_axes(

@@ -18,8 +18,7 @@ from ..channel.tangents import Units, law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from .averages import DIFFERENCE_SAFETY, Averages, JacobianAverages, Rule
-from .contexts import contexts_of
+from .rule import DIFFERENCE_SAFETY, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
 _TOTALS = 6
@@ -117,7 +116,7 @@ class Sampled(Rule):
         totals = np.zeros((replicates, _TOTALS))
         moments = np.zeros((replicates, problem.contexts, row))
         for r in range(replicates):
-            moments[r] = contexts_of(problem, [sums[r] for sums in results], row)
+            moments[r] = moments_by_context(problem, [sums[r] for sums in results], row)
             for (_, probability), sums in zip(problem.label_choices, results, strict=True):
                 totals[r] += probability * sums[r][cut:]
         return Averages(
@@ -193,7 +192,7 @@ class Sampled(Rule):
             out = sum(node_tangents(problem, fields, nodes, weights, search) for nodes, weights in sets) / len(sets)
             out = np.tensordot(out, changes, 3)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
-        return contexts_of(problem, parts, channel.ROW)
+        return moments_by_context(problem, parts, channel.ROW)
 
 
 def _slope_averages(

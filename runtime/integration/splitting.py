@@ -113,22 +113,22 @@ def _basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
 
     Axes of the coordinates stay what they are where they can.
     """
-    found: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
 
     def complete(candidates: np.ndarray, least: float) -> None:
         for candidate in candidates:
             rest = candidate.copy()
             for _ in range(2):
-                for column in found:
+                for column in columns:
                     rest = rest - (column @ rest) * column
             if (size := np.linalg.norm(rest)) > least:
-                found.append(rest / size)
+                columns.append(rest / size)
 
     complete(normals, _PARALLEL)
-    count = len(found)
+    count = len(columns)
     complete(np.eye(dimension), 1 / (2 * dimension))  # one of the axes has that much left, as long as any is missing
     complete(np.eye(dimension), _PARALLEL)
-    return np.stack(found[:dimension], axis=1), count
+    return np.stack(columns[:dimension], axis=1), count
 
 
 def _add(planes: list[list[Plane]], new: list[Plane]) -> None:

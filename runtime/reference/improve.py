@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import mp, mpf
 
 from ..errors import DomainError, InputError, NotConvergedError
-from ..integration.averages import DIFFERENCE_SAFETY
+from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status

@@ -20,7 +20,8 @@ _WORDS = {
 _FACES = (
     (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
     (presenting.table, {"comparison": ["comparison.compare"]}),
-    (presenting.to_json, _WORDS),
+    (presenting.to_json, {**_WORDS, "solution": [*_WORDS["solution"], "solving.thermal"]}),
+    (presenting.to_json, {"stability": ["stability.assess", "stability.jumps", "channel.landscape"]}),
     (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
     (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
     (presenting.to_frame, {"frames": ["branches.branch", _DATASET], "responses": ["responses.answers"]}),

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 @table.register(BayesSolution)
-def bayes_table(found: BayesSolution, erm: Solution | None = None) -> str:
+def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     """What `saddleforge bayes` prints; beside an empirical risk minimiser if one is given."""
-    problem = found.problem
+    problem = solution.problem
     lines = [
         problem_line(problem),
-        f"Bayes-optimal, start {found.start}: {found.status.replace('_', ' ')}, residual {found.residual:.1e}",
+        f"Bayes-optimal, start {solution.start}: {solution.status.replace('_', ' ')}, residual {solution.residual:.1e}",
     ]
     t = problem.teacher_rank
     for context in range(problem.contexts):
@@ -35,56 +35,56 @@ def bayes_table(found: BayesSolution, erm: Solution | None = None) -> str:
         for a in range(t):
             for b in range(a, t):
                 index = "" if t == 1 else f"_{a + 1}{b + 1}"
-                value = with_error(found.q[context, a, b], found.half_widths[context, a, b])
+                value = with_error(solution.q[context, a, b], solution.half_widths[context, a, b])
                 parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
         lines.append(f"  {label:<10} " + "   ".join(parts))
-    lines.append(f"  free entropy {with_error(found.free_entropy, found.free_entropy_error)} per d")
-    lines += _beside(found, erm)
+    lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")
+    lines += _beside(solution, erm)
     return "\n".join(lines)
 
 
-def _beside(found: BayesSolution, erm: Solution | None) -> list[str]:
+def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
     """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
-    best = with_error(found.test_error, found.test_error_error) if np.isfinite(found.test_error) else "-"
+    best = with_error(solution.test_error, solution.test_error_error) if np.isfinite(solution.test_error) else "-"
     if erm is None:
-        return [f"  cosine with the teacher {found.cosine():.9g}", f"  least test error {best}"]
+        return [f"  cosine with the teacher {solution.cosine():.9g}", f"  least test error {best}"]
     reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
     rows = [
         ["", "Bayes-optimal", "risk minimisation"],
-        ["cosine with the teacher", f"{found.cosine():.9g}", f"{abs(erm_cosine(erm)):.9g}"],
+        ["cosine with the teacher", f"{solution.cosine():.9g}", f"{abs(erm_cosine(erm)):.9g}"],
         ["test error", best, reached],
     ]
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
     elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
-    rows.append(["reached from", found.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
+    rows.append(["reached from", solution.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 @to_json.register(BayesSolution)
-def bayes_json(found: BayesSolution) -> dict[str, Any]:
+def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     """The object that --json prints."""
-    problem = found.problem
-    shape = (problem.tokens, problem.clusters, *found.q.shape[1:])
+    problem = solution.problem
+    shape = (problem.tokens, problem.clusters, *solution.q.shape[1:])
     return {
         "model": problem.solver.name,
         "version": __version__,
         "digest": problem.solver.digest,
         "parameters": parameters_json(problem),
-        "start": found.start,
-        "status": found.status,
-        "residual": found.residual,
-        "iterations": found.steps,
-        "overlaps": {"q": found.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
-        "conjugates": {"q": found.q_hat.reshape(shape)},
-        "cosine": [found.cosine(c) for c in range(problem.contexts)],
-        "free_entropy": found.free_entropy,
-        "test_error": found.test_error,
+        "start": solution.start,
+        "status": solution.status,
+        "residual": solution.residual,
+        "iterations": solution.steps,
+        "overlaps": {"q": solution.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
+        "conjugates": {"q": solution.q_hat.reshape(shape)},
+        "cosine": [solution.cosine(c) for c in range(problem.contexts)],
+        "free_entropy": solution.free_entropy,
+        "test_error": solution.test_error,
         "errors": {
-            "overlaps": {"q": found.half_widths.reshape(shape)},
-            "free_entropy": found.free_entropy_error,
-            "test_error": found.test_error_error,
+            "overlaps": {"q": solution.half_widths.reshape(shape)},
+            "free_entropy": solution.free_entropy_error,
+            "test_error": solution.test_error_error,
         },
         "error_kind": "estimated",
     }

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @table.register(Sensitivities)
-def sensitivities_table(found: Sensitivities) -> str:
+def sensitivities_table(sensitivities: Sensitivities) -> str:
     """A row an observable, a column a parameter."""
-    entries = list(found)
-    problem = found.solution.problem
+    entries = list(sensitivities)
+    problem = sensitivities.solution.problem
     rows = [["d / d", *(entry.parameter for entry in entries)]]
     values = [block_columns(problem, entry.overlaps) for entry in entries]
     widths = [block_columns(problem, entry.half_widths) for entry in entries]
@@ -96,24 +96,24 @@ _PLACES = {
 
 
 @table.register(Optimum)
-def optimum_table(found: Optimum) -> str:
+def optimum_table(optimum: Optimum) -> str:
     """The best value, what its half width is made of, the observable there, and what else was weighed."""
-    name = found.parameter.rstrip("_")
-    value = with_error(found.value, found.error) if found.kind == "minimum" else f"{found.value:.6g}"
-    verb = "most" if found.minimise.startswith("-") else "least"
-    shown = found.minimise.removeprefix("-").replace("_", " ")
+    name = optimum.parameter.rstrip("_")
+    value = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
+    verb = "most" if optimum.minimise.startswith("-") else "least"
+    shown = optimum.minimise.removeprefix("-").replace("_", " ")
     lines = [
-        f"{found.problem.solver.name}, {found.branch} branch: "
-        f"{shown} is {verb} at {name} = {value}{_PLACES[found.kind]}",
-        f"  {shown} {with_error(found.observed, found.observed_error)} there; {found.status.replace('_', ' ')}",
+        f"{optimum.problem.solver.name}, {optimum.branch} branch: "
+        f"{shown} is {verb} at {name} = {value}{_PLACES[optimum.kind]}",
+        f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; {optimum.status.replace('_', ' ')}",
     ]
-    if found.kind == "minimum":
-        parts = found.evidence
+    if optimum.kind == "minimum":
+        parts = optimum.evidence
         lines.append(
-            f"  half width {found.error:.2g} = {parts['half_width_integration']:.2g} from integration "
+            f"  half width {optimum.error:.2g} = {parts['half_width_integration']:.2g} from integration "
             f"+ {parts['half_width_root']:.2g} from the root"
         )
-    for other in found.others:
+    for other in optimum.others:
         kind = other.kind.replace("_", " ")
         lines.append(f"  beside it: {kind} at {name} = {other.value:.4g}, {shown} {other.observed:.6g}")
     return "\n".join(lines)

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._version import __version__
-from ..numbers import aligned, near_zero, with_error
+from ..numbers import near_zero, with_error
 from ..presenting import table, to_json
 from ..problems.naming import Symbols, column_of, symbols_of
 from ..solving.solution import Solution
-from ..stability.assess import NEGLIGIBLE_LOSS
+from ..solving.thermal import Gibbs
 from .contract import blocks_json, parameters_json, trained_json
+from .stability import VANISHING
 
 if TYPE_CHECKING:
-    from ..channel.landscape import Landscape
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
-
-
-VANISHING = 1e-9  # an eigenvalue below is shown as zero
 
 
 @table.register(Solution)
@@ -61,23 +58,22 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
 
 def thermal_lines(solution: Solution) -> list[str]:
     """Free energy, energy and entropy, and the test errors of drawn weights and of their mean."""
-    found = solution.thermal
-    assert found is not None
+    thermal = solution.thermal
+    assert thermal is not None
     lines = []
-    for context, (matrix, widths) in enumerate(zip(found.self_overlap, found.self_overlap_error, strict=True)):
+    for context, (matrix, widths) in enumerate(zip(thermal.self_overlap, thermal.self_overlap_error, strict=True)):
         values = [with_error(matrix[a, a], widths[a, a]) for a in range(len(matrix))]
-        label = f"context {context + 1}: " if len(found.self_overlap) > 1 else ""
+        label = f"context {context + 1}: " if len(thermal.self_overlap) > 1 else ""
         lines.append(f"  {label}overlap of a sample with itself {', '.join(values)}")
     lines += [
-        f"  free entropy  {with_error(found.free_entropy, found.free_entropy_error)} per d",
-        f"  training loss {with_error(found.energy, found.energy_error)} per d, of a sample",
-        f"  entropy       {with_error(found.entropy, found.entropy_error)} per d",
+        f"  free entropy  {with_error(thermal.free_entropy, thermal.free_entropy_error)} per d",
+        f"  training loss {with_error(thermal.energy, thermal.energy_error)} per d, of a sample",
+        f"  entropy       {with_error(thermal.entropy, thermal.entropy_error)} per d",
     ]
-    if math.isfinite(found.test_error):
+    if math.isfinite(thermal.test_error):
         mean = with_error(solution.test_error, solution.test_error_error)
-        lines.append(
-            f"  test error    {with_error(found.test_error, found.test_error_error)} of a sample, {mean} of their mean"
-        )
+        of_sample = with_error(thermal.test_error, thermal.test_error_error)
+        lines.append(f"  test error    {of_sample} of a sample, {mean} of their mean")
     return lines
 
 
@@ -135,88 +131,12 @@ def not_in_the_limit(evidence: Mapping[str, Any]) -> str:
     return f"; at {held} as it stands: these half widths do not hold its limit 0" if held else ""
 
 
-def stability_table(solution: Solution) -> str:
-    """The stability of a solution, each number with what it means."""
-    found = solution.stability
-    assert found is not None
-    problem = solution.problem
-    values = found.eigenvalues
-    rows = [
-        ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
-        ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
-        ["damping", f"{found.damping:.2g}", "largest weight on the new iterate under which plain iteration is stable"],
-        [
-            "replicon",
-            with_error(found.replicon, found.replicon_error),
-            "from derivatives; below 1: stable but for jumps",
-        ],
-        ["bistable share", f"{found.bistable_share:.2g}", "probability of a second minimum of the proximal objective"],
-        ["jump weight", with_error(found.jump_weight, found.jump_weight_error), "share of V^ that comes from jumps"],
-    ]
-    jumps, own = found.jumps, found.self_overlap
-    if jumps is not None and jumps.any:
-        normal, shared = jumps.direction()
-        shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
-        rows += [
-            ["jump surface", with_error(*jumps.area()), "its Gaussian measure in the fields"],
-            ["", with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
-            ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
-        ]
-    if own is not None:
-        rows += [
-            ["finite map", f"{own.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
-            ["", with_error(own.root, own.root_error), "b, above 0 where the proximal map jumps; D relative to q"],
-        ]
-    rows += _landscape_rows(solution.landscape)
-    loss = with_error(found.self_overlap_loss, found.self_overlap_loss_error)
-    rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
-    rows.append(["", "", ""])
-    rows += [
-        [
-            "eigenvalue",
-            f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i",
-            mode,
-        ]
-        for v, mode in zip(values, found.modes, strict=True)
-        if abs(v) > VANISHING
-    ]
-    vanishing = int(np.sum(np.abs(values) <= VANISHING))
-    if vanishing:
-        rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
-    return "\n".join(
-        [
-            f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {found.verdict}",
-            *(f"  {line}".rstrip() for line in aligned(rows)),
-        ]
-    )
-
-
-def _landscape_rows(found: Landscape) -> list[list[str]]:
-    """Which minima are proved global, and how far apart the two lowest are."""
-    several = sum(share for n, share in found.minima.items() if n > 1)
-    if found.unproved is None or found.shortfall is None:
-        rows = [["unproved minima", "all", "the loss may be negative: nothing bounds where its minima lie"]]
-    else:
-        rows = [
-            ["unproved minima", f"{found.unproved:.2g}", f"share not proved global, of {found.points} random points"],
-            ["", f"{found.shortfall:.2g}", "estimate of what lower minima could do to the free entropy, at most"],
-        ]
-    if several:
-        low, middle, high = found.gaps
-        most = max(found.minima)
-        rows.append(
-            ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"]
-        )
-        rows.append(["", f"{middle:.2g}", f"median gap between the two lowest; 10 % and 90 %: {low:.2g}, {high:.2g}"])
-    return rows
-
-
 @to_json.register(Solution)
 def solution_json(solution: Solution) -> dict[str, Any]:
     """The object `solve --json` prints; `thermal` beside it at a finite temperature."""
     problem = solution.problem
     stability = solution.stability
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         "model": problem.solver.name,
         "version": __version__,
         "digest": problem.solver.digest,
@@ -254,15 +174,15 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "stability": stability.to_json() if stability else None,
     }
     if problem.inverse_temperature is None:
-        return found
+        return members
     # The training loss is that of weights drawn from the measure; the test error that of their mean.
-    thermal, parts, errors = solution.thermal, found["training_loss_parts"], found["errors"]
-    found["thermal"] = None if thermal is None else shaped(problem, thermal.to_json())
-    found["free_entropy"] = None if thermal is None else thermal.free_entropy
-    found["training_loss"] = None if thermal is None else thermal.energy
-    found["training_loss_parts"] = parts and {**parts, "identity_gap": None}
-    found["errors"] = {**errors, "training_loss": None if thermal is None else thermal.energy_error}
-    return found
+    thermal, parts, errors = solution.thermal, members["training_loss_parts"], members["errors"]
+    members["thermal"] = None if thermal is None else shaped(problem, thermal.to_json())
+    members["free_entropy"] = None if thermal is None else thermal.free_entropy
+    members["training_loss"] = None if thermal is None else thermal.energy
+    members["training_loss_parts"] = parts and {**parts, "identity_gap": None}
+    members["errors"] = {**errors, "training_loss": None if thermal is None else thermal.energy_error}
+    return members
 
 
 def shaped(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:
@@ -273,3 +193,18 @@ def shaped(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:
         return {**values, "self_overlap": np.reshape(values["self_overlap"], shape).tolist()}
 
     return {**blocks(thermal), "errors": blocks(thermal["errors"])}
+
+
+@to_json.register(Gibbs)
+def gibbs_json(thermal: Gibbs) -> dict[str, Any]:
+    """The object `thermal`, arrays as they are."""
+    names = ("inverse_temperature", "free_entropy", "free_energy", "energy", "entropy", "test_error")
+    return {
+        **{name: getattr(thermal, name) for name in names},
+        "energy_parts": {"data": thermal.data, "penalty": thermal.penalty},
+        "self_overlap": thermal.self_overlap,
+        "errors": {
+            **{name: getattr(thermal, f"{name}_error") for name in names[1:]},
+            "self_overlap": thermal.self_overlap_error,
+        },
+    }

@@ -271,12 +271,13 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
         write_whole(path, whole.read_bytes())
 
 
-def loss_difference_along(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values of the parameter at which both branches were found, training loss of one minus the other, half width."""
-    first, second = (dataset[column_of(dataset.attrs["parameter"])].values for dataset in (one, other))
-    common, left, right = np.intersect1d(first, second, return_indices=True)
-    difference = one["training_loss"].values[left] - other["training_loss"].values[right]
-    return common, difference, one["training_loss_error"].values[left] + other["training_loss_error"].values[right]
+def loss_difference_along(first: xarray.Dataset, second: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values of the parameter at which both branches were found, training loss of the first less that of the second,
+    half width."""
+    one, other = (dataset[column_of(dataset.attrs["parameter"])].values for dataset in (first, second))
+    common, left, right = np.intersect1d(one, other, return_indices=True)
+    difference = first["training_loss"].values[left] - second["training_loss"].values[right]
+    return common, difference, first["training_loss_error"].values[left] + second["training_loss_error"].values[right]
 
 
 def load_dataset(path: str | Path) -> xarray.Dataset:

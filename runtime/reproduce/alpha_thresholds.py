@@ -123,17 +123,17 @@ def threshold_in(
     return condition_threshold(at, GAIN, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
 
 
-def threshold_result(found: Threshold) -> dict[str, Any]:
+def threshold_result(threshold: Threshold) -> dict[str, Any]:
     """What is kept of a threshold: value, half width, evidence, and for each branch its verdict and packed overlaps."""
-    pairs = list(zip(found.branches, found.solutions, strict=True))
+    pairs = list(zip(threshold.branches, threshold.solutions, strict=True))
     return {
-        "value": found.value,
-        "error": found.error,
-        "error_kind": found.error_kind,
-        "status": found.status,
+        "value": threshold.value,
+        "error": threshold.error,
+        "error_kind": threshold.error_kind,
+        "status": threshold.status,
         "verdicts": {name: s.stability.verdict if s.stability else "not known" for name, s in pairs},
         "bistable_shares": {name: s.averages.bistable if s.averages else None for name, s in pairs},
-        "evidence": found.evidence,
+        "evidence": threshold.evidence,
         "overlaps": {name: s.overlaps.pack() for name, s in pairs},
         "sentence": "",
     }
@@ -148,7 +148,7 @@ def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> 
         solutions = [k[alpha] for k in known]
         rows.append({"alpha": alpha, **compared(kind, solutions)})
     lost = {n: max([a for a in f.failed if a not in f.known], default=None) for n, f in followers.items()}
-    found = {n: min(f.known, default=None) for n, f in followers.items()}
+    lowest = {n: min(f.known, default=None) for n, f in followers.items()}
     nearest = {n: f.known[min(f.known)].overlaps.pack() for n, f in followers.items() if f.known}
     return {
         "value": None,
@@ -157,15 +157,15 @@ def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> 
         "status": "absent",
         "verdicts": {},
         "bistable_shares": {},
-        "evidence": {"compared": rows, "lowest_alpha_found": found, "highest_alpha_not_found": lost},
+        "evidence": {"compared": rows, "lowest_alpha_found": lowest, "highest_alpha_not_found": lost},
         "overlaps": nearest,
         "sentence": sentence,
     }
 
 
-def is_settled(found: Mapping[str, Any]) -> bool:
+def is_settled(result: Mapping[str, Any]) -> bool:
     """Whether a threshold was located to its accuracy, or has no sign change to be found."""
-    return found["status"] in ("converged", "absent")
+    return result["status"] in ("converged", "absent")
 
 
 def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:

@@ -58,8 +58,8 @@ class BaseCaseRun(Run):
 
     def threshold(self, kind: str, omega: float) -> None:
         """Locate alpha_c or alpha_l at an omega, from the curves or the nearest omega done before, and keep it."""
-        found = self.results.setdefault("thresholds", {}).setdefault(kind, {})
-        earlier = {float(w): r for w, r in found.items()}
+        results = self.results.setdefault("thresholds", {}).setdefault(kind, {})
+        earlier = {float(w): r for w, r in results.items()}
         accuracy = CROSSING_ACCURACY.get(omega, THRESHOLD_ACCURACY) if kind == "alpha_c" else THRESHOLD_ACCURACY
         after = [f"curve_{name}" for name in BRANCHES] + [f"{kind}_{w:g}" for w in earlier]
 
@@ -68,7 +68,7 @@ class BaseCaseRun(Run):
             return threshold_near(kind, self.base.with_(omega=omega), guess, step, seeds, accuracy)
 
         name = f"{kind}_{omega:g}"
-        found[f"{omega:g}"] = self.step(name, {"omega": omega, "accuracy": accuracy}, work, after=after)
+        results[f"{omega:g}"] = self.step(name, {"omega": omega, "accuracy": accuracy}, work, after=after)
 
     def _guess(
         self, kind: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]

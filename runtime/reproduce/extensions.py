@@ -206,7 +206,7 @@ class ExtensionsRun(BaseCaseRun):
         files = (f"tables/{FOLDER}/{name}_{branch}.nc", f"tables/{FOLDER}/{name}_{branch}.csv")
 
         def work() -> dict[str, Any]:
-            found = curve(
+            followed = curve(
                 at,
                 start=branch,
                 over="alpha",
@@ -215,7 +215,7 @@ class ExtensionsRun(BaseCaseRun):
                 refine_end=0,
                 reached=setting.reached.get(branch),
             )
-            return self.keep_curve(found, files)
+            return self.keep_curve(followed, files)
 
         settings = {
             "solver": _identity(at),
@@ -233,8 +233,8 @@ class ExtensionsRun(BaseCaseRun):
 
     def _setting_threshold(self, name: str, omega: float) -> None:
         setting = SETTINGS[name]
-        found = self.results["settings"][name]["alpha_c"]
-        earlier = {float(w): r for w, r in found.items()}
+        known = self.results["settings"][name]["alpha_c"]
+        earlier = {float(w): r for w, r in known.items()}
         at = setting.problem(omega)
 
         def work() -> dict[str, Any]:
@@ -260,7 +260,7 @@ class ExtensionsRun(BaseCaseRun):
         }
         after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
         after += [f"{FOLDER}_{name}_{w:g}" for w in earlier] + [f"alpha_c_{w}" for w in self._base]
-        found[f"{omega:g}"] = self.step(f"{FOLDER}_{name}_{omega:g}", settings, work, after=after)
+        known[f"{omega:g}"] = self.step(f"{FOLDER}_{name}_{omega:g}", settings, work, after=after)
 
     @property
     def _base(self) -> dict[str, dict[str, Any]]:

@@ -92,12 +92,12 @@ class FiniteSizeRun(BaseCaseRun):
     def _scaling(self, name: str) -> None:
         def work() -> dict[str, Any]:
             solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
-            found = scaling(solution, dims=DIMS, seeds=SCALING_SEEDS)
-            every = found.measurements()
+            scaled = scaling(solution, dims=DIMS, seeds=SCALING_SEEDS)
+            every = scaled.measurements()
             stability = solution.stability
             return {
-                "dims": found.dims,
-                "runs": [len(one.runs) for one in found.simulations],
+                "dims": scaled.dims,
+                "runs": [len(one.runs) for one in scaled.simulations],
                 "verdict": stability.verdict if stability else "",
                 "rows": {
                     key: {
@@ -112,7 +112,7 @@ class FiniteSizeRun(BaseCaseRun):
                         "means": [one[key].mean for one in every],
                         "errors": [one[key].standard_error for one in every],
                     }
-                    for key, (limit, fit) in found.limits().items()
+                    for key, (limit, fit) in scaled.limits().items()
                 },
             }
 
@@ -151,16 +151,16 @@ class FiniteSizeRun(BaseCaseRun):
             rows = []
             for alpha in RANDOM_ALPHAS:
                 at = self.base.with_(alpha=alpha)
-                found = finished(
+                simulation = finished(
                     simulate(at, d=RANDOM_D, seeds=RANDOM_SEEDS, start="random", method=method, tolerance=1e-5)
                 )
                 rows.append(
                     {
                         "method": method,
                         "alpha": alpha,
-                        "runs": len(found.converged),
+                        "runs": len(simulation.converged),
                         "of": RANDOM_SEEDS,
-                        "reached": found.branches,
+                        "reached": simulation.branches,
                     }
                 )
             return {"rows": rows}
@@ -171,7 +171,7 @@ class FiniteSizeRun(BaseCaseRun):
     def _gamp(self) -> None:
         def work() -> dict[str, Any]:
             at = self.base.with_(alpha=GAMP_ALPHA)
-            found = finished(
+            simulated = finished(
                 simulate(
                     at,
                     d=GAMP_D,
@@ -185,7 +185,7 @@ class FiniteSizeRun(BaseCaseRun):
             )
             rule = rule_named("prox-space", 96, 0)
             theory = state_evolution(at, start_overlaps(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
-            paths = np.array([np.abs(run.path) for run in found.runs if run.path is not None])
+            paths = np.array([np.abs(run.path) for run in simulated.runs if run.path is not None])
             estimate = Estimate.of(paths)
             places = {"q": 0, "m": 2 * at.contexts, "theta": 3 * at.contexts}  # of the first token, s = t = 1
             simulation = {}

@@ -115,12 +115,12 @@ class Run(ABC):
         """The result of a step (see `Steps.run`), kept under the code of the module in which its work is defined."""
         return self.steps.run(name, settings, work, code=code_digest(work), files=files, after=after)
 
-    def keep_curve(self, found: Curve, files: tuple[str, str]) -> dict[str, Any]:
+    def keep_curve(self, branch: Curve, files: tuple[str, str]) -> dict[str, Any]:
         """Write a branch as netCDF and CSV; returns what is said of it."""
-        dataset = found.to_xarray()
+        dataset = branch.to_xarray()
         save_dataset(dataset, self.out / files[0])
         write_whole(self.out / files[1], dataset_frame(dataset).to_csv(index=False, lineterminator="\n"))
-        return {"ends": found.end_text(), "points": len(found.solutions)}
+        return {"ends": branch.end_text(), "points": len(branch.solutions)}
 
     def dataset(self, name: str) -> xarray.Dataset:
         """The table of a branch at omega = 0.3; `name` may lead into a folder."""

@@ -78,21 +78,21 @@ def _met(loss: float, error: float) -> bool:
 
 def point_of(solution: Solution) -> dict[str, Any]:
     """What the map keeps of a solution."""
-    found = solution.judged(spectrum=False, log2_lines=LINES)
-    if found is not None and not _met(found.self_overlap_loss, found.self_overlap_loss_error):
-        found = solution.judged(spectrum=False, log2_lines=LINES + 2)
-    assert found is not None
+    stability = solution.judged(spectrum=False, log2_lines=LINES)
+    if stability is not None and not _met(stability.self_overlap_loss, stability.self_overlap_loss_error):
+        stability = solution.judged(spectrum=False, log2_lines=LINES + 2)
+    assert stability is not None
     return {
         "alpha": solution.problem.alpha,
         "training_loss": solution.training_loss,
         "training_loss_error": solution.training_loss_error,
         "status": solution.status.value,
-        "self_overlap_loss": found.self_overlap_loss,
-        "self_overlap_loss_error": found.self_overlap_loss_error,
-        "replicon": found.replicon,
-        "replicon_error": found.replicon_error,
-        "bistable_share": found.bistable_share,
-        "jump_weight": found.jump_weight,
-        "verdict": found.verdict,
+        "self_overlap_loss": stability.self_overlap_loss,
+        "self_overlap_loss_error": stability.self_overlap_loss_error,
+        "replicon": stability.replicon,
+        "replicon_error": stability.replicon_error,
+        "bistable_share": stability.bistable_share,
+        "jump_weight": stability.jump_weight,
+        "verdict": stability.verdict,
         "overlaps": solution.overlaps.pack(),
     }

@@ -117,15 +117,15 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
     Raises:
         InputError: an unknown name; the known ones are listed.
     """
-    own = list(problem.parameters)
-    found = []
-    for name in names or ("alpha", *own):
+    parameters = list(problem.parameters)
+    directions = []
+    for name in names or ("alpha", *parameters):
         wanted = {"lambda": "lambda_"}.get(name, name)
         if wanted == "alpha":
-            found.append(Direction(problem, "alpha"))
+            directions.append(Direction(problem, "alpha"))
             continue
-        if wanted not in own:
-            known = ", ".join(("alpha", *(n.rstrip("_") for n in own)))
+        if wanted not in parameters:
+            known = ", ".join(("alpha", *(n.rstrip("_") for n in parameters)))
             raise InputError(f"no derivative with respect to {name!r}; known are {known}")
         for index in np.ndindex(np.shape(problem.parameters[wanted])):
             for mirrored in (False, True):
@@ -134,6 +134,6 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
                     continue
                 with suppress(InputError):
                     direction.differences(wide=False)
-                    found.append(direction)
+                    directions.append(direction)
                     break
-    return found
+    return directions

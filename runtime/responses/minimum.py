@@ -225,11 +225,11 @@ class Search:
         present = self.branch.problem.value_of(self.branch.parameter)
         known = present > 0 or (np.isfinite(present) and not self.logarithmic)
         anchor = self.place(present) if known else grid[0]
-        found: dict[float, Point | None] = {}
+        points: dict[float, Point | None] = {}
         for place in sorted(grid, key=lambda p: abs(p - anchor)):
-            found[place] = self.at(place)
+            points[place] = self.at(place)
             tick()
-        if not any(found.values()):
+        if not any(points.values()):
             raise NotConvergedError(
                 f"the {self.branch.name} branch was not found at any of {len(grid)} values of "
                 f"{self.branch.parameter.rstrip('_')} in [{self.value(self.low):g}, {self.value(self.high):g}]"
@@ -238,7 +238,7 @@ class Search:
         pending = list(pairwise(grid))
         while pending:
             left, right = pending.pop()
-            one, other = found[left], found[right]
+            one, other = points[left], points[right]
             if one is None and other is None:
                 continue
             fine = right - left > _FINEST * self.span
@@ -249,12 +249,12 @@ class Search:
                     jumps.append((one, other))
                 continue
             middle = (left + right) / 2
-            found[middle] = self.at(middle)
+            points[middle] = self.at(middle)
             tick()
             pending += [(left, middle), (middle, right)]
         stretches: list[list[Point]] = [[]]
-        for place in sorted(found):
-            point = found[place]
+        for place in sorted(points):
+            point = points[place]
             broken = any(point is other for _, other in jumps)
             if (point is None or broken) and stretches[-1]:
                 stretches.append([])

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import DomainError
 from ..integration import Rule
-from ..integration.averages import NEGLIGIBLE_JUMPS, Averages
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS, Averages
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges

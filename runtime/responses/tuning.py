@@ -150,22 +150,22 @@ def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick
             f"{search.observable} does not change with {search.branch.parameter.rstrip('_')} on the "
             f"{search.branch.name} branch, within its error"
         )
-    found: list[tuple[str, Point]] = []
+    candidates: list[tuple[str, Point]] = []
     for stretch in stretches:
         for left, right in pairwise(stretch):
             if left.slope < 0 <= right.slope:
                 # To the accuracy of the scan, which tells the candidates apart.
-                found.append(("minimum", search.root(left, right, tick, 1e-3 * search.span)))
+                candidates.append(("minimum", search.root(left, right, tick, 1e-3 * search.span)))
         for point, outward, edge in ((stretch[0], -1, search.low), (stretch[-1], 1, search.high)):
             if outward * point.slope >= 0:
                 continue
             at_edge = point.place == edge
             jumped = any(point is one or point is other for one, other in jumps)
             name = "lower_end" if outward < 0 else "upper_end"
-            found.append((name if at_edge else "jump" if jumped else "branch_end", point))
-    found.sort(key=lambda item: item[1].observed)
-    others = tuple(Candidate(kind, point.value, search.sign * point.observed) for kind, point in found[1:])
-    return optimum_at(search, problem, minimise, accuracy, *found[0], others, tick, scanned=len(every))
+            candidates.append((name if at_edge else "jump" if jumped else "branch_end", point))
+    candidates.sort(key=lambda item: item[1].observed)
+    others = tuple(Candidate(kind, point.value, search.sign * point.observed) for kind, point in candidates[1:])
+    return optimum_at(search, problem, minimise, accuracy, *candidates[0], others, tick, scanned=len(every))
 
 
 def optimum_at(

@@ -11,8 +11,8 @@ import numpy as np
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.points import CHUNKS
-from ..integration.averages import Averages
 from ..integration.estimates import difference_factors, two_standard_errors
+from ..integration.rule import Averages
 from ..integration.splitting import Split
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem

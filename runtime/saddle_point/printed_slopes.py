@@ -108,22 +108,22 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
     Raises:
         DomainError: the conjugates are too close to the end of their domain.
     """
-    own = hats.q, hats.V, hats.m, hats.theta
+    blocks = hats.q, hats.V, hats.m, hats.theta
     phi = np.zeros(0)
-    found: list[list[np.ndarray]] = [[], [], [], []]
+    columns: list[list[np.ndarray]] = [[], [], [], []]
     for changes in zip(*d_hats, strict=True):
-        sizes = [np.abs(block).max() for block in own]
+        sizes = [np.abs(block).max() for block in blocks]
         ratio = max(
             (float(np.abs(change).max() / size) for change, size in zip(changes, sizes, strict=True) if size > 0),
             default=0.0,
         )
         step = _STEP / ratio if ratio > 0 else 1.0
-        totals = [np.zeros_like(block) for block in own]
+        totals = [np.zeros_like(block) for block in blocks]
         for place, weight in _STENCIL:
-            there = Conjugates(*(one + place * step * change for one, change in zip(own, changes, strict=True)))
+            there = Conjugates(*(one + place * step * change for one, change in zip(blocks, changes, strict=True)))
             moved = state_map.overlaps(there, phi)
             for total, name in zip(totals, ("q", "V", "m", "theta"), strict=True):
                 total += weight / step * getattr(moved, name)
-        for rows, total in zip(found, totals, strict=True):
+        for rows, total in zip(columns, totals, strict=True):
             rows.append(total)
-    return tuple(np.stack(rows) for rows in found)
+    return tuple(np.stack(rows) for rows in columns)

@@ -14,7 +14,7 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError
 from ..integration import pace
-from ..integration.averages import Averages, Rule
+from ..integration.rule import Averages, Rule
 from ..problems import gauge
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem

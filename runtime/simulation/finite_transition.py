@@ -56,15 +56,15 @@ class FiniteTransition:
     differences: tuple[PairedDifference, ...]
 
 
-def paired(one: Simulation, other: Simulation, between: tuple[str, str]) -> PairedDifference:
+def paired(first: Simulation, second: Simulation, between: tuple[str, str]) -> PairedDifference:
     """Differences of two simulations of one problem that share their data."""
     sides = [
         {run.seed: run for run in simulation.converged if simulation.branch(run) == name}
-        for simulation, name in zip((one, other), between, strict=True)
+        for simulation, name in zip((first, second), between, strict=True)
     ]
     seeds = tuple(sorted(set(sides[0]) & set(sides[1])))
     values = np.array([sides[0][seed].training_loss - sides[1][seed].training_loss for seed in seeds])
-    return PairedDifference(one.problem.alpha, seeds, values)
+    return PairedDifference(first.problem.alpha, seeds, values)
 
 
 def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
@@ -124,7 +124,7 @@ def finite_transition(
     """
     if len(set(alphas)) < 2:
         raise InputError("alphas: at least two values around the transition are expected")
-    found = []
+    differences = []
     for alpha in sorted(alphas):
         at = problem.with_(alpha=alpha)
         sides = [simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options) for start in between]
@@ -132,6 +132,6 @@ def finite_transition(
             raise KeyboardInterrupt
         if any(side.out_of_time for side in sides):
             raise TimeLimitError("the time limit ended the simulations")
-        found.append(paired(sides[0], sides[1], between))
-    value, error = root_of(found)
-    return FiniteTransition(problem, d, between, value, error, tuple(found))
+        differences.append(paired(sides[0], sides[1], between))
+    value, error = root_of(differences)
+    return FiniteTransition(problem, d, between, value, error, tuple(differences))

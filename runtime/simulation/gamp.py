@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import DomainError, InputError
-from ..integration.averages import Rule
+from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.state_map import StateMap
@@ -179,22 +179,22 @@ def _channel(
     for span, tokens in instance.blocks():
         omega[span] += (tokens.reshape(-1, d) @ W / np.sqrt(d)).reshape(-1, L, s)
     V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
-    for labels, own in instance.groups:
+    for labels, rows in instance.groups:
         contexts = problem.context_of(labels)
         variance = np.ascontiguousarray(U[contexts])
         np.linalg.cholesky(variance)
         precision = np.linalg.inv(variance)
-        at = np.ascontiguousarray(omega[own].reshape(-1, L * s))
+        at = np.ascontiguousarray(omega[rows].reshape(-1, L * s))
         constants = problem.constants(labels)
         x, slopes = problem.solver.channel.proximal_at(
-            at, precision, variance, instance.known[own], constants, problem.search
+            at, precision, variance, instance.known[rows], constants, problem.search
         )
-        g[own] = keep * g[own] + (1 - keep) * np.einsum("lab,nlb->nla", precision, (x - at).reshape(-1, L, s))
+        g[rows] = keep * g[rows] + (1 - keep) * np.einsum("lab,nlb->nla", precision, (x - at).reshape(-1, L, s))
         whole = slopes.sum(axis=0)
         for l, c in enumerate(contexts):
             block = whole[l * s : (l + 1) * s, l * s : (l + 1) * s]
             V_hat[c] -= (block + block.T) / (2 * d)
-            m_hat[c] += g[own, l].sum(axis=0) / d
+            m_hat[c] += g[rows, l].sum(axis=0) / d
     field = np.zeros((d, s))
     for span, tokens in instance.blocks():
         field += tokens.reshape(-1, d).T @ g[span].reshape(-1, s)

@@ -184,15 +184,15 @@ class Instance:
         gaussian = problem.is_gaussian
         out = np.empty((len(teachers), channel.FEATURES))
         for choice, (labels, _) in enumerate(problem.label_choices):
-            own = np.flatnonzero(block.labels[: len(teachers)] == choice)
+            rows = np.flatnonzero(block.labels[: len(teachers)] == choice)
             c = problem.constants(labels)
-            y = (teachers[own] + problem.law.teacher_means[problem.context_of(labels)]).reshape(len(own), -1)
-            noise = np.empty((len(own), len(gaussian)))
-            noise[:, gaussian] = block.noise[own]
+            y = (teachers[rows] + problem.law.teacher_means[problem.context_of(labels)]).reshape(len(rows), -1)
+            noise = np.empty((len(rows), len(gaussian)))
+            noise[:, gaussian] = block.noise[rows]
             if channel.LABELLED_NOISE:
                 below = np.cumsum(channel.noise_law_at(y, c), axis=1)[:, :-1]
-                noise[:, ~gaussian] = np.array(channel.LABELLED_NOISE)[(block.uniform[own, None] > below).sum(axis=1)]
-            out[own] = channel.features_at(y, noise, c)
+                noise[:, ~gaussian] = np.array(channel.LABELLED_NOISE)[(block.uniform[rows, None] > below).sum(axis=1)]
+            out[rows] = channel.features_at(y, noise, c)
         return out
 
     def _block(self, begin: int) -> _Block:

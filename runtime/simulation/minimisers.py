@@ -72,7 +72,7 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 
     x, iterations = np.concatenate([start.W.ravel(), start.phi * unit]), 0
     for _ in range(4):
-        found = minimize(
+        result = minimize(
             function,
             x,
             jac=True,
@@ -86,7 +86,7 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
                 "gtol": 0.1 * descent.tolerance,
             },
         )
-        x, iterations = found.x, iterations + int(found.nit)
+        x, iterations = result.x, iterations + int(result.nit)
         value = risk(unpacked(x))
         if gradient_norm(value.gradient) <= descent.tolerance or iterations >= descent.most:
             break

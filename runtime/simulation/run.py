@@ -151,14 +151,14 @@ def run(plan: Plan, seed: int) -> Run:
     )
 
 
-def _is_beside_zero(risk: Risk, start: Weights, found: Minimum) -> bool:
+def _is_beside_zero(risk: Risk, start: Weights, minimum: Minimum) -> bool:
     """Whether what stalls does so beside W = 0, as low as that: a loss that holds |W| has a corner there."""
-    nothing = replace(found.weights, W=np.zeros_like(found.weights.W))
-    if not np.linalg.norm(found.weights.W) < _BESIDE_ZERO * np.linalg.norm(start.W):
+    nothing = replace(minimum.weights, W=np.zeros_like(minimum.weights.W))
+    if not np.linalg.norm(minimum.weights.W) < _BESIDE_ZERO * np.linalg.norm(start.W):
         return False
     with np.errstate(all="ignore"):
         there = risk(nothing).training_loss
-    return bool(there <= found.value.training_loss + 1e-12 * abs(found.value.training_loss))
+    return bool(there <= minimum.value.training_loss + 1e-12 * abs(minimum.value.training_loss))
 
 
 def _test_error(instance: Instance, overlaps: Overlaps) -> float:

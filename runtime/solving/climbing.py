@@ -12,10 +12,10 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError
 from ..integration import Averages, Lines, ProxSpace, Rule, Sobol, pace
-from ..integration.averages import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
 from ..integration.estimates import two_standard_errors
 from ..integration.lines import SPLIT_LINES
 from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
+from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -48,23 +48,23 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
     """
     problem, symmetry = task.problem, task.symmetry
     with step(f"Newton's method on {pace.words(problem, rule)}"):
-        found = newton(
+        reached = newton(
             task.map_by(rule),
             replace(point, u=symmetry.project(point.u, point.sizes)),
             rule.tolerance(task.accuracy),
             lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
         )
-        if found.status is Status.FLOOR and not rule.replicated and found.residual > SMOOTH_FLOOR:
+        if reached.status is Status.FLOOR and not rule.replicated and reached.residual > SMOOTH_FLOOR:
             # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
-            return replace(found, status=Status.MAX_ITERATIONS)
-        if not found.status.success or found.drift <= _FAR:
-            return found
+            return replace(reached, status=Status.MAX_ITERATIONS)
+        if not reached.status.success or reached.drift <= _FAR:
+            return reached
         # Newton converges with slopes that are off by half; half widths, (I - J)^{-1} times what other rules say, would
         # be off by more.
         with suppress(DomainError):
-            matrix = jacobian_by_rule(problem, rule, found.u, found.sizes, sample, symmetry)
-            return replace(found, jacobian=matrix, drift=0.0)
-        return found
+            matrix = jacobian_by_rule(problem, rule, reached.u, reached.sizes, sample, symmetry)
+            return replace(reached, jacobian=matrix, drift=0.0)
+        return reached
 
 
 def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import DomainError
-from ..integration.averages import Rule
 from ..integration.estimates import two_standard_errors
+from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, of_state

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..channel.search import searched
 from ..errors import DomainError
-from ..integration.averages import Rule
+from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, of_state
@@ -44,7 +44,7 @@ def deflated(
     """
     if not known:
         return []
-    found = list(known)
+    solutions = list(known)
     new: list[Solution] = []
     generator = np.random.default_rng(seed)
     beginnings = [start_overlaps(problem, name).pack() for name in problem.solver.model.STARTS]
@@ -52,10 +52,10 @@ def deflated(
         for attempt in range(attempts):
             u = beginnings[attempt] if attempt < len(beginnings) else _random(problem, known, generator)
             task.advance(f"deflation, attempt {attempt + 1}: {len(new)} new")
-            state = _newton(problem, known[0].rule, u, found)
+            state = _newton(problem, known[0].rule, u, solutions)
             solution = None if state is None else _settled(problem, known[0].rule, state, accuracy)
-            if solution is not None and not any(same_orbit(solution, other) for other in found):
-                found.append(solution)
+            if solution is not None and not any(same_orbit(solution, other) for other in solutions):
+                solutions.append(solution)
                 new.append(solution)
     return new
 

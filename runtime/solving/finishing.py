@@ -9,8 +9,8 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError
 from ..integration import Averages, Rule, pace
-from ..integration.averages import DIFFERENCE_SAFETY
 from ..integration.estimates import Change, Comparison, compared, two_standard_errors
+from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem

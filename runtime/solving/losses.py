@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import DomainError
 from ..integration import Rule, pace
-from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import finest_half_width, two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import NO_SYMMETRY
 from ..progress import step

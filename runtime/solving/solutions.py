@@ -31,7 +31,7 @@ def solutions(
     Solutions that agree within their errors are reported once, from a start that holds their overlaps where one of
     them does. Starts that fail are named on stderr and left out.
     """
-    found: list[Solution] = []
+    ranked: list[Solution] = []
     names = list(starts or problem.solver.model.STARTS)
     with bar("solving", len(names)) as task:
         for name in names:
@@ -43,18 +43,18 @@ def solutions(
                 if on_failure:
                     on_failure(solution)
                 continue
-            twin = next((i for i, other in enumerate(found) if same(solution, other)), None)
+            twin = next((i for i, other in enumerate(ranked) if same(solution, other)), None)
             if twin is None:
-                found.append(solution)
-            elif _is_own(solution) and not _is_own(found[twin]):
-                found[twin] = solution
-    if deflate and found:
+                ranked.append(solution)
+            elif _is_own(solution) and not _is_own(ranked[twin]):
+                ranked[twin] = solution
+    if deflate and ranked:
         from .deflation import deflated
 
         known = {name: options[name] for name in ("accuracy", "seed") if name in options}
-        found += deflated(problem, found, deflate, **known)
-    found.sort(key=lambda s: s.training_loss)
-    return [replace(s, rank=i) for i, s in enumerate(found, start=1)]
+        ranked += deflated(problem, ranked, deflate, **known)
+    ranked.sort(key=lambda s: s.training_loss)
+    return [replace(s, rank=i) for i, s in enumerate(ranked, start=1)]
 
 
 def _is_own(solution: Solution) -> bool:

@@ -144,8 +144,8 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
         approach = replace(again, iterations=approach.iterations + again.iterations)
         if not _is_near(approach):
             return _collapsed_or(failed_solution(thorough, name, approach, APPROACH_RULE), approach, seed)
-    found = way(replace(task, problem=thorough, symmetry=_symmetry_of(thorough, approach)), approach, None)
-    return found if found.losses is not None else _collapsed_or(found, approach, seed)
+    solution = way(replace(task, problem=thorough, symmetry=_symmetry_of(thorough, approach)), approach, None)
+    return solution if solution.losses is not None else _collapsed_or(solution, approach, seed)
 
 
 def _is_near(approach: FixedPoint) -> bool:

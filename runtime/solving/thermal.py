@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .. import presenting
 from ..errors import DomainError
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
@@ -107,16 +108,7 @@ class Gibbs:
 
     def to_json(self) -> dict[str, Any]:
         """The object `thermal` of the command line's contract (docs/design.md section 5), arrays as they are."""
-        names = ("inverse_temperature", "free_entropy", "free_energy", "energy", "entropy", "test_error")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "energy_parts": {"data": self.data, "penalty": self.penalty},
-            "self_overlap": self.self_overlap,
-            "errors": {
-                **{name: getattr(self, f"{name}_error") for name in names[1:]},
-                "self_overlap": self.self_overlap_error,
-            },
-        }
+        return presenting.to_json(self)
 
 
 def gibbs(solution: Solved) -> Gibbs | None:

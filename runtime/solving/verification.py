@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid, rule_named
-from ..integration.averages import NEGLIGIBLE_JUMPS
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..progress import step
 from ..saddle_point.iteration import Status

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget
-from ..integration.averages import NEGLIGIBLE_JUMPS, Averages, Rule
+from .. import budget, presenting
 from ..integration.estimates import two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS, Averages, Rule
 from ..numbers import with_error
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
@@ -115,28 +115,8 @@ class Stability:
         return f"overlap lost not resolved, at most {digit * np.ceil((loss + error) / digit - 1e-9):.1g} %"
 
     def to_json(self) -> dict[str, Any]:
-        """The object `stability` of the command line's contract (docs/design.md section 5); not without eigenvalues."""
-        values = self.eigenvalues
-        own = self.self_overlap
-        return {
-            "longitudinal": {
-                "spectral_radius": float(np.max(np.abs(values))),
-                "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
-            },
-            "modes": list(self.modes),
-            "slopes": self.slopes_by,
-            "damping": self.damping,
-            "replicon": self.replicon,
-            "replicon_error": self.replicon_error,
-            "bistable_share": self.bistable_share,
-            "jump_weight": self.jump_weight,
-            "jump_weight_error": self.jump_weight_error,
-            "jump_set": self.jumps.to_json() if self.jumps else None,
-            "self_overlap_loss": self.self_overlap_loss,
-            "self_overlap_loss_error": self.self_overlap_loss_error,
-            "finite_map": {"a": own.slope, "b": own.root, "b_error": own.root_error} if own else None,
-            "verdict": self.verdict,
-        }
+        """The object `stability` of the command line's contract (docs/design.md section 5)."""
+        return presenting.to_json(self)
 
 
 def modes_of(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -258,22 +238,22 @@ def assess(
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
     values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)
-    found = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
-    if not found.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
-        return found
+    stability = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
+    if not stability.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
+        return stability
     lines = _lines_of(problem) if log2_lines is None else log2_lines
     with step("jumps of the proximal map"):
-        jumps = find_jumps(problem, overlaps, lines) if found.has_jumps else None
+        jumps = find_jumps(problem, overlaps, lines) if stability.has_jumps else None
     budget.check()
     if jumps is not None:
         smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
         direct, width = (value / smooth for value in jumps.susceptibility(problem))
-        if width < found.jump_weight_error:
-            found = replace(found, jump_weight=direct, jump_weight_error=width)
+        if width < stability.jump_weight_error:
+            stability = replace(stability, jump_weight=direct, jump_weight_error=width)
     linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)
     finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
     with step("the self-overlap lost, from pairs of fields"):
-        return replace(found, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
+        return replace(stability, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
 
 
 def _lines_of(problem: Problem) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import presenting
 from ..channel.field_lines import along, narrowed, on_lines
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import sobol_normal
@@ -92,17 +93,7 @@ class Jumps:
 
     def to_json(self) -> dict[str, Any]:
         """The object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
-        area, square = self.area(), self.mean_squared_jump()
-        normal, shared = self.direction()
-        return {
-            "area": area[0],
-            "area_error": area[1],
-            "mean_squared_jump": square[0],
-            "mean_squared_jump_error": square[1],
-            "normal": normal.tolist(),
-            "normal_share": shared,
-            "lines_found": len(self.weights),
-        }
+        return presenting.to_json(self)
 
     def direction(self) -> tuple[np.ndarray, float]:
         """Direction (L, s) of the normal V^{-1}(X_1 - X_2) that most of the surface shares, up to sign, and its share.
@@ -130,7 +121,7 @@ def find_jumps(
     Raises:
         DomainError: overlaps outside their domain.
     """
-    found: list[tuple[np.ndarray, ...]] = []
+    columns: list[tuple[np.ndarray, ...]] = []
     evaluations = 0
     student = problem.tokens * problem.student_rank
     teacher = problem.tokens * problem.teacher_rank
@@ -148,8 +139,8 @@ def find_jumps(
             across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
             weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
             context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
-            found.append((weights, row // size % replicates, context, g, x, omega))
-    weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*found, strict=True))
+            columns.append((weights, row // size % replicates, context, g, x, omega))
+    weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Jumps(weights, replicate, context, g, x, omega, replicates, evaluations)
 
 

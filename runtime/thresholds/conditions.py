@@ -69,19 +69,19 @@ class Condition:
                 what they add to the half width is below this, as far as can be had.
             equidistant: nodes for the test error, another family than Gauss-Hermite's.
         """
-        own = {name: _Observable.of(name, solution, equidistant) for name in self.names}
-        values = {name: observable.value for name, observable in own.items()}
-        refined = [name for name in self.names if own[name].refine is not None]
+        observables = {name: _Observable.of(name, solution, equidistant) for name in self.names}
+        values = {name: observable.value for name, observable in observables.items()}
+        refined = [name for name in self.names if observables[name].refine is not None]
         for name in refined:
             share = tolerance / (2 * len(refined) * max(abs(self._slope(values, name)), 1e-300))
-            own[name] = own[name].refined(share)
-            values[name] = own[name].value
+            observables[name] = observables[name].refined(share)
+            values[name] = observables[name].value
         centre = self._at(values)
-        integration = sum(abs(self._at({**values, n: values[n] + own[n].error}) - centre) for n in self.names)
+        integration = sum(abs(self._at({**values, n: values[n] + observables[n].error}) - centre) for n in self.names)
         integration += ROUNDING * max(abs(_evaluate(side, values)) for side in self.sides)
 
         def moved(shift: np.ndarray, names: Sequence[str]) -> float:
-            known = {name: move for name in names if (move := own[name].moved) is not None}
+            known = {name: move for name in names if (move := observables[name].moved) is not None}
             try:
                 return self._at({**values, **{name: move(shift) for name, move in known.items()}}) - centre
             except DomainError:

@@ -16,8 +16,8 @@ import numpy as np
 from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import Rule
-from ..integration.averages import NEGLIGIBLE_JUMPS
 from ..integration.estimates import two_standard_errors
+from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..progress import bar
 from ..solving.losses import by_rule, refine_losses, with_losses
@@ -102,19 +102,19 @@ def crossing(
     return _locate(search, evaluate, second)
 
 
-def loss_difference(one: Solution, other: Solution) -> tuple[float, float]:
+def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
     """Training loss of one solution minus that of another, and its half width.
 
     Where both come in as many replicates over the same scramblings, the spread of the differences is the error: noise
     that the branches share cancels, and what they do not share adds in squares.
     """
-    difference = one.training_loss - other.training_loss
-    both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (one, other)]
-    if len(both[0]) > 1 and len(both[0]) == len(both[1]) and one.problem.alpha == other.problem.alpha:
-        sampled = one.problem.alpha * float(two_standard_errors(both[0] - both[1]))
-        return difference, sampled + one.second_order + other.second_order
-    rounding = ROUNDING * abs(one.training_loss)
-    return difference, one.training_loss_error + other.training_loss_error + rounding
+    difference = first.training_loss - second.training_loss
+    both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (first, second)]
+    if len(both[0]) > 1 and len(both[0]) == len(both[1]) and first.problem.alpha == second.problem.alpha:
+        sampled = first.problem.alpha * float(two_standard_errors(both[0] - both[1]))
+        return difference, sampled + first.second_order + second.second_order
+    rounding = ROUNDING * abs(first.training_loss)
+    return difference, first.training_loss_error + second.training_loss_error + rounding
 
 
 def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
@@ -384,30 +384,30 @@ def _refine(
             break  # at an end of the bracket: the slope does not lead to a root
         was_fine, fine = fine, fine or near
         try:
-            found = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
+            evaluation = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
         except TimeLimitError:
             value = min(max(best.value - best.difference / slope, left.value), right.value)
             ends = left.value, right.value
             return _Root(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
         tick()
-        if found is None:
+        if evaluation is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
-        step, change, before = found.value - best.value, found.difference - best.difference, slope
+        step, change, before = evaluation.value - best.value, evaluation.difference - best.difference, slope
         # Between evaluations of one kind, and where the change is more than their errors.
-        if step and was_fine == fine and abs(change) > found.error:
+        if step and was_fine == fine and abs(change) > evaluation.error:
             secant = change / step
-        slope = found.slope or secant
+        slope = evaluation.slope or secant
         if slope != before:
             doubt = min(1.0, 2 * abs(slope - before) / abs(slope))
         width = right.value - left.value
         if fine:
-            fines.append(found)
-        elif found.difference * left.difference <= 0:
-            right = found
+            fines.append(evaluation)
+        elif evaluation.difference * left.difference <= 0:
+            right = evaluation
         else:
-            left = found
+            left = evaluation
         slow = slow + 1 if right.value - left.value > width / 2 else 0
-        best = found
+        best = evaluation
         if fine and doubt * abs(best.difference / slope) <= 0.1 * accuracy:
             break
     last = best.difference / slope

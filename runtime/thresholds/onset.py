@@ -101,15 +101,15 @@ def onset(
     with bar(f"onset of {toward}", 2 * sets + 4) as task:
         centre, slope = _approach(lambda value: eigenvalues(value, 0)[-1], near, width, task.advance)
         ends = np.array([centre - width / 2, centre + width / 2])
-        found = []
+        onsets = []
         for number in range(sets):
             pair = []
             for value in ends:
                 pair.append(eigenvalues(float(value), number))
                 task.advance()
             below, above = np.array(pair)
-            found.append(ends[0] + (1 - below) * width / (above - below))
-    values = np.array(found)
+            onsets.append(ends[0] + (1 - below) * width / (above - below))
+    values = np.array(onsets)
     mean = values.mean(axis=0)
     spread = float(student.ppf(0.975, sets - 1) * values[:, -1].std(ddof=1) / np.sqrt(sets))
     stepping = float(abs(mean[0] - mean[-1]))

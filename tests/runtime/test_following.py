@@ -25,7 +25,9 @@ from saddleforge.thresholds.conditions import observable_names, parse_condition
 Solved = Callable[[float, str, float], Solution]
 
 
-def test_a_followed_branch_passes_through_the_solutions_that_solve_finds(attention: Solved) -> None:
+def test_a_followed_branch_passes_through_the_solutions_that_solve_finds(
+    agree: Callable[..., None], attention: Solved
+) -> None:
     problem = sf.problem("dot_product_attention", alpha=2.0)
     found = follow(problem, start="semantic", over="alpha", between=(2.0, 1.85), accuracy=1e-3)
     assert found.values[0] == 2.0 and found.values[-1] == 1.85
@@ -35,8 +37,8 @@ def test_a_followed_branch_passes_through_the_solutions_that_solve_finds(attenti
         assert solution.success and solution.branch == "semantic"
         assert solution.residual < 1e-8
     known = attention(2.0, "semantic", 1e-4)
-    gap = np.abs(found.solutions[0].overlaps.pack() - known.overlaps.pack())
-    assert np.all(gap <= 3 * (found.solutions[0].errors + known.errors))
+    first = found.solutions[0]
+    agree((first.overlaps.pack(), first.errors), (known.overlaps.pack(), known.errors), "half widths")
 
 
 def test_slopes_of_the_branch_equations_are_those_of_the_map(
@@ -108,27 +110,31 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
 
 
 @pytest.mark.slow
-def test_semantic_phase_retrieval_ends_in_a_fold() -> None:
+def test_semantic_phase_retrieval_ends_in_a_fold(agree: Callable[..., None]) -> None:
     """Where replica symmetry is lost already; the law of its fields is too narrow for slopes on the coarsest grid."""
     problem = sf.problem("phase_retrieval")
     end = spinodal(problem, on="semantic", bracket=(1.3, 1.5))
     assert end.success
     assert (end.evidence["type"], end.evidence["toward"]) == ("fold", "toward V")
-    assert abs(end.value - 1.3304) < 2 * end.error < 1e-3
+    agree((end.value, end.error), "1.3304", "half widths")
+    assert end.error < 5e-4
     assert "RS unstable" in end.rs_verdict
 
 
 @pytest.mark.slow
-def test_branches_and_lines_are_followed_on_sobol_sets() -> None:
+def test_branches_and_lines_are_followed_on_sobol_sets(agree: Callable[..., None]) -> None:
     """Four student fields: attention with a student of rank 2."""
     problem = sf.problem("dot_product_attention", student_rank=2)
     found = follow(problem, start="semantic", between=(2.0, 1.93), accuracy=1e-2, event_accuracy=1e-2)
     assert found.ending == "alpha = 1.93 reached"
     assert len(found.solutions) >= 3 and all(s.success and s.branch == "semantic" for s in found.solutions)
     direct = sf.solve(problem.with_(alpha=1.93), found.solutions[0], accuracy=1e-2, seed=1)  # other sets
-    gap = np.abs(found.solutions[-1].overlaps.pack() - direct.overlaps.pack())
-    scales = direct.overlaps.block_scales
-    assert np.all(gap <= 1.5 * (found.solutions[-1].errors + direct.errors) + 1e-6 * scales)
+    agree(
+        (found.solutions[-1].overlaps.pack(), found.solutions[-1].errors),
+        (direct.overlaps.pack(), direct.errors),
+        "three standard errors",
+        rounding=1e-6 * direct.overlaps.block_scales,
+    )
     bracket = (1.7, 2.0)
     line = critical_line(
         problem,

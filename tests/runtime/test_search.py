@@ -128,7 +128,7 @@ def test_the_quick_search_is_kept_where_it_suffices():
 
 
 @pytest.mark.slow
-def test_what_the_quick_search_leads_to_is_approached_again_with_the_thorough_one():
+def test_what_the_quick_search_leads_to_is_approached_again_with_the_thorough_one(agree):
     # Of hard attention the quick search misses minima: its fixed point has a quarter of the overlap with the teacher.
     solution = sf.solve(sf.problem("hard_attention", alpha=2.0), "semantic", accuracy=3e-3)
     assert solution.problem.search == THOROUGH
@@ -136,5 +136,9 @@ def test_what_the_quick_search_leads_to_is_approached_again_with_the_thorough_on
     assert solution.overlaps.theta[0, 0, 0] == pytest.approx(0.4395, abs=0.002)
     sampled = by_rule(solution, Sobol(12, 16))
     assert sampled is not None
-    apart = np.abs(sampled.overlaps.pack() - solution.overlaps.pack())
-    assert np.all(apart <= 2 * (sampled.errors + solution.errors) + 1e-12)
+    agree(
+        (sampled.overlaps.pack(), sampled.errors),
+        (solution.overlaps.pack(), solution.errors),
+        "three standard errors",
+        rounding=1e-12,
+    )

@@ -5,8 +5,9 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.integration.averages import NEGLIGIBLE_JUMPS
+from saddleforge.integration.rule import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
+from saddleforge.report.contract import clean
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.stability.assess import Stability, modes_of, replicon_matrix
@@ -252,6 +253,13 @@ def test_damping_follows_from_the_spectrum():
     assert stability(eigenvalues=np.array([0.5, 0.2], complex)).damping == 1.0
     assert stability(eigenvalues=np.array([0.3 + 2j, 0.3 - 2j])).damping == pytest.approx(1.4 / (0.49 + 4))
     assert stability(eigenvalues=np.array([1.2, 0.0], complex)).damping == 0.0
+
+
+def test_eigenvalues_that_were_not_asked_for_are_null():
+    """As of solutions on whose branch only the replicon counts."""
+    told = clean(stability(eigenvalues=np.zeros(0, complex)).to_json())
+    assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": []}
+    assert told["damping"] is None and told["replicon"] == 0.5
 
 
 def test_a_failed_solution_has_no_stability():

@@ -10,7 +10,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.channel.exchange import Reduction
 from saddleforge.integration import GaussHermite, ProxSpace, Sobol
-from saddleforge.integration.averages import Rule
+from saddleforge.integration.rule import Rule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.symmetry import Exchange, Symmetry, exchanges, of_state
 from saddleforge.saddle_point.state_map import StateMap

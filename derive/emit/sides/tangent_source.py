@@ -158,6 +158,3 @@ def _ridge_context(model: ModelAt, saddle: Any) -> dict[str, Any]:
         target, expression = line.split(" = ", 1)
         changes.append(f"{target} = ({expression}) @ weights" if "[" in target else line)
     return {"composite_lines": lines, "overlap_loads": loads, "overlap_lines": own + changes}
-
-
-__all__ = ["differential", "tangent_context"]

@@ -103,7 +103,7 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
     return figure
 
 
-def _compare_overlaps(axes: Axes, comparison: Comparison, found: Sequence[Mapping[str, Measured]]) -> None:
+def _compare_overlaps(axes: Axes, comparison: Comparison, measured: Sequence[Mapping[str, Measured]]) -> None:
     """Theory's distinct entries as lines, what was measured of the first of each as points."""
     theory = comparison.curve.to_xarray(stability=False)
     for name, (colour, marker, _) in OVERLAP_STYLES.items():
@@ -112,7 +112,7 @@ def _compare_overlaps(axes: Axes, comparison: Comparison, found: Sequence[Mappin
             first, shade = entry.indices[0], shade_of(colour, number)
             axes.plot(comparison.curve.values, entry.values, color=shade)
             key = name + index_text(first, shape)
-            known = [(value, one[key]) for value, one in zip(comparison.values, found, strict=True) if key in one]
+            known = [(value, one[key]) for value, one in zip(comparison.values, measured, strict=True) if key in one]
             _draw_measured(axes, known, shade, marker, entry_label(symbol, [first], shape), symbol.startswith("|"))
 
 

@@ -138,13 +138,13 @@ def _draw_random(axes: Axes, content: Mapping[str, Any]) -> None:
 
 def _draw_gamp(axes: Axes, content: Mapping[str, Any]) -> None:
     """Overlaps of GAMP against iteration, mean and spread over seeds, on state evolution."""
-    found = content["gamp"]
+    gamp = content["gamp"]
     for name, (colour, marker, label) in OVERLAP_STYLES.items():
-        theory = np.abs(found["theory"][name])
+        theory = np.abs(gamp["theory"][name])
         axes.plot(np.arange(len(theory)), theory, color=colour)
-        mean, error = np.array(found["simulation"][name]), np.array(found["simulation"][f"{name}_error"])
+        mean, error = np.array(gamp["simulation"][name]), np.array(gamp["simulation"][f"{name}_error"])
         draw_points(axes, np.arange(len(mean)), mean, error, colour, marker, label)
-    axes.set_title(f"GAMP (points) follows state evolution (lines), d = {found['d']}", loc="left")
-    axes.set_xlabel(f"iteration, {found['start']} start at α = {found['alpha']:g}")
+    axes.set_title(f"GAMP (points) follows state evolution (lines), d = {gamp['d']}", loc="left")
+    axes.set_xlabel(f"iteration, {gamp['start']} start at α = {gamp['alpha']:g}")
     axes.set_ylabel("overlap")
     axes.legend(loc="best")

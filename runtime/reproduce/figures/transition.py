@@ -111,15 +111,15 @@ def plot_test_error(
 
 
 def plot_loss_difference(
-    one: xarray.Dataset,
-    other: xarray.Dataset,
+    first: xarray.Dataset,
+    second: xarray.Dataset,
     path: str | Path | None = None,
     *,
     marks: Sequence[Mapping[str, Any]] = (),
 ) -> Figure:
     """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
-    values, difference, error = loss_difference_along(one, other)
-    names = one.attrs["branch"], other.attrs["branch"]
+    values, difference, error = loss_difference_along(first, second)
+    names = first.attrs["branch"], second.attrs["branch"]
     with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 4.4), layout="constrained")
         axes = figure.subplots()
@@ -138,10 +138,10 @@ def plot_loss_difference(
         axes.errorbar(values, difference, yerr=error, color="black", marker="o", markersize=4, capsize=2)
         axes.axhline(0, color=GREY, linewidth=0.8)
         axes.set_ylabel(f"training loss per d:\n{names[0]} minus {names[1]}")
-        axes.set_xlabel(parameter_label(one.attrs["parameter"]))
+        axes.set_xlabel(parameter_label(first.attrs["parameter"]))
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
         draw_marks(axes, marks)
-        axes.set_title(f"Difference of training losses, {setting_of(one)}", loc="left")
+        axes.set_title(f"Difference of training losses, {setting_of(first)}", loc="left")
         draw_legend(axes, mark_handles(marks))
     if path is not None:
         save_figure(figure, path)

@@ -35,28 +35,28 @@ def write(run: ExtensionsRun) -> None:
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row a setting or variation and omega: alpha_c, half width, shift against the base case, status."""
     base = results["thresholds"]["alpha_c"]
-    rows = [_row("base case", CROSSING, omega, found, None) for omega, found in _ordered(base)]
+    rows = [_row("base case", CROSSING, omega, threshold, None) for omega, threshold in _ordered(base)]
     for name, setting in SETTINGS.items():
-        for omega, found in _ordered(results["settings"][name]["alpha_c"]):
-            rows.append(_row(setting.title, setting.transition, omega, found, base.get(omega)))
+        for omega, threshold in _ordered(results["settings"][name]["alpha_c"]):
+            rows.append(_row(setting.title, setting.transition, omega, threshold, base.get(omega)))
         if "saddles" in results["settings"][name]:
             omega = f"{SHOWN_OMEGA:g}"
             title = f"{setting.title}: semantic and positional saddle"
             rows.append(_row(title, CROSSING, omega, results["settings"][name]["saddles"], base.get(omega)))
     omega = f"{SHOWN_OMEGA:g}"
-    for change, found in results["variations"].items():
-        rows.append(_row(f"correlated tokens: {change}", CROSSING, omega, found, base.get(omega)))
+    for change, threshold in results["variations"].items():
+        rows.append(_row(f"correlated tokens: {change}", CROSSING, omega, threshold, base.get(omega)))
     return rows
 
 
-def _ordered(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(found.items(), key=lambda item: float(item[0]))
+def _ordered(thresholds: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(thresholds.items(), key=lambda item: float(item[0]))
 
 
 def _row(
-    title: str, transition: str, omega: str, found: Mapping[str, Any], base: Mapping[str, Any] | None
+    title: str, transition: str, omega: str, threshold: Mapping[str, Any], base: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    value, error = found["value"], found["error"]
+    value, error = threshold["value"], threshold["error"]
     both = base is not None and value is not None and base["value"] is not None
     return {
         "setting": title,
@@ -66,9 +66,9 @@ def _row(
         "error": error,
         "shift": value - base["value"] if both and base is not None else None,
         "shift_error": error + base["error"] if both and base is not None else None,
-        "status": found["status"],
-        "rs_verdict": " | ".join(f"{b}: {v}" for b, v in found["verdicts"].items()),
-        "sentence": found["sentence"],
+        "status": threshold["status"],
+        "rs_verdict": " | ".join(f"{b}: {v}" for b, v in threshold["verdicts"].items()),
+        "sentence": threshold["sentence"],
     }
 
 
@@ -77,9 +77,9 @@ def base_line(results: Mapping[str, Any]) -> dict[str, Any]:
     return line_of("base case", results["thresholds"]["alpha_c"])
 
 
-def line_of(label: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def line_of(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
     """A transition along omega: label, omega, alpha, error; nan where it was not found."""
-    ordered = _ordered(found)
+    ordered = _ordered(thresholds)
     return {
         "label": label,
         "omega": [float(w) for w, _ in ordered],
@@ -175,15 +175,15 @@ def content(results: Mapping[str, Any]) -> list[Block]:
             blocks.append(Paragraph(f"{setting.title}: not sought at omega = {', '.join(others)}."))
     blocks.append(Heading(f"Branches at omega = {SHOWN_OMEGA:g}"))
     for name, setting in SETTINGS.items():
-        found = results["settings"][name]
-        sentences = [f"{branch['ends']} ({branch['points']} solutions)" for branch in found["curves"].values()]
-        for branch, between in found["seen"]["eigenvalues"].items():
+        outcome = results["settings"][name]
+        sentences = [f"{branch['ends']} ({branch['points']} solutions)" for branch in outcome["curves"].values()]
+        for branch, between in outcome["seen"]["eigenvalues"].items():
             if between:
                 low, high = (f"{value:.2f}" for value in between)
                 sentences.append(
                     f"largest longitudinal eigenvalue of the {branch} branch between {low} and {high} (stable below 1)"
                 )
-        for branch, alphas in found["seen"]["lowest"].items():
+        for branch, alphas in outcome["seen"]["lowest"].items():
             if alphas:
                 at = ", ".join(f"{alpha:g}" for alpha in alphas)
                 sentences.append(f"{branch} has the lowest training loss of the branches at alpha = {at}")

@@ -49,9 +49,9 @@ def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -
         for key in (*OVERLAPS, *LOSSES):
             points[name][key] = [row[key] for row in here]
             points[name][f"{key}_error"] = [row[f"{key}_error"] for row in here]
-    found = results["scaling"]["semantic"]
+    scaled = results["scaling"]["semantic"]
     rows_scaled = {}
-    for key, row in found["rows"].items():
+    for key, row in scaled["rows"].items():
         if abs(row["theory"]) < 1e-6 or key.endswith("_2"):
             continue
         limit = Measured(row["theory"], row["half_width"], row["value"], row["error"])
@@ -69,7 +69,7 @@ def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -
         "points": points,
         "transition": {**results["transition"], "theory": float(known["value"])},
         "scaling": {
-            "dims": found["dims"],
+            "dims": scaled["dims"],
             "rows": rows_scaled,
             "title": f"semantic branch, alpha = {SCALING_ALPHA:g}: scaling in d",
         },
@@ -159,12 +159,12 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
             ],
         ),
     ]
-    for name, found in results["scaling"].items():
+    for name, scaled in results["scaling"].items():
         blocks += [
             Heading(f"d to infinity, {name} branch, alpha = {SCALING_ALPHA:g}", 2),
-            Paragraph(f"Verdict of theory: {found['verdict']}."),
+            Paragraph(f"Verdict of theory: {scaled['verdict']}."),
             Table(
-                ("observable", "theory", *[f"d = {d}" for d in found["dims"]], "d to infinity", "deviation"),
+                ("observable", "theory", *[f"d = {d}" for d in scaled["dims"]], "d to infinity", "deviation"),
                 [
                     (
                         key.replace("_", " ") if key in LOSSES else key,
@@ -173,7 +173,7 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
                         with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
                         f"{row['deviation']:+.1f}",
                     )
-                    for key, row in found["rows"].items()
+                    for key, row in scaled["rows"].items()
                 ],
             ),
         ]

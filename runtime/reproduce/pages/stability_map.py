@@ -28,11 +28,11 @@ def write(run: StabilityRun) -> None:
     write_page(run, content(run.results, rows), {STABILITY: image})
 
 
-def table_rows(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """One row a branch, omega and alpha; `lowest`: of the branches found there it has the lowest training loss."""
     rows = [
         {"branch": name, "omega": float(omega), **{key: value for key, value in point.items() if key != "overlaps"}}
-        for name, by_omega in found.items()
+        for name, by_omega in curves.items()
         for omega, row in by_omega.items()
         for point in row["points"]
     ]
@@ -45,14 +45,14 @@ def table_rows(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dic
     return sorted(rows, key=lambda row: (row["branch"], row["omega"], row["alpha"]))
 
 
-def ends_of(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
+def ends_of(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
     """Branch -> the (omega, alpha) at which it ends below, and those above, halfway between found and missing."""
     return {
         name: [
             [(float(omega), float(np.mean(row["ends"][side]))) for omega, row in by_omega.items() if row["ends"][side]]
             for side in (0, 1)
         ]
-        for name, by_omega in found.items()
+        for name, by_omega in curves.items()
     }
 
 

@@ -159,9 +159,9 @@ def _summary(results: Mapping[str, Any]) -> list[Block]:
     return [Paragraph(" ".join(sentences))]
 
 
-def _beside(kind: str, omega: str, found: Mapping[str, Any]) -> str:
+def _beside(kind: str, omega: str, threshold: Mapping[str, Any]) -> str:
     published = PUBLISHED[kind].get(omega)
-    return "" if published is None else f" (published {published:.4f}, {deviation(published, found['value'])})"
+    return "" if published is None else f" (published {published:.4f}, {deviation(published, threshold['value'])})"
 
 
 def _thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
@@ -203,8 +203,8 @@ def _thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Bloc
     return blocks
 
 
-def _value(found: Mapping[str, Any]) -> str:
-    return with_error(found["value"], found["error"])
+def _value(threshold: Mapping[str, Any]) -> str:
+    return with_error(threshold["value"], threshold["error"])
 
 
 def _verdicts(result: Mapping[str, Any]) -> str:
@@ -279,13 +279,13 @@ def _coarse(results: Mapping[str, Any]) -> list[Block]:
         rows.append(["this work", _value(results["thresholds"]["alpha_c"][omega]), "-"])
         rows.append(["published", f"{PUBLISHED['alpha_c'][omega]:.4f}", deviation(PUBLISHED["alpha_c"][omega], ours)])
         rows.append(["published tables", f"{PUBLISHED_TABLES_CROSS:.3f}", deviation(PUBLISHED_TABLES_CROSS, ours)])
-    found = []
+    crossings = []
     for row in results["coarse"]["crossings"]:
         if row["value"] is None:
             rows.append([row["rule"], f"none: {row['sentence']}", "-"])
             continue
         rows.append([row["rule"], f"{row['value']:.4f}", "-" if ours is None else deviation(row["value"], ours)])
-        found.append(row["value"])
+        crossings.append(row["value"])
     blocks: list[Block] = [
         Heading("Why the published numbers deviate"),
         Paragraph(
@@ -294,8 +294,8 @@ def _coarse(results: Mapping[str, Any]) -> list[Block]:
         ),
         Table(("rule", "alpha_c", "deviation from ours"), rows),
     ]
-    if found and ours is not None:
-        coarse = [100 * (v / ours - 1) for v in found]
+    if crossings and ours is not None:
+        coarse = [100 * (v / ours - 1) for v in crossings]
         published = [100 * (v / ours - 1) for v in (PUBLISHED["alpha_c"][omega], PUBLISHED_TABLES_CROSS)]
         widest, largest = max(map(abs, coarse)), max(map(abs, published))
         text = (

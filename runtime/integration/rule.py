@@ -1,4 +1,4 @@
-"""What a rule returns, and the interface it answers to."""
+"""An integration rule: the interface it answers to, and what it returns."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ class JacobianAverages:
 
     slope: np.ndarray
     square: np.ndarray
+
+
+def moments_by_context(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
+    """Token rows (L row, ...) of every label assignment to (C, row, ...), weighted with their probability."""
+    moments = np.zeros((problem.contexts, row, *rows[0].shape[1:]))
+    for (labels, probability), values in zip(problem.label_choices, rows, strict=True):
+        for token, context in enumerate(problem.context_of(labels)):
+            moments[context] += probability * values[token * row : (token + 1) * row]
+    return moments
 
 
 class Rule:

@@ -1,0 +1,166 @@
+"""Stability of a solution, its jumps and the minima behind them: as `stability` prints them, for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..channel.landscape import Landscape
+from ..numbers import aligned, with_error
+from ..presenting import to_json
+from ..stability.assess import NEGLIGIBLE_LOSS, Stability
+from ..stability.jumps import Jumps
+
+if TYPE_CHECKING:
+    from ..solving.solution import Solution
+
+VANISHING = 1e-9  # an eigenvalue below is shown as zero
+
+
+def stability_table(solution: Solution) -> str:
+    """The stability of a solution, each number with what it means."""
+    stability = solution.stability
+    assert stability is not None
+    problem = solution.problem
+    values = stability.eigenvalues
+    rows = [
+        ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
+        ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
+        [
+            "damping",
+            f"{stability.damping:.2g}",
+            "largest weight on the new iterate under which plain iteration is stable",
+        ],
+        [
+            "replicon",
+            with_error(stability.replicon, stability.replicon_error),
+            "from derivatives; below 1: stable but for jumps",
+        ],
+        [
+            "bistable share",
+            f"{stability.bistable_share:.2g}",
+            "probability of a second minimum of the proximal objective",
+        ],
+        [
+            "jump weight",
+            with_error(stability.jump_weight, stability.jump_weight_error),
+            "share of V^ that comes from jumps",
+        ],
+    ]
+    jumps, lost = stability.jumps, stability.self_overlap
+    if jumps is not None and jumps.any:
+        normal, shared = jumps.direction()
+        shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
+        rows += [
+            ["jump surface", with_error(*jumps.area()), "its Gaussian measure in the fields"],
+            ["", with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
+            ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
+        ]
+    if lost is not None:
+        rows += [
+            ["finite map", f"{lost.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
+            [
+                "",
+                with_error(lost.root, lost.root_error),
+                "b, above 0 where the proximal map jumps; D relative to q",
+            ],
+        ]
+    rows += _landscape_rows(solution.landscape)
+    loss = with_error(stability.self_overlap_loss, stability.self_overlap_loss_error)
+    rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
+    rows.append(["", "", ""])
+    rows += [
+        [
+            "eigenvalue",
+            f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i",
+            mode,
+        ]
+        for v, mode in zip(values, stability.modes, strict=True)
+        if abs(v) > VANISHING
+    ]
+    vanishing = int(np.sum(np.abs(values) <= VANISHING))
+    if vanishing:
+        rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
+    return "\n".join(
+        [
+            f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {stability.verdict}",
+            *(f"  {line}".rstrip() for line in aligned(rows)),
+        ]
+    )
+
+
+def _landscape_rows(minima: Landscape) -> list[list[str]]:
+    """Which minima are proved global, and how far apart the two lowest are."""
+    several = sum(share for n, share in minima.minima.items() if n > 1)
+    if minima.unproved is None or minima.shortfall is None:
+        rows = [["unproved minima", "all", "the loss may be negative: nothing bounds where its minima lie"]]
+    else:
+        rows = [
+            ["unproved minima", f"{minima.unproved:.2g}", f"share not proved global, of {minima.points} random points"],
+            ["", f"{minima.shortfall:.2g}", "estimate of what lower minima could do to the free entropy, at most"],
+        ]
+    if several:
+        low, middle, high = minima.gaps
+        most = max(minima.minima)
+        rows.append(
+            ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"]
+        )
+        rows.append(["", f"{middle:.2g}", f"median gap between the two lowest; 10 % and 90 %: {low:.2g}, {high:.2g}"])
+    return rows
+
+
+@to_json.register(Stability)
+def stability_json(stability: Stability) -> dict[str, Any]:
+    """The object `stability`; spectral radius and damping are null where eigenvalues were not asked for."""
+    values = stability.eigenvalues
+    lost = stability.self_overlap
+    return {
+        "longitudinal": {
+            "spectral_radius": float(np.max(np.abs(values))) if len(values) else np.nan,
+            "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
+        },
+        "modes": list(stability.modes),
+        "slopes": stability.slopes_by,
+        "damping": stability.damping if len(values) else np.nan,
+        "replicon": stability.replicon,
+        "replicon_error": stability.replicon_error,
+        "bistable_share": stability.bistable_share,
+        "jump_weight": stability.jump_weight,
+        "jump_weight_error": stability.jump_weight_error,
+        "jump_set": stability.jumps.to_json() if stability.jumps else None,
+        "self_overlap_loss": stability.self_overlap_loss,
+        "self_overlap_loss_error": stability.self_overlap_loss_error,
+        "finite_map": {"a": lost.slope, "b": lost.root, "b_error": lost.root_error} if lost else None,
+        "verdict": stability.verdict,
+    }
+
+
+@to_json.register(Jumps)
+def jumps_json(jumps: Jumps) -> dict[str, Any]:
+    """The object `jump_set` within `stability`."""
+    area, square = jumps.area(), jumps.mean_squared_jump()
+    normal, shared = jumps.direction()
+    return {
+        "area": area[0],
+        "area_error": area[1],
+        "mean_squared_jump": square[0],
+        "mean_squared_jump_error": square[1],
+        "normal": normal.tolist(),
+        "normal_share": shared,
+        "lines_found": len(jumps.weights),
+    }
+
+
+@to_json.register(Landscape)
+def landscape_json(landscape: Landscape) -> dict[str, Any]:
+    """The object `landscape`."""
+    return {
+        "points": landscape.points,
+        "unproved_share": landscape.unproved,
+        "free_entropy_shortfall": landscape.shortfall,
+        "boxes": landscape.boxes,
+        "missed_share": landscape.missed,
+        "minima": {str(n): share for n, share in landscape.minima.items()},
+        "gap_quantiles": dict(zip(("0.1", "0.5", "0.9"), landscape.gaps, strict=True)),
+    }
