@@ -9,6 +9,7 @@ from typing import Any
 from ..problems.problem import Problem
 from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
+from .deflation import deflated
 from .solution import Solution, same
 from .solve import reach
 
@@ -49,8 +50,6 @@ def solutions(
             elif _is_own(solution) and not _is_own(found[twin]):
                 found[twin] = solution
     if deflate and found:
-        from .deflation import deflated
-
         known = {name: options[name] for name in ("accuracy", "seed") if name in options}
         found += deflated(problem, found, deflate, **known)
     found.sort(key=lambda s: s.training_loss)

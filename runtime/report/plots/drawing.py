@@ -33,7 +33,7 @@ from matplotlib.patches import Patch
 from ...errors import InputError
 from ...files import check_writable, write_whole
 from ...integration.averages import NEGLIGIBLE_JUMPS
-from ...problems.naming import column_of
+from ...problems.columns import column_of
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
