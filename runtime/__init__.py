@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
     from .problems.data import law_of_data
+    from .problems.model_file import derivation
     from .problems.problem import Problem, problem
-    from .problems.solver import derivation
     from .reference.solution import PreciseSolution
     from .reference.thresholds import PreciseThreshold
     from .responses.answers import Sensitivities, Sensitivity
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "time_limit": "budget",
     "TimeLimitError": "errors",
-    "derivation": "problems.solver",
+    "derivation": "problems.model_file",
     "bayes_optimal": "bayes.solution",
     "bayes_threshold": "bayes.thresholds",
     "BayesSolution": "bayes.solution",

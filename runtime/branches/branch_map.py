@@ -15,7 +15,7 @@ import numpy as np
 
 from ..integration import ProxSpace
 from ..integration.rule import Averages, Rule
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, packed_length
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges
 from ..saddle_point.observables import free_entropy_at
@@ -46,9 +46,7 @@ class BranchMap:
         self.loss_rule = rule  # of the free entropy, where that asks for more than the overlaps
         self.span = np.asarray(span, float)
         self.sizes = problem.sizes
-        contexts, s, t, trained = self.sizes
-        count = contexts * (s * (s + 1) + s + s * t) + trained
-        self.basis = symmetry.directions(self.sizes, count)  # (k, n), entries 0 and +-1
+        self.basis = symmetry.directions(self.sizes, packed_length(self.sizes))  # (k, n), entries 0 and +-1
         self.norms = np.sum(self.basis**2, axis=1)
         self._at = lru_cache(maxsize=32)(self._problem_at)
         self._formulas = lru_cache(maxsize=8)(self._formulas_at)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problems.overlaps import Overlaps, Sizes
+from ..problems.overlaps import OVERLAPS, Overlaps, Sizes, packed_length
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange
 from .fields import Fields
@@ -38,10 +38,8 @@ class Units:
     @classmethod
     def of(cls, sizes: Sizes) -> Units:
         """A direction for every packed component, in the order of `Overlaps.pack`: n = C (s (s + 1) + s + s t) + P."""
-        contexts, s, t, trained = sizes
-        count = contexts * (s * (s + 1) + s + s * t) + trained
-        rows = [Overlaps.unpack(unit, sizes) for unit in np.eye(count)]
-        blocks = {name: np.stack([getattr(row, name) for row in rows]) for name in ("q", "V", "m", "theta", "phi")}
+        rows = [Overlaps.unpack(unit, sizes) for unit in np.eye(packed_length(sizes))]
+        blocks = {name: np.stack([getattr(row, name) for row in rows]) for name in (*OVERLAPS, "phi")}
         return cls(sizes, **blocks)
 
     def __len__(self) -> int:

@@ -32,7 +32,7 @@ def generate(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Derive and write the Numba solvers; --check compares them with what is there."""
-    from ..problems.solver import catalogue
+    from ..problems.catalogue import catalogue
     from ..progress import say, set_quiet
 
     set_quiet(quiet)
@@ -101,7 +101,8 @@ def _is_generated(path: Path) -> bool:
 def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool) -> Outcome:
     """The solver of one model at one structure: into the user's cache, or under a folder."""
     from ..files import absolute, check_folder, occupied, write_whole
-    from ..problems.solver import load_solver, model_path, symbolic_model
+    from ..problems.model_file import model_path, symbolic_model
+    from ..problems.solver import load_solver
     from ..progress import say
 
     if out is None:

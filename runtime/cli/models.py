@@ -20,7 +20,7 @@ from .outcome import Outcome, command
 @command
 def models(json: JsonOption = False) -> Outcome:
     """List the catalogue: name, sizes, what it is, source."""
-    from ..problems.solver import STRUCTURAL, catalogue
+    from ..problems.catalogue import STRUCTURAL, catalogue
 
     entries = catalogue()
     width = max(len(name) for name in entries)
@@ -68,7 +68,7 @@ def derive(
 ) -> Outcome:
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
     from ..files import new_file, write_whole
-    from ..problems.solver import symbolic_model
+    from ..problems.model_file import symbolic_model
     from ..progress import set_quiet
 
     set_quiet(quiet)
@@ -98,6 +98,6 @@ def _columns() -> int:
 
 
 def _sizes_json(structure: Any) -> dict[str, int]:
-    from ..problems.solver import STRUCTURAL
+    from ..problems.catalogue import STRUCTURAL
 
     return {name: getattr(structure, name) for name in STRUCTURAL}

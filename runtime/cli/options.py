@@ -178,7 +178,7 @@ def own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
     Raises:
         InputError: as `renamed`; a name is unknown, or a symbol would stand for two things.
     """
-    from ..problems.naming import symbols_of
+    from ..problems.symbols import symbols_of
 
     symbols_of(problem, names := renamed(pairs))
     return names
@@ -190,7 +190,7 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
     Raises:
         InputError: another name, or no whole number.
     """
-    from ..problems.solver import STRUCTURAL
+    from ..problems.catalogue import STRUCTURAL
 
     values = assignments(items)
     for name, value in values.items():

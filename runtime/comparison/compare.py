@@ -12,7 +12,7 @@ import numpy as np
 from .. import presenting
 from ..branches.branch import Curve
 from ..errors import InputError, TimeLimitError
-from ..problems.naming import block_columns
+from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..simulation.simulation import Estimate, Simulation, simulate

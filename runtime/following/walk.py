@@ -154,7 +154,7 @@ class Walk:
             nearest.append(place)
             return float(place.tangent[-1])
 
-        from scipy.optimize import brentq
+        from scipy.optimize import brentq  # slow to load
 
         nearest: list[Place] = []
         try:

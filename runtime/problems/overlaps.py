@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 Sizes = tuple[int, int, int, int]
+"""(C, s, t, P): contexts, student and teacher columns, trained numbers."""
+
+OVERLAPS = ("q", "V", "m", "theta")
+
+
+def shapes_of(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Of q, V, m and theta, and of their conjugates."""
+    contexts, s, t, _ = sizes
+    return {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
+
+
+def places_of(sizes: Sizes) -> dict[str, slice]:
+    """Where q, V, m, theta and phi stand in the packed vector, which ends with phi."""
+    contexts, s, t, trained = sizes
+    half = contexts * s * (s + 1) // 2
+    counts = {"q": half, "V": half, "m": contexts * s, "theta": contexts * s * t, "phi": trained}
+    ends = accumulate(counts.values())
+    return {name: slice(end - count, end) for (name, count), end in zip(counts.items(), ends, strict=True)}
+
+
+def packed_length(sizes: Sizes) -> int:
+    """Independent components of the overlaps, and trained numbers."""
+    return places_of(sizes)["phi"].stop
 
 
 @dataclass(frozen=True)
@@ -37,23 +61,22 @@ class Overlaps:
     @classmethod
     def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Overlaps:
         """The overlaps of independent components in the order of `pack`: copies, q and V filled in by symmetry."""
-        contexts, s, t, trained = sizes
-        rows, columns = np.triu_indices(s)
-        half = contexts * len(rows)
+        parts = {name: vector[place] for name, place in places_of(sizes).items()}
+        shapes = shapes_of(sizes)
+        rows, columns = np.triu_indices(sizes[1])
 
-        def symmetric(part: np.ndarray) -> np.ndarray:
-            full = np.zeros((contexts, s, s), vector.dtype)
-            full[:, rows, columns] = part.reshape(contexts, len(rows))
+        def symmetric(name: str) -> np.ndarray:
+            full = np.zeros(shapes[name], vector.dtype)
+            full[:, rows, columns] = parts[name].reshape(-1, len(rows))
             full[:, columns, rows] = full[:, rows, columns]
             return full
 
-        end = len(vector) - trained
         return cls(
-            q=symmetric(vector[:half]),
-            V=symmetric(vector[half : 2 * half]),
-            m=vector[2 * half : 2 * half + contexts * s].reshape(contexts, s).copy(),
-            theta=vector[2 * half + contexts * s : end].reshape(contexts, s, t).copy(),
-            phi=vector[end:].copy(),
+            q=symmetric("q"),
+            V=symmetric("V"),
+            m=parts["m"].reshape(shapes["m"]).copy(),
+            theta=parts["theta"].reshape(shapes["theta"]).copy(),
+            phi=parts["phi"].copy(),
         )
 
     @property
@@ -62,20 +85,14 @@ class Overlaps:
 
         For each phi it is |phi|, but no less than 1.
         """
-        contexts, s, t, _ = self.sizes
-        half = contexts * s * (s + 1) // 2
         q_scale, V_scale = np.abs(self.q).max(), np.abs(self.V).max()
         field = max(np.sqrt(q_scale), np.abs(self.m).max(initial=0.0))
         theta = max(q_scale, np.abs(self.theta).max())
-        return np.concatenate(
-            [
-                np.full(half, q_scale),
-                np.full(half, V_scale),
-                np.full(contexts * s, field),
-                np.full(contexts * s * t, theta),
-                np.maximum(np.abs(self.phi), 1.0),
-            ]
-        )
+        of_block = {"q": q_scale, "V": V_scale, "m": field, "theta": theta, "phi": np.maximum(np.abs(self.phi), 1.0)}
+        scales = np.empty(packed_length(self.sizes))
+        for name, place in places_of(self.sizes).items():
+            scales[place] = of_block[name]
+        return scales
 
     def flipped(self) -> Overlaps:
         """The same state with the sign of W reversed."""
@@ -104,10 +121,7 @@ class Conjugates:
     @classmethod
     def empty(cls, sizes: Sizes) -> Conjugates:
         """Arrays of these shapes without values, for a generated solver to write into."""
-        contexts, s, t, _ = sizes
-        return cls(
-            np.empty((contexts, s, s)), np.empty((contexts, s, s)), np.empty((contexts, s)), np.empty((contexts, s, t))
-        )
+        return cls(**{name: np.empty(shape) for name, shape in shapes_of(sizes).items()})
 
     def flipped(self) -> Conjugates:
         """Those of the same state with the sign of W reversed."""

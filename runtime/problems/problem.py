@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..derive.errors import ModelError
 from ..errors import InputError
+from .catalogue import STRUCTURAL
 from .law import TokenLaw
 from .overlaps import Overlaps, Sizes
-from .solver import STRUCTURAL, Solver, load_solver
+from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
 PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
@@ -405,8 +407,6 @@ def _law(value: Any, problem: Problem) -> TokenLaw | None:
     if isinstance(value, TokenLaw):
         _check_sizes(value.gamma, value.gram, problem)
         return value
-    from ..derive.errors import ModelError
-
     try:
         arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
     except ModelError as error:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import platformdirs
 
+from .. import generated
+from ..derive import models
+from ..derive.digest import generator_digest, sources_digest
+from ..derive.errors import ModelError
 from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
-from .inputs import FromSource, Record, executing
-from .surroundings import put_back
-
-if TYPE_CHECKING:
-    from ..derive.report.notebook import ModelDerivation
-
-
-STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
+from .catalogue import STRUCTURAL, catalogue
+from .inputs import Record, executing
+from .model_file import model_path, put_back, read_model_file, structure_of
 
 
 def cache_folder() -> Path:
@@ -160,7 +161,7 @@ def _wait_asleep() -> None:
 
     GNU OpenMP has them spin, which takes half of their speed from processes that share cores and gives nothing to one.
     """
-    import numba
+    import numba  # slow to load, and only needed to compile
 
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read when the threads are launched
@@ -173,7 +174,7 @@ def _wait_asleep() -> None:
 @contextmanager
 def _numba_cache() -> Iterator[None]:
     """Compiled code goes to the user's cache folder, never beside the sources (which may be read-only)."""
-    import numba
+    import numba  # slow to load, and only needed to compile
 
     config: Any = numba.config
 
@@ -184,13 +185,6 @@ def _numba_cache() -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = previous
-
-
-def catalogue() -> dict[str, dict[str, Any]]:
-    """Name -> summary, source and sizes (default, lowest, highest or None) of every shipped model."""
-    from ..generated.catalogue import CATALOGUE
-
-    return CATALOGUE
 
 
 @put_back()
@@ -227,15 +221,13 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     if unknown:
         raise InputError(f"unknown size {unknown.pop()!r}; known are {', '.join(spec)}")
     key = "_".join(f"{letter}{complete[size]}" for letter, size in zip("lstk", STRUCTURAL, strict=True))
-    import saddleforge.generated
-
-    folder = Path(saddleforge.generated.__path__[0]) / name / key
+    folder = Path(generated.__path__[0]) / name / key
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
     folder = _cached_folder(name, key, _catalogue_source())
     if not folder.exists():
         _announce(name, key)
-        from ..derive.catalogue import catalogue_model
+        from ..derive.catalogue import catalogue_model  # SymPy
 
         _write_solver(catalogue_model(name), complete, folder)
     return Solver(name, key, folder)
@@ -243,9 +235,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
 
 def _catalogue_source() -> bytes:
     """The sources of all models of the catalogue, as some import others."""
-    import saddleforge.derive.models
-
-    files = sorted(Path(saddleforge.derive.models.__path__[0]).glob("*.py"))
+    files = sorted(Path(models.__path__[0]).glob("*.py"))
     return b"".join(file.name.encode() + file.read_bytes() for file in files)
 
 
@@ -262,112 +252,12 @@ def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     return solver
 
 
-@put_back()
-def symbolic_model(model: Any) -> Any:
-    """A Model of the catalogue or of a user's file; imports SymPy. A Model passes.
-
-    Raises:
-        InputError: there is no such model.
-    """
-    from ..derive.authoring.model import Model
-
-    if isinstance(model, Model):
-        return model
-    if not isinstance(model, str | Path):
-        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
-    if model in catalogue():
-        from ..derive.catalogue import catalogue_model
-
-        return catalogue_model(str(model))
-    path = model_path(model)
-    if path is None:
-        raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
-    with executing():
-        return read_model_file(path)
-
-
-def model_path(model: str | Path) -> Path | None:
-    """The path of a user's model file, checked to be readable; None where the name is no path.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    name, path = str(model), Path(model)
-    if not (name.endswith(".py") or os.sep in name):
-        return None
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise InputError(f"model file {path}: {error.strerror or error}") from error
-    return path
-
-
-def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int) -> ModelDerivation:
-    """The derivation of a model from its replicated partition function.
-
-    Args:
-        model: a catalogue name, a path to a model file, or a Model.
-        names: symbols of your own in LaTeX, {"theta": "T", "omega": "a"}: a parameter of the model, or else a symbol of
-            the theory. Conjugates follow.
-        sizes: tokens, student_rank, teacher_rank, clusters, where the model leaves them free.
-
-    Raises:
-        InputError: there is no such model or size.
-        ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
-    """
-    from ..derive.report.notebook import ModelDerivation
-
-    loaded = symbolic_model(model)
-    return ModelDerivation(loaded, _structure(loaded, sizes), names or {})
-
-
-def read_model_file(path: Path) -> Any:
-    """Execute a user's model file and return the one Model it defines; those who call it put back what that changed.
-
-    Modules are found beside it, as a script finds them. What it does to the working directory, the environment,
-    sys.path and sys.argv is undone (`surroundings`).
-
-    Raises:
-        InputError: the file fails, or defines none or several.
-    """
-    from ..derive.authoring.model import Model
-    from ..derive.errors import ModelError
-
-    name = f"saddleforge_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
-    if spec is None or spec.loader is None:
-        raise InputError(f"model file {path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except ModelError as error:
-        raise InputError(f"model file {path}: {error}") from error
-    except SystemExit as error:
-        raise InputError(f"model file {path} ended the program (exit {error.code})") from error
-    except Exception as error:
-        raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
-    models = [value for value in vars(module).values() if isinstance(value, Model)]
-    if len(models) != 1:
-        raise InputError(f"model file {path} defines {len(models)} models; exactly one is expected")
-    return models[0]
-
-
-def _structure(model: Any, sizes: dict[str, int]) -> Any:
-    from ..derive.errors import ModelError
-
-    try:
-        return model.structure(**sizes)
-    except ModelError as error:
-        raise InputError(str(error)) from error
-
-
 def _generated(model: Any, sizes: dict[str, int]) -> Solver:
-    from ..derive.authoring.model import Model
+    from ..derive.authoring.model import Model  # SymPy
 
     if not isinstance(model, Model):
         raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
-    structure = _structure(model, sizes)
+    structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.identity(structure).encode())
     if not folder.exists():
         _announce(model.name, structure.key)
@@ -383,8 +273,6 @@ def _cached_folder(name: str, key: str, source: bytes) -> Path:
 @cache
 def _generator() -> str:
     """The generator's digest, which takes a part of a second, kept beside the solvers for the sources as they are."""
-    from ..derive.digest import generator_digest, sources_digest
-
     kept = cache_folder() / f"generator-{sources_digest()}"
     with suppress(OSError):
         return kept.read_text(encoding="ascii")
@@ -396,21 +284,17 @@ def _generator() -> str:
 
 def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     """Generate into a temporary folder, then rename: a reader sees all files or none."""
-    import shutil
-    import tempfile
-
-    from ..derive.emit.writer import generate
-    from ..derive.errors import ModelError
+    from ..derive.emit.writer import generate  # SymPy
 
     try:
         with step(f"deriving and generating the solver of {model.name}"):
-            generated = generate(model, _structure(model, sizes))
+            written = generate(model, structure_of(model, sizes))
     except (ModelError, TypeError) as error:
         raise InputError(f"model {model.name} cannot be generated: {error}") from error
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
-        for file, text in generated.files.items():
+        for file, text in written.files.items():
             (temporary / file).write_text(text, encoding="utf-8")
         try:
             temporary.rename(folder)

@@ -14,7 +14,7 @@ from mpmath import mp, mpf
 
 from .. import budget
 from ..errors import DomainError
-from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, shapes_of
 from ..problems.problem import Problem
 from .channel import Channel, Totals
 from .numbers import Numbers
@@ -115,12 +115,12 @@ class State:
         return abs(getattr(self.overlaps, name).flat[0])
 
 
-OBSERVABLES = ("training_loss", "free_entropy", "test_error", "q", "V", "m", "theta", "replicon", "alpha")
+OBSERVABLES = ("training_loss", "free_entropy", "test_error", *OVERLAPS, "replicon", "alpha")
 
 
 def _zeros(overlaps: Overlaps) -> dict[str, np.ndarray]:
     """Blocks of the overlaps' shapes, of mpf."""
-    return {name: np.full(getattr(overlaps, name).shape, mpf(0), object) for name in ("q", "V", "m", "theta")}
+    return {name: np.full(shape, mpf(0), object) for name, shape in shapes_of(overlaps.sizes).items()}
 
 
 @contextmanager

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..numbers import aligned, with_error
-from ..problems.naming import OVERLAPS, column_of, symbols_of
+from ..problems.columns import column_of
+from ..problems.overlaps import OVERLAPS
+from ..problems.symbols import symbols_of
 from .contract import parameters_json
 
 if TYPE_CHECKING:

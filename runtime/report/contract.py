@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..problems.overlaps import OVERLAPS
+
 if TYPE_CHECKING:
     from ..problems.overlaps import Conjugates, Overlaps
     from ..problems.problem import Problem
@@ -46,10 +48,7 @@ def parameters_json(problem: Problem) -> dict[str, Any]:
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:
     """q[l][k][a][b], V, m[l][k][a], theta[l][k][a][b]."""
     shape = (problem.tokens, problem.clusters)
-    return {
-        name: getattr(blocks, name).reshape(shape + getattr(blocks, name).shape[1:]).tolist()
-        for name in ("q", "V", "m", "theta")
-    }
+    return {name: getattr(blocks, name).reshape(shape + getattr(blocks, name).shape[1:]).tolist() for name in OVERLAPS}
 
 
 def trained_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:

@@ -13,7 +13,8 @@ from ..branches.branch import Curve
 from ..errors import InputError
 from ..numbers import with_error
 from ..presenting import to_frame, to_tabular
-from ..problems.naming import block_columns, column_of, index_text, symbols_of, with_index
+from ..problems.columns import block_columns, column_of, index_text
+from ..problems.symbols import symbols_of, with_index
 from .tables import BLOCKS, curve_dataset
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from mpmath import mp
 
 from ..presenting import table, to_json
-from ..problems.naming import symbols_of
+from ..problems.overlaps import OVERLAPS
+from ..problems.symbols import symbols_of
 from ..reference.improve import decimals
 from ..reference.solution import PreciseSolution
 from .contract import parameters_json
@@ -78,5 +79,5 @@ def _blocks(solution: PreciseSolution) -> dict[str, list[tuple[str, str]]]:
                     getattr(solution.overlaps, name).flat, getattr(solution.errors, name).flat, strict=True
                 )
             ]
-            for name in ("q", "V", "m", "theta")
+            for name in OVERLAPS
         }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._version import __version__
 from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_frame, to_json
-from ..problems.naming import block_columns, column_of
+from ..problems.columns import block_columns, column_of
 from ..responses.answers import SCALARS, Sensitivities, Sensitivity
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum

@@ -11,7 +11,7 @@ import xarray
 from .._version import __version__
 from ..errors import InputError
 from ..presenting import to_dataset
-from ..problems.naming import block_shape
+from ..problems.columns import block_shape
 from ..problems.overlaps import Overlaps
 from ..simulation.run import Plan, Run
 from ..simulation.simulation import SCALARS, Simulation

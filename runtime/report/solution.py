@@ -11,7 +11,8 @@ import numpy as np
 from .._version import __version__
 from ..numbers import near_zero, with_error
 from ..presenting import table, to_json
-from ..problems.naming import Symbols, column_of, symbols_of
+from ..problems.columns import column_of
+from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from ..solving.thermal import Gibbs
 from .contract import blocks_json, parameters_json, trained_json

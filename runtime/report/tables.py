@@ -21,7 +21,7 @@ from ..following.critical import CriticalLine
 from ..following.follow import Followed
 from ..presenting import save, to_dataset
 from ..problems import gauge
-from ..problems.naming import block_shape, column_of
+from ..problems.columns import block_shape, column_of
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
 from .contract import clean, parameters_json

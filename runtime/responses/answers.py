@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import presenting
 from ..errors import InputError
-from ..problems.naming import OVERLAPS
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 

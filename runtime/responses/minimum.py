@@ -10,8 +10,7 @@ import numpy as np
 
 from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError
-from ..problems.naming import OVERLAPS
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from .answers import SCALARS
@@ -275,7 +274,7 @@ class Search:
 
     def root(self, left: Point, right: Point, tick: Any, wanted: float) -> Point:
         """A minimum between two points whose slopes point to each other, as well as the scan's accuracy has it."""
-        from scipy.optimize import brentq
+        from scipy.optimize import brentq  # slow to load
 
         def slope(place: float) -> float:
             tick()

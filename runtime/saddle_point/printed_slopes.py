@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..channel.tangents import Units
-from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
 from ..problems.problem import Problem
 from .state_map import StateMap
 
@@ -122,7 +122,7 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
         for place, weight in _STENCIL:
             there = Conjugates(*(one + place * step * change for one, change in zip(blocks, changes, strict=True)))
             moved = state_map.overlaps(there, phi)
-            for total, name in zip(totals, ("q", "V", "m", "theta"), strict=True):
+            for total, name in zip(totals, OVERLAPS, strict=True):
                 total += weight / step * getattr(moved, name)
         for rows, total in zip(columns, totals, strict=True):
             rows.append(total)

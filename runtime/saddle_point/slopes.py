@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import OUTSIDE, DomainError
 from ..integration import Rule, Sobol
-from ..problems.overlaps import Overlaps, Sizes
+from ..problems.overlaps import Overlaps, Sizes, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .state_map import StateMap
@@ -110,8 +110,7 @@ def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
 
     Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
     """
-    contexts, s, *_ = overlaps.sizes
     values = np.linalg.eigvalsh(overlaps.q)
     steps = np.full(len(overlaps.block_scales), width)
-    steps[: contexts * s * (s + 1) // 2] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
+    steps[places_of(overlaps.sizes)["q"]] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
     return steps

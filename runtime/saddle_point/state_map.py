@@ -16,7 +16,7 @@ from ..errors import DomainError
 from ..integration import pace
 from ..integration.rule import Averages, Rule
 from ..problems import gauge
-from ..problems.overlaps import Conjugates, Overlaps, Sizes
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 
@@ -77,7 +77,7 @@ class StateMap:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
         problem = self.problem
-        blocks = {name: np.empty_like(getattr(hats, name)) for name in ("q", "V", "m", "theta")}
+        blocks = {name: np.empty_like(getattr(hats, name)) for name in OVERLAPS}
         out = Overlaps(**blocks, phi=phi)
         inside = problem.of_prior("overlaps")(
             hats.q,

@@ -9,6 +9,7 @@ from typing import Any
 from ..problems.problem import Problem
 from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
+from .deflation import deflated
 from .solution import Solution, same
 from .solve import reach
 
@@ -49,8 +50,6 @@ def solutions(
             elif _is_own(solution) and not _is_own(ranked[twin]):
                 ranked[twin] = solution
     if deflate and ranked:
-        from .deflation import deflated
-
         known = {name: options[name] for name in ("accuracy", "seed") if name in options}
         ranked += deflated(problem, ranked, deflate, **known)
     ranked.sort(key=lambda s: s.training_loss)

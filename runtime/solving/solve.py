@@ -15,7 +15,7 @@ from ..errors import DomainError, InputError, TimeLimitError
 from ..integration import Lines, ProxSpace, Rule, Sobol, rule_named
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
@@ -213,7 +213,7 @@ def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:
     sign-symmetric coarse rule."""
     scales = point.overlaps.block_scales
     frozen = np.abs(point.u) < 1e-11 * scales
-    contexts, s, _, trained = point.sizes
-    frozen[: contexts * s * (s + 1)] = False
-    frozen[len(frozen) - trained :] = False
+    places = places_of(point.sizes)
+    for name in ("q", "V", "phi"):
+        frozen[places[name]] = False
     return Symmetry(frozen, of_state(problem, point.overlaps), problem.clusters)

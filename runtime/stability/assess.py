@@ -12,7 +12,7 @@ from .. import budget, presenting
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS, Averages, Rule
 from ..numbers import with_error
-from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.overlaps import Conjugates, Overlaps, places_of
 from ..problems.problem import Problem
 from ..progress import step
 from ..saddle_point.state_map import StateMap
@@ -128,13 +128,10 @@ def modes_of(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[
     scales = overlaps.block_scales
     values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
     order = np.lexsort((values.imag, -np.round(values.real, 12)))
-    contexts, s, t, trained = overlaps.sizes
-    half = contexts * s * (s + 1) // 2
-    sizes = {"q": half, "V": half, "m": contexts * s, "theta": contexts * s * t, "phi": trained}
-    ends = np.cumsum([0, *sizes.values()])
+    contexts, places = overlaps.sizes[0], places_of(overlaps.sizes)
     words = []
     for vector in vectors[:, order].T:
-        parts = {name: vector[a:b] for name, a, b in zip(sizes, ends, ends[1:], strict=False)}
+        parts = {name: vector[place] for name, place in places.items()}
         shares = {name: float(np.sum(np.abs(part) ** 2)) for name, part in parts.items() if len(part)}
         total = sum(shares.values())
         named = [name for name in sorted(shares, key=lambda n: -shares[n]) if shares[name] >= 0.2 * total]

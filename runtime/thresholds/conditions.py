@@ -12,13 +12,12 @@ import numpy as np
 from ..errors import DomainError, InputError
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import OVERLAPS, Overlaps
 from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..stability.assess import replicons
 
-OVERLAPS = ("q", "V", "m", "theta")
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
 # The Perron root is refined to at most so many rules finer than the solution's.
 _FINER = 3

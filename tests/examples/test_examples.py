@@ -13,7 +13,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.cli import main
 from saddleforge.derive.authoring.model import Model
-from saddleforge.problems.solver import read_model_file
+from saddleforge.problems.model_file import read_model_file
 from saddleforge.solving.solution import Solution
 
 ROOT = Path(__file__).parents[2]

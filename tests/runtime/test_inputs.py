@@ -10,7 +10,8 @@ import pytest
 import saddleforge as sf
 import saddleforge.derive.models
 from saddleforge.problems.inputs import Record, executing
-from saddleforge.problems.solver import _catalogue_source, load_solver, read_model_file, symbolic_model
+from saddleforge.problems.model_file import read_model_file, symbolic_model
+from saddleforge.problems.solver import _catalogue_source, load_solver
 
 MODEL = """
 import sys

@@ -18,9 +18,9 @@ from saddleforge.channel.nodes import sobol_normal
 from saddleforge.channel.points import points_at
 from saddleforge.channel.search import searched
 from saddleforge.integration import Sobol
+from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.solver import catalogue
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.stability.jumps import find_jumps

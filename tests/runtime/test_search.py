@@ -14,9 +14,9 @@ from saddleforge.channel.nodes import sobol_normal
 from saddleforge.channel.points import CHUNKS
 from saddleforge.channel.search import QUICK, THOROUGH, searched
 from saddleforge.integration import Sobol
+from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.solver import catalogue
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving.losses import by_rule
 from saddleforge.solving.solve import _approach

@@ -10,9 +10,10 @@ import xarray
 from saddleforge.branches.branch import Curve
 from saddleforge.errors import InputError
 from saddleforge.integration import Sobol
-from saddleforge.problems.naming import column_of, symbols_of
+from saddleforge.problems.columns import column_of
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import problem
+from saddleforge.problems.symbols import symbols_of
 from saddleforge.report.branches import curve_table
 from saddleforge.report.frames import curve_frame, curve_tabular
 from saddleforge.report.solution import overlap_lines, problem_line

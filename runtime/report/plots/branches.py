@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from ...errors import InputError
 from ...presenting import plot
-from ...problems.naming import OVERLAPS
+from ...problems.overlaps import OVERLAPS
 from .drawing import (
     BLUE,
     GREY,

@@ -32,7 +32,7 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...files import check_writable, write_whole
 from ...integration.rule import NEGLIGIBLE_JUMPS
-from ...problems.naming import column_of
+from ...problems.columns import column_of
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ...comparison.compare import Comparison, Measured, Scaling
 from ...presenting import plot
-from ...problems.naming import index_text
+from ...problems.columns import index_text
 from .drawing import (
     BLUE,
     BRANCH_COLOURS,

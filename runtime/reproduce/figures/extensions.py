@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...problems.naming import column_of
+from ...problems.columns import column_of
 from ...report.plots.drawing import (
     BRANCH_COLOURS,
     GREY,

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..derive.report.names import GREEK, RENAMED, both_forms
 from ..errors import InputError
+from .columns import column_of
+from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
-    from .overlaps import Overlaps
     from .problem import Problem
 
-
-OVERLAPS = ("q", "V", "m", "theta")
 Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX), of parameters and trained numbers as `column_of` has it
-RESULTS = {
-    *(*OVERLAPS, "token", "cluster", "column", "column2", "teacher"),
-    *("training_loss", "test_error", "baseline_error", "free_entropy", "residual", "status", "branch", "verdict"),
-    *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),
-    *("arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
-}
-"""Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
-_ENTRIES = re.compile(rf"(?:{'|'.join(OVERLAPS)})_\d.*|(?:trained|best|parameter)_.*")
-
-
-def column_of(name: str) -> str:
-    """What a table calls a parameter or a trained number: its name, or parameter_NAME where a result has that one."""
-    name = name.rstrip("_")
-    stem = name.removesuffix("_error")
-    return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
 
 
 def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
@@ -78,30 +59,3 @@ def with_index(symbol: str, index: Sequence[str]) -> str:
     """A LaTeX symbol with an index behind it, its own kept apart."""
     base = f"{{{symbol}}}" if "_" in symbol else symbol
     return f"{base}_{{{','.join(index)}}}" if index else base
-
-
-def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
-    """(L, K) and the axes behind, of an overlap."""
-    s, t = problem.student_rank, problem.teacher_rank
-    behind = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}[name]
-    return (problem.tokens, problem.clusters, *behind)
-
-
-def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
-    """The entries of q, V, m, theta under the names of the columns of a curve's frame."""
-    columns = {}
-    for name in OVERLAPS:
-        shape = block_shape(problem, name)
-        for index, value in np.ndenumerate(getattr(blocks, name).reshape(shape)):
-            columns[name + index_text(index, shape) + suffix] = float(value)
-    return columns
-
-
-def index_text(index: Sequence[int], shape: Sequence[int]) -> str:
-    """_1 for a token, then the cluster and the entry where there are several."""
-    text = f"_{index[0] + 1}"
-    if shape[1] > 1:
-        text += f"_k{index[1] + 1}"
-    if any(size > 1 for size in shape[2:]):
-        text += "_" + "".join(str(i + 1) for i in index[2:])
-    return text
