@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import sympy as sp
+
 from ...authoring.model import ModelAt
 from ...authoring.outputs import Coordinate, OutputAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...theory.bayes import fields, rows
-from ..kernel import Kernel, freeze
+from ..kernel import Entry, Kernel, entries, freeze, upper_entries
 from ..printers.numba import helpers
 from .channel import constants_of
-from .channel_source import names_of
 from .metadata_source import literal
 
 
@@ -21,7 +22,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     structure = model.structure
     L, t = structure.tokens, structure.teacher_rank
     gaussian, row = fields(L, t), rows(t)
-    names = [y.name for y in gaussian.Y]
+    names = entries("y", L, t)
     kernels = {
         "fields": freeze(
             {
@@ -32,13 +33,14 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         ),
         "needs": freeze({"needs": output.needs}),
         "gaussian": freeze({"exponent": gaussian.exponent, **_named("g", gaussian.slope)}),
+        "squares": freeze({f"out[{2 + n}]": a * b for n, (a, b) in enumerate(_pairs(entries("g", L, t)))}),
         "row": freeze({"log_integral": row.log_integral, **_named("moment", row.moment)}),
     }
     if model.metric is not None:
         kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
     return {
         "has_metric": model.metric is not None,
-        "x_names": names_of(model.X),
+        "x_names": entries("x", L, structure.student_rank),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "needs": " ".join(str(output.needs).replace("_", "").split()),
         "L": L,
@@ -53,15 +55,19 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "observed_literal": _literals(output.observed),
         "hidden_literal": _literals(output.hidden),
         "y_names": names,
-        "w_names": [w.name for w in gaussian.omega],
-        "g_names": list(_named("g", gaussian.slope)),
-        "p_names": [(token, a, b) for token in range(L) for a in range(t) for b in range(a, t)],
+        "w_names": entries("w", L, t),
+        "g_names": entries("g", L, t),
+        "p_names": upper_entries("p", L, t),
     }
 
 
+def _pairs(g: list[Entry]) -> list[tuple[sp.Symbol, sp.Symbol]]:
+    """Factors of the entries of g_l g_l^T of all tokens (13.6), rows first."""
+    return [(one.symbol, other.symbol) for one in g for other in g if one.place[0] == other.place[0]]
+
+
 def _named(name: str, matrix: Any) -> dict[str, Any]:
-    rows_, columns = matrix.shape
-    return {f"{name}_{i}_{j}": matrix[i, j] for i in range(rows_) for j in range(columns)}
+    return {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
 
 
 def _literals(coordinates: tuple[Coordinate, ...]) -> str:
