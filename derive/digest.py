@@ -1,4 +1,8 @@
-"""Digests of the sources that decide what is written: of their code, so that words change none. No SymPy needed."""
+"""Digests of the sources that decide what is written: of their code, so that words change none. No SymPy needed.
+
+Numba's cache does not see a change in another file: what generated files import of the library of loops is among the
+sources of what writes them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import ast
 import hashlib
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).parent
+_LOOPS = Path(sys.modules["saddleforge"].__path__[0]) / "loops"  # by its path: no room of the package is imported
 _WRITER = "emit/writer.py"
 _TEMPLATES = "emit/templates"
 _TEMPLATE = re.compile(r"""["'](?:\w+/)*(\w+(?:\.\w+)*\.jinja)["']""")
+_LOOP = re.compile(r"^from saddleforge\.loops import (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 
 
@@ -36,30 +43,38 @@ def syntax_digest(root: Path, *sources: str) -> str:
 
 @cache
 def sources_digest() -> str:
-    """Digest (hex, 16) of all sources of this package as they are, in a hundredth of the time of `generator_digest`."""
+    """Digest (hex, 16) of all sources of this package as they are, and of the library of loops, in a hundredth of the
+    time of `generator_digest`."""
     digest = hashlib.sha256()
-    for path in sorted(path for suffix in ("*.py", "*.jinja") for path in _ROOT.rglob(suffix)):
-        digest.update(path.relative_to(_ROOT).as_posix().encode() + hashlib.sha256(path.read_bytes()).digest())
+    files = [path for suffix in ("*.py", "*.jinja") for path in _ROOT.rglob(suffix)]
+    for path in sorted([*files, *_LOOPS.rglob("*.py")], key=_named):
+        digest.update(_named(path).encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
 def closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
-    """These files of a package, those of it that they import, wherever they do, templates that they name, and so on."""
+    """These files of a package, those of it that they import, wherever they do, templates that they name, loops that
+    templates import, and so on."""
     found: set[Path] = set()
     waiting = [root / source for source in sources]
     while waiting:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += [used for used in _read(path)[1] if used.is_relative_to(root)]
+            waiting += [used for used in _read(path)[1] if used.is_relative_to(root) or used.is_relative_to(_LOOPS)]
     return frozenset(found)
 
 
 def _digest(files: Iterable[Path], root: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.relative_to(root).as_posix().encode() + _read(path)[0])
+    for path in sorted(files, key=lambda path: _named(path, root)):
+        digest.update(_named(path, root).encode() + _read(path)[0])
     return digest.hexdigest()[:16]
+
+
+def _named(path: Path, root: Path = _ROOT) -> str:
+    """Where a source is, the same from wherever the package is installed."""
+    return path.relative_to(root if path.is_relative_to(root) else _LOOPS.parent).as_posix()
 
 
 @cache
@@ -73,6 +88,7 @@ def _read(path: Path) -> tuple[bytes, tuple[Path, ...]]:
         text = _without_words(text, tree)
     else:
         text = _COMMENT.sub("", text)
+        used += [_LOOPS / f"{name}.py" for names in _LOOP.findall(text) for name in names.split(", ")]
     return hashlib.sha256(text.encode()).digest(), tuple(used)
 
 

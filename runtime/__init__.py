@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .branches.branch import Curve, curve
     from .budget import time_limit
     from .comparison.compare import compare, scaling
-    from .comparison.transition import finite_transition
     from .derive.authoring.language import (
         Matrix,
         by_label,
@@ -50,8 +49,8 @@ if TYPE_CHECKING:
     from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following.critical import CriticalLine, critical_line
+    from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
-    from .following.spinodal import instability, spinodal
     from .problems.data import law_of_data
     from .problems.problem import Problem, problem
     from .problems.solver import derivation
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from .responses.sensitivity import sensitivities
     from .responses.tuned_curve import TunedCurve, tuned_curve
     from .responses.tuning import Optimum, tune
+    from .simulation.finite_transition import finite_transition
     from .simulation.simulation import Simulation, simulate
     from .solving.solution import Solution
     from .solving.solutions import solutions
@@ -95,8 +95,8 @@ _WHERE = {
     "Curve": "branches.branch",
     "follow": "following.follow",
     "Followed": "following.follow",
-    "spinodal": "following.spinodal",
-    "instability": "following.spinodal",
+    "spinodal": "following.first_event",
+    "instability": "following.first_event",
     "critical_line": "following.critical",
     "CriticalLine": "following.critical",
     "almeida_thouless": "thresholds.locating",
@@ -108,7 +108,7 @@ _WHERE = {
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",
     "compare": "comparison.compare",
-    "finite_transition": "comparison.transition",
+    "finite_transition": "simulation.finite_transition",
     "scaling": "comparison.compare",
     "simulate": "simulation.simulation",
     "Simulation": "simulation.simulation",

@@ -53,14 +53,14 @@ def where(
         NotConvergedError: no sign change on the branch.
     """
     if not (0 < accuracy < DOUBLES or proof):
-        return thresholds.where(
+        return thresholds.condition_threshold(
             problem, condition, parameter, on=on, bracket=bracket, accuracy=accuracy, seed=seed, branch=branch,
             verify=verify,
         )  # fmt: skip
     from .reference import thresholds as precise
 
     precise.check(problem, condition, accuracy, proof)
-    rough = thresholds.where(
+    rough = thresholds.condition_threshold(
         problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
     )
     return refine(rough, condition, accuracy, proof=proof)

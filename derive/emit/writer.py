@@ -34,6 +34,7 @@ from .sides.tangent_source import tangent_context
 from .sides.thermal_source import thermal_context
 
 _HERE = Path(__file__).parent
+_IMPORT = re.compile(r"^((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)\n", re.MULTILINE)
 # What each file is written by, beside this module: the digest in its header follows their imports.
 SOURCES = {
     "model.py": ("emit/sides/metadata_source.py",),
@@ -136,9 +137,9 @@ def _with_equations(text: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """At most two blank lines in a row, no trailing blanks, one newline at the end."""
+    """At most two blank lines in a row, no trailing blanks, one newline at the end; only imports that are used."""
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in _IMPORT.sub(lambda found: _used(found, text), text).splitlines():
         line = line.rstrip()
         if line or not (len(lines) > 1 and lines[-1] == "" and lines[-2] == ""):
             lines.append(line)
@@ -149,6 +150,12 @@ def _tidy(text: str) -> str:
         if line or not (i + 1 < len(lines) and next((n for n in lines[i + 1 :] if n), "").startswith("    "))
     ]
     return "\n".join(kept).strip() + "\n"
+
+
+def _used(imported: re.Match[str], text: str) -> str:
+    """A line that imports modules, without those that the file does not call."""
+    names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w.]){name}\.\w", text)]
+    return f"{imported[1]}{', '.join(names)}\n" if names else ""
 
 
 def _environment() -> jinja2.Environment:

@@ -19,9 +19,9 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges
 from ..saddle_point.observables import free_entropy_at
+from ..saddle_point.printed_slopes import MapSlopes, NoFormula, map_slopes
 from ..saddle_point.slopes import differences, slope_settings
 from ..saddle_point.state_map import StateMap
-from ..saddle_point.tangents import MapSlopes, NoFormula, map_slopes
 from ..solving.climbing import covers
 from ..solving.solution import Solution
 
@@ -52,6 +52,7 @@ class BranchMap:
         self.norms = np.sum(self.basis**2, axis=1)
         self._at = lru_cache(maxsize=32)(self._problem_at)
         self._formulas = lru_cache(maxsize=8)(self._formulas_at)
+        self._averages = lru_cache(maxsize=8)(self._averages_at)
         self.slopes_by: set[str] = set()  # how dG/du was found so far
 
     @classmethod
@@ -95,17 +96,20 @@ class BranchMap:
         """Block scales of the coordinates, (k,)."""
         return self.scales(x)[np.argmax(self.basis != 0, axis=1)]
 
-    def gaps(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
+    def residuals(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) - u in units of the block scales, a replicate a row, (R, k)."""
-        return self.gaps_and_averages(x, values, rule)[0]
-
-    def gaps_and_averages(
-        self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None
-    ) -> tuple[np.ndarray, Averages]:
-        """As `gaps`, with the averages that gave them."""
         u = self.state(x)
-        images, averages = self.map_at(values, rule).replicates(u, self.sizes)
-        return (images - u) @ self.basis.T / self.norms / self.units(x), averages
+        averages = self.averages(x, values, rule)
+        images = self.map_at(values, rule).images(u, averages, self.sizes)
+        return (images - u) @ self.basis.T / self.norms / self.units(x)
+
+    def averages(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> Averages:
+        """Channel averages, by the branch's rule unless another is given; the last ones are kept."""
+        return self._averages(self.state(x).tobytes(), tuple(float(v) for v in values), rule or self.rule)
+
+    def _averages_at(self, state: bytes, values: tuple[float, ...], rule: Rule) -> Averages:
+        state_map = StateMap(self._at(values), rule, self.symmetry)
+        return state_map.averages(Overlaps.unpack(np.frombuffer(state).copy(), self.sizes))
 
     def images(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) of any state, a replicate a row, (R, n)."""
@@ -115,17 +119,10 @@ class BranchMap:
         """Block scales of all packed components, (n,)."""
         return self.overlaps(x).block_scales
 
-    def free_entropies(
-        self, x: np.ndarray, values: np.ndarray, rule: Rule, averages: Averages | None = None
-    ) -> np.ndarray:
-        """Phi of every replicate of a rule, (R,); stationary at a solution.
-
-        Args:
-            averages: the rule's at this place, where they are known.
-        """
-        state_map = self.map_at(values, rule)
-        overlaps = self.overlaps(x)
-        averages = averages or state_map.averages(overlaps)
+    def free_entropies(self, x: np.ndarray, values: np.ndarray, rule: Rule) -> np.ndarray:
+        """Phi of every replicate of a rule, (R,); stationary at a solution."""
+        state_map, overlaps = self.map_at(values, rule), self.overlaps(x)
+        averages = self.averages(x, values, rule)
         return np.array([free_entropy_at(state_map, overlaps, one) for one in replicates_of(averages)])
 
     def formulas(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> MapSlopes | None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import OUTSIDE
-from ..integration.averages import Rule
+from ..integration.averages import Averages, Rule
+from ..integration.estimates import Change
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.slopes import differences
@@ -18,8 +19,6 @@ from .continuation import correct
 _CURVATURE = 1e-4  # steps of a state where a slope is differentiated again
 _CURVATURE_SAMPLED = 5e-2
 _AMPLITUDE = 0.1  # of a broken symmetry, in block scales
-Change = Callable[[Rule], Rule]
-"""What rule to take instead of a branch's own."""
 
 
 def unchanged(rule: Rule) -> Rule:
@@ -31,6 +30,16 @@ class Equations:
     """What `continuation.System` asks for, from equations that come in replicates."""
 
     branches: tuple[BranchMap, ...]
+    hold_slopes = False  # whether some of them are about slopes of the averages
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What the equations are integrated by."""
+        return tuple(branch.rule for branch in self.branches)
+
+    def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
+        """The channel averages that the equations rest on, one a rule of `rules` or what takes its place."""
+        raise NotImplementedError
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
         """The equations of every replicate of the branches' rules, or of others, (R, n)."""
@@ -64,9 +73,13 @@ class BranchEquations(Equations):
         """Coordinates of the overlaps (k,) and values of the parameters."""
         return z[: self.branch.size], z[self.branch.size :]
 
+    def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
+        """As of `Equations`."""
+        return (self.branch.averages(*self.parts(z), change(self.branch.rule)),)
+
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
         """G(u) - u of docs/theory.md (5.15) in units of the block scales, (R, k)."""
-        return self.branch.gaps(*self.parts(z), change(self.branch.rule))
+        return self.branch.residuals(*self.parts(z), change(self.branch.rule))
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Those of the branch, (k, k + parameters)."""
@@ -98,6 +111,7 @@ class SingularEquations(BranchEquations):
         super().__init__(branch)
         self.sector = sector
         self.left = self.right = np.zeros(0)
+        self.hold_slopes = True
 
     def _step(self, change: Change) -> float:
         return _CURVATURE_SAMPLED if change(self.branch.rule).replicated else _CURVATURE
@@ -194,6 +208,19 @@ class CrossingEquations(Equations):
         middle, end = self.one.size, self.one.size + self.other.size
         return z[:middle], z[middle:end], z[end:]
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Those of the overlaps, then those of the free entropies, of either branch."""
+        return *super().rules, *(branch.loss_rule for branch in self.branches)
+
+    def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
+        """As of `Equations`."""
+        *places, values = self.parts(z)
+        visits = [*zip(self.branches, places, strict=True)] * 2
+        return tuple(
+            branch.averages(x, values, change(rule)) for (branch, x), rule in zip(visits, self.rules, strict=True)
+        )
+
     def _difference(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Of the free entropies of the two, a replicate a row, in units of the loss; of their means otherwise."""
         if len(first) != len(second):
@@ -208,9 +235,8 @@ class CrossingEquations(Equations):
         x, y, values = self.parts(z)
 
         def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            rule, loss_rule = change(branch.rule), change(branch.loss_rule)
-            gaps, averages = branch.gaps_and_averages(at, values, rule)
-            return gaps, branch.free_entropies(at, values, loss_rule, averages if loss_rule == rule else None)
+            gaps = branch.residuals(at, values, change(branch.rule))
+            return gaps, branch.free_entropies(at, values, change(branch.loss_rule))
 
         (first, first_phi), (second, second_phi) = both(self.one, x), both(self.other, y)
         difference = self._difference(first_phi, second_phi)

@@ -263,12 +263,11 @@ def checked_points(integrator: str, points: int | None) -> int | None:
     """
     if points is None:
         return None
-    if integrator == "auto":
-        raise InputError(
-            "--points goes with --integrator gauss-hermite, sobol, prox-space, lines or sparse-grid; auto picks its own"
-        )
     from ..integration import FAMILIES
 
+    if integrator == "auto":
+        *others, last = FAMILIES
+        raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
     family = FAMILIES.get(integrator)
     if family is not None and not 4 <= points <= family.most_points:
         raise InputError(f"--points {points} is out of range; {integrator} allows 4 to {family.most_points}")

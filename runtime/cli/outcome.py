@@ -116,7 +116,7 @@ def saved(
             save(target)
         except InputError as error:
             # Not done, whatever was found; but that the time ended is said first.
-            word = (Exit.TIME_LIMIT if status is Exit.TIME_LIMIT else Exit.NOT_CONVERGED).word
+            word = (Exit.TIME_LIMIT if status is Exit.TIME_LIMIT else Exit.WRONG_INPUT).word
             return Outcome(text, lambda: data(word, None), Exit.WRONG_INPUT, str(error))
         text += f"\nwrote {output}"
     return Outcome(text, lambda: data(status.word, output), status, message)

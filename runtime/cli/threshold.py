@@ -118,7 +118,7 @@ def threshold(
         elif kind == "at":
             found = locating.almeida_thouless(problem, name, on=names[0], **how)
         else:
-            from ..following.spinodal import instability, spinodal
+            from ..following.first_event import instability, spinodal
 
             located = {"spinodal": spinodal, "instability": instability}[kind]
             found = located(problem, name, on=names[0], **how)

@@ -30,10 +30,10 @@ from ..saddle_point.iteration import Status
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..thresholds.conditions import parse_condition
-from ..thresholds.locating import crossing, where
+from ..thresholds.locating import condition_threshold, crossing
 from ..thresholds.threshold import Threshold
 from .events import integration_shift
-from .spinodal import instability, spinodal
+from .first_event import instability, spinodal
 
 if TYPE_CHECKING:
     import xarray
@@ -159,7 +159,7 @@ def critical_line(
     elif kind == "where":
         if condition is None:
             raise InputError("kind where needs a condition")
-        event = where(at, condition, parameter, on=on, **common)
+        event = condition_threshold(at, condition, parameter, on=on, **common)
     else:
         event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)
     return line_from(event, kind, over, condition, accuracy, largest, on_point)
@@ -370,6 +370,6 @@ def _error(equations: Equations, place: Place) -> float:
     """Half width of the first parameter, the second held fixed; jumps are taken into account."""
     square = np.delete(place.matrix, -1, axis=1)
     try:
-        return float(integration_shift(equations, place.z, square, 1.0)[-1])
+        return float(integration_shift(equations, place.z, square)[-1])
     except (*OUTSIDE, np.linalg.LinAlgError):
         return float("nan")

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, correct
-from ..branches.equations import Change, Equations, SingularEquations, branching
+from ..branches.equations import Equations, SingularEquations, branching
 from ..errors import NotConvergedError
-from ..integration.averages import NEGLIGIBLE_JUMPS, Rule
-from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
+from ..integration.averages import Rule
+from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point
@@ -85,7 +85,7 @@ def located_event(
         matrix_branch = matrix[: branch.size]
         solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
-        integration = integration_shift(equations, z, matrix, bistable)[-1]
+        integration = integration_shift(equations, z, matrix)[-1]
         root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
         error = float(integration) + root
         finer = branch.rule.beyond(branch.problem.solver.channel.FIELDS)
@@ -157,26 +157,25 @@ def solved(
     raise NotConvergedError("Newton's method on the extended system does not converge")
 
 
-def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray, bistable: float) -> np.ndarray:
+def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Half widths of all unknowns: how far other rules, or the replicates of this one, would move them.
 
     Args:
-        matrix: square slopes at z; bistable: share of the measure on which the proximal map may jump.
+        matrix: square slopes at z.
+
+    Raises:
+        DomainError: the finer rules' averages leave the domain of the equations.
     """
-    rules = [branch.rule for branch in equations.branches]
-    own = equations.replicates(z)
-    if len(own) > 1:
-        return two_standard_errors(np.linalg.solve(matrix, own.T).T)
+    here = equations.replicates(z)
+    if len(here) > 1:
+        return two_standard_errors(np.linalg.solve(matrix, here.T).T)
+    units = equations.units(z)[: len(matrix)]
 
-    def moved(change: Change) -> np.ndarray:
-        return np.abs(np.linalg.solve(matrix, equations.replicates(z, change).mean(axis=0) - own.mean(axis=0)))
+    def ask(change: Change) -> Comparison:
+        gap = (equations.replicates(z, change) - here).mean(axis=0)
+        return Comparison((np.linalg.solve(matrix, gap) / units,), equations.averages(z, change))
 
-    shifts = [moved(lambda rule: rule.finer()), moved(lambda rule: rule.coarser())]
-    if bistable > NEGLIGIBLE_JUMPS and all(rule.in_x for rule in rules):
-        factors = DIFFERENCE_SAFETY, COARSER_SHARE
-    else:
-        factors = difference_factors(*(shift / equations.units(z) for shift in shifts))
-    return np.max([factor * shift for factor, shift in zip(factors, shifts, strict=True)], axis=0)
+    return units * half_width(compared(equations.rules, equations.averages(z), ask, equations.hold_slopes), 0)
 
 
 def words_of(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:

@@ -11,7 +11,7 @@ from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, Stride, begin, correct, onward, step_from
 from ..branches.equations import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
-from ..integration.estimates import DIFFERENCE_SAFETY
+from ..integration.averages import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges, of_state
@@ -116,7 +116,7 @@ class Walk:
         """Whether the map itself, not only the solution of a soft branch, moves by more than asked when refined."""
         x, values = self.equations.parts(place.z)
         try:
-            moved = self.branch.gaps(x, values, self.branch.rule.finer()) - self.branch.gaps(x, values)
+            moved = self.branch.residuals(x, values, self.branch.rule.finer()) - self.branch.residuals(x, values)
         except DomainError:
             return True
         return bool(DIFFERENCE_SAFETY * np.max(np.abs(moved)) > self.accuracy)

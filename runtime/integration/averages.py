@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -54,12 +55,14 @@ class Rule:
         name: on the command line; most_points: that `--points` may ask for.
         replicated: whether it comes in replicates whose spread is its error (`replicate`).
         in_x: whether its nodes lie in X, where no proximal map is needed and jumps are known.
+        blind: whether its nodes know nothing of kinks and jumps of the integrand.
     """
 
     name: str
     most_points: ClassVar[int]
     replicated: ClassVar[bool] = False
     in_x: ClassVar[bool] = False
+    blind: ClassVar[bool] = False
 
     @classmethod
     def of(cls, points: int | None, seed: int) -> Self:
@@ -117,6 +120,29 @@ class Rule:
         """What it is compared with beside the next finer one: twice, where nodes know nothing of the integrand."""
         return self.coarser(), self.coarser().coarser()
 
+    def has_rate(self, bistable: float) -> bool:
+        """Whether errors fall by a rate from one rule of the family to the next, so that differences tell how far off
+        it is; where they do not, each difference is as good as another.
+
+        Args:
+            bistable: share of the measure on which the proximal map may jump.
+        """
+        return not self.blind or bistable <= NEGLIGIBLE_JUMPS
+
+    def least_counts(
+        self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
+    ) -> tuple[float, ...]:
+        """What differences count for in a half width at the least, whatever the rate they show.
+
+        Args:
+            steps: differences to the finer rule and to those of `compared_with`, in units of the quantity.
+            averages: its own first, then those of the same rules.
+            derivative: whether the quantity holds slopes of the averages, which feel the surface on which the proximal
+                map jumps where the averages feel what it encloses.
+        """
+        jumps = self.blind and not self.has_rate(bistable_share(averages))
+        return (DIFFERENCE_SAFETY if jumps else 0.0,) * len(steps)
+
     def beyond(self, fields: int) -> list[Self]:
         """The finer rules of the family, as far as solving goes; fields: L s."""
         return [self.finer(), self.finer().finer()]
@@ -149,3 +175,10 @@ class Rule:
 
 
 NEGLIGIBLE_JUMPS = 1e-6  # of the measure: below, nothing is asked about jumps
+# Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
+DIFFERENCE_SAFETY = 1.5
+
+
+def bistable_share(averages: Iterable[Averages]) -> float:
+    """The largest share of the measure on which one of several rules saw the proximal map jump."""
+    return max(abs(each.bistable) for each in averages)

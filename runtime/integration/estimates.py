@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from . import Averages, GaussHermite, ProxSpace, Rule, SparseGrid
-from .averages import NEGLIGIBLE_JUMPS
+from ..errors import DomainError, InputError
+from .averages import DIFFERENCE_SAFETY, Averages, Rule, bistable_share
 
-# Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
-DIFFERENCE_SAFETY = 1.5
+_BEYOND = 3  # finer rules to ask at the most where the differences grow with them
+STEP_ROUNDING = 1e-12  # of differences, in units of the quantity
 _SLOWEST = 0.9  # convergence from one rule of a family to the next that error bars can allow for
 
 
@@ -48,35 +51,129 @@ def difference_factors(fine: np.ndarray, *coarser: np.ndarray) -> tuple[float, f
     return factor, rate * factor
 
 
-# Where the proximal map jumps a grid's error falls like its step cubed, with changing sign: the difference to a coarser
-# grid, scaled down by this, guards against a chance agreement with the finer one.
-COARSER_SHARE = 0.35
-STEP_ROUNDING = 1e-12  # of differences, in block scales
-_MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
+Change = Callable[[Rule], Rule]
+"""What rule to take in place of the one in use."""
 
 
-def mass_share(own: Averages, *others: Averages) -> float:
-    """What differences between grids in X count for at the least, by the one integral that is known: the total weight.
+@dataclass(frozen=True)
+class Comparison:
+    """What other rules say of quantities that one set of rules has given.
 
-    Kinks of the loss leave steps in the weight |det(I + V H)|, so that it converges as slowly, and as irregularly, as
-    the averages do: what it is off by, relative to how much it differs between the rules, cannot agree by chance.
+    Attributes:
+        differences: one array a quantity, theirs less those of the rules in use, in units in which an error of the
+            averages of size e is of the order of e.
+        averages: one a rule.
     """
-    missing = max(abs(own.mass - 1) - _MASS_ROUNDING, 0.0)
-    return DIFFERENCE_SAFETY * missing / max(*(abs(other.mass - own.mass) for other in others), _MASS_ROUNDING)
+
+    differences: tuple[np.ndarray, ...]
+    averages: tuple[Averages, ...]
 
 
-def loss_error(rule: Rule, known: Sequence[Averages]) -> float:
-    """Half width of E[M] by a rule, from how it changed with the last ones: averages of the finest, its own, first."""
-    steps = [abs(float(one.moreau[0] - other.moreau[0])) for one, other in pairwise(known)]
-    bistable = known[1].bistable
-    if isinstance(rule, GaussHermite | SparseGrid) and bistable > NEGLIGIBLE_JUMPS:
-        return DIFFERENCE_SAFETY * max(steps)
+def compared(
+    rules: Sequence[Rule],
+    own: Sequence[Averages],
+    ask: Callable[[Change], Comparison],
+    derivative: bool = False,
+    finer: Comparison | None = None,
+) -> list[tuple[Comparison, tuple[float, ...]]]:
+    """What rules of the same families say, and what their differences count for in half widths, a quantity each.
+
+    The half width of a quantity is the largest of |difference| times what it counts for.
+
+    Args:
+        rules: in use together, most often one; own: their averages.
+        ask: what the rules say that are taken in their place.
+        derivative: as of `Rule.least_counts`; finer: what the next finer rules say, where that is known.
+
+    Raises:
+        DomainError: the finer rules' averages leave the domain of the equations.
+    """
+    known = [finer or ask(lambda rule: rule.finer())]
+    for number in range(max(len(rule.compared_with()) for rule in rules)):
+        with suppress(DomainError):  # too coarse for the law of the fields
+            known.append(ask(partial(_compared_with, number=number)))
+    bistable = bistable_share((*own, *(each for other in known for each in other.averages)))
+    steps = [other.differences for other in known]
+    if all(rule.blind and rule.has_rate(bistable) for rule in rules):
+        known[0], steps = _beyond_growth(ask, known)
+        known = known[: len(steps)]
+    counts = []
+    for quantity in range(len(known[0].differences)):
+        each_rule = [
+            difference_counts(
+                rule,
+                [step[quantity] for step in steps],
+                [own[n], *(other.averages[n] for other in known)],
+                derivative,
+            )
+            for n, rule in enumerate(rules)
+        ]
+        counts.append([max(count) for count in zip(*each_rule, strict=True)])
+    return list(zip(known, zip(*counts, strict=True), strict=True))
+
+
+def half_width(known: Sequence[tuple[Comparison, tuple[float, ...]]], quantity: int) -> np.ndarray:
+    """Of one quantity of `compared`, in its units."""
+    return np.max([counts[quantity] * np.abs(other.differences[quantity]) for other, counts in known], axis=0)
+
+
+def difference_counts(
+    rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
+) -> list[float]:
+    """What differences to the finer rule and to others count for; arguments as of `Rule.least_counts`."""
+    bistable = bistable_share(averages)
+    rated = difference_factors(*steps) if rule.has_rate(bistable) else (DIFFERENCE_SAFETY,)
+    least = rule.least_counts(steps, averages, derivative)
+    return [max(pair) for pair in zip_longest(rated[: len(steps)], least, fillvalue=0.0)]
+
+
+def finest_half_width(rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[Averages]) -> float:
+    """Half width of what the finest of a ladder of rules gives.
+
+    Args:
+        steps: from each rule of the ladder to the next finer one, the last step first; averages: the finest's first.
+    """
     # The finer rule is the one used: the difference counts as that to a coarser one does.
-    rated = difference_factors(*(np.array(step) for step in steps))[1] * steps[0]
-    if not isinstance(rule, ProxSpace):
-        return rated
-    # Of the order of the share that sees the jumps at the most, as for the overlaps.
-    chance = min(COARSER_SHARE * steps[1], bistable * abs(float(known[1].moreau[0])))
-    if bistable > NEGLIGIBLE_JUMPS:
-        return max(steps[0], chance)
-    return max(rated, chance, 0.0 if bistable > 0 else mass_share(*known) * steps[0])
+    counted = difference_factors(*steps)[1] if rule.has_rate(bistable_share(averages)) else 1.0
+    sizes = [float(np.max(np.abs(step))) for step in steps]
+    least = rule.least_counts(steps, averages, False)
+    return max(counted * sizes[0], *(count * size for count, size in zip(least, sizes, strict=True)))
+
+
+def _beyond_growth(
+    ask: Callable[[Change], Comparison], known: Sequence[Comparison]
+) -> tuple[Comparison, list[tuple[np.ndarray, ...]]]:
+    """The difference to a finer rule, and the steps that tell the rate.
+
+    Rules that are all too coarse to see a kink agree, and differ the more the finer they are: finer ones are asked for
+    as long as the steps of the first quantity from one to the next grow.
+
+    Args:
+        known: what the finer rules say, then the coarser ones.
+    """
+    steps = [other.differences for other in known]
+    fine, times = known[0], 1
+    for _ in range(_BEYOND):
+        last, before = (float(np.max(np.abs(step[0]))) for step in steps[:2]) if len(steps) > 1 else (0.0, 0.0)
+        if last <= max(before, STEP_ROUNDING):
+            break
+        times += 1
+        try:
+            further = ask(partial(_finer, times=times))
+        except (InputError, DomainError):  # too large, or beyond
+            break
+        ahead = zip(further.differences, fine.differences, strict=True)
+        steps = [tuple(there - here for there, here in ahead), steps[0]]
+        fine = further
+    return fine, steps
+
+
+def _compared_with(rule: Rule, number: int) -> Rule:
+    others = rule.compared_with()
+    return others[min(number, len(others) - 1)]
+
+
+def _finer(rule: Rule, times: int) -> Rule:
+    for _ in range(times):
+        rule = rule.finer()
+    return rule

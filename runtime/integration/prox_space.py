@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,11 +17,15 @@ from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import loss_exchanges
-from .averages import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule
+from .averages import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, bistable_share
 from .contexts import contexts_of
 from .sampled import Sobol, TeacherRule
 
 _LOSS_BLUR = 0.8
+# Where the proximal map jumps the error falls like the step cubed, with changing sign: the difference to a coarser
+# grid, scaled down by this, guards against a chance agreement with the finer one.
+_COARSER_SHARE = 0.35
+_MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,30 @@ class ProxSpace(Rule):
     def compared_with(self) -> tuple[ProxSpace, ...]:
         """Once: nodes in X know where minima compete, and the total weight tells more than a third grid."""
         return (self.coarser(),)
+
+    def has_rate(self, bistable: float) -> bool:
+        """Not where jumps count: grids agree there by chance."""
+        return bistable <= NEGLIGIBLE_JUMPS
+
+    def least_counts(
+        self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
+    ) -> tuple[float, ...]:
+        """The coarser grid guards where the map jumps, by no more than jumps can cost: an average is off by the share
+        that sees them at the most, a slope of it by the root of that (next to a cusp, where it is largest, the length
+        l of the surface of jumps costs l^(3/2), and encloses l^(5/2)).
+
+        Elsewhere the one integral that is known, the total weight, tells. Kinks of the loss leave steps in the weight
+        |det(I + V H)|, so that it converges as slowly, and as irregularly, as the averages do: what it is off by,
+        relative to how much it differs between the rules, cannot agree by chance.
+        """
+        bistable = bistable_share(averages)
+        if bistable > 0:
+            cost = np.sqrt(bistable) if derivative else bistable
+            largest = max(float(np.max(np.abs(steps[-1]))), 1e-300)
+            return 0.0, *(min(_COARSER_SHARE, cost / largest) for _ in steps[1:])
+        missing = max(abs(averages[0].mass - 1) - _MASS_ROUNDING, 0.0)
+        differs = max(abs(each.mass - averages[0].mass) for each in averages[1:])
+        return (DIFFERENCE_SAFETY * missing / max(differs, _MASS_ROUNDING),) * len(steps)
 
     def beyond(self, fields: int) -> list[ProxSpace]:
         """Of LINE_GRIDS for a single field, of PLANE_GRIDS for more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from ..channel.tangents import Units, law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from .averages import Averages, JacobianAverages, Rule
+from .averages import DIFFERENCE_SAFETY, Averages, JacobianAverages, Rule
 from .contexts import contexts_of
 from .splitting import Split
 
@@ -225,6 +226,7 @@ class GaussHermite(Sampled):
     starts: int | None = None
     name: str = "gauss-hermite"
     most_points: ClassVar[int] = 512
+    blind: ClassVar[bool] = True
     inner: float = 1.0
 
     @classmethod
@@ -298,6 +300,7 @@ class SparseGrid(Sampled):
     starts: int | None = None
     name: str = "sparse-grid"
     most_points: ClassVar[int] = 12
+    blind: ClassVar[bool] = True
     inner: float = 1.0
 
     @classmethod
@@ -315,6 +318,13 @@ class SparseGrid(Sampled):
     def nodes(self, problem: Problem) -> float:
         """Up to the factor by which shells share nodes."""
         return float(comb(self.level + problem.dimension, problem.dimension) * 2 ** min(self.level, problem.dimension))
+
+    def least_counts(
+        self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
+    ) -> tuple[float, ...]:
+        """Shells add up with changing signs: a level may agree by chance with the next, the one before guards it."""
+        least = super().least_counts(steps, averages, derivative)
+        return *least[:1], *(max(count, DIFFERENCE_SAFETY) for count in least[1:2]), *least[2:]
 
     def finer(self) -> SparseGrid:
         """As of `Rule`: one level more, and more nodes of X at a finite temperature."""
@@ -397,4 +407,3 @@ class Sobol(Sampled):
 
 
 SAMPLES = tuple(Sobol(log2) for log2 in range(10, 17))
-COARSE = Sobol(log2=8, scramblings=4)  # of the damped approach

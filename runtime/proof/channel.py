@@ -1,5 +1,4 @@
-"""Averages over the channel of one token in balls (docs/theory.md section 11), as `reference.channel` takes
-them in mpmath.
+"""Averages over the channel of one token in balls (docs/theory.md section 11).
 
 Every average is one-dimensional: over X, with omega(X) = X + V dloss/dX, the law of Y and Gaussian noise given omega
 being in closed form: as labels, or as what enters through X - f alone. X is cut at the kinks of the loss, which are
@@ -10,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, cmp_to_key
+from functools import cached_property
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from flint import acb, arb, arb_poly
 
-from ..errors import DomainError, NotProvedError
+from ..errors import NotProvedError
 from ..problems.overlaps import Overlaps
-from ..reference.channel import Law, Totals
+from ..reference.channel import Channel, Given, Law, Summands, added, between
 from ..reference.numbers import Numbers
+from .arithmetic import on_balls
 from .decisions import Decisions, recorded, repeated
 from .duals import Dual, lift
 from .quadrature import integral
-from .tails import Ray, bounded, normal_beyond, normal_density, normal_weight, on_ray, tail, taylor
+from .tails import Ray, bounded, exact, normal_beyond, normal_density, normal_weight, on_ray, tail, taylor
 
 _DOUBLINGS = 200
 _MOST_PARTS = 20000  # of the line, to prove the Moreau objective convex on
@@ -77,158 +76,6 @@ class Shape:
     kinks: tuple[Dual, ...]
 
 
-class Channel:
-    """Averages of one problem at overlaps with derivatives, at the precision in force."""
-
-    def __init__(self, numbers: Numbers, module: ModuleType, overlaps: Overlaps, goal: Goal):
-        self.numbers = numbers
-        self.module = module
-        self.overlaps = overlaps
-        self.goal = goal
-
-    @property
-    def directions(self) -> int:
-        """In how many derivatives are taken."""
-        return len(self.overlaps.q.flat[0].slopes)
-
-    def totals(self, _: Any = None) -> Totals:
-        """All averages of the saddle point but E_c[(dg/domega)^2], which is nan."""
-        problem = self.numbers.problem
-        row = problem.solver.channel.ROW
-        moments = np.full((problem.contexts, row), lift(0), object)
-        rest = [lift(0)] * 3
-        for label, probability, c in self._labels():
-            V = self.overlaps.V[label, 0, 0]
-
-            def summands(weight: Dual, value: Dual, slope: Dual, _: Dual, given: tuple[Dual, ...], c=c, V=V) -> Any:
-                g, (share, dw, dy) = -slope, given
-                # Moments are affine in omega - m and in Y - m* (docs/theory.md (5.2) to (5.5)).
-                base, along_w, along_y = (
-                    self.module.moments(g, lift(a), lift(b), c) for a, b in ((0, 0), (1, 0), (0, 1))
-                )
-                rows = [
-                    share * z + dw * (zw - z) + dy * (zy - z) for z, zw, zy in zip(base, along_w, along_y, strict=True)
-                ]
-                return [weight * z for z in [*rows, share * (value + V * g * g / 2), share * value, share]]
-
-            found = self._average("loss", label, V, c, summands)
-            moments[label] = [probability * z for z in found[:row]]
-            rest = [a + probability * b for a, b in zip(rest, found[row:], strict=True)]
-        return Totals(moments, np.full(problem.contexts, np.nan, object), *rest)
-
-    @cached_property
-    def squares(self) -> np.ndarray:
-        """E_c[(dg/domega)^2], (C,)."""
-        found = np.full(self.numbers.problem.contexts, lift(0), object)
-        for label, probability, c in self._labels():
-            V = self.overlaps.V[label, 0, 0]
-
-            def summands(weight: Dual, _v: Dual, _s: Dual, curvature: Dual, given: tuple[Dual, ...], V=V) -> Any:
-                response = curvature / (1 + V * curvature)
-                return [weight * given[0] * response * response]
-
-            (average,) = self._average("loss", label, V, c, summands)
-            found[label] = probability * average
-        return found
-
-    def test_error(self, _: Any = None) -> Dual:
-        """E metric(h, Y, u)."""
-        total = lift(0)
-        for label, probability, c in self._labels():
-            (average,) = self._average(
-                "metric", label, lift(0), c, lambda weight, value, _s, _c, given: [weight * given[0] * value]
-            )
-            total += probability * average
-        return total
-
-    def _labels(self) -> Iterator[tuple[int, Dual, tuple[Any, ...]]]:
-        for (label,), _ in self.numbers.problem.label_choices:
-            yield label, self.numbers.law.labels[label], self.numbers.constants(label)
-
-    def _average(
-        self, name: str, label: int, V: Dual, c: tuple[Any, ...], summands: Callable[..., Sequence[Dual]]
-    ) -> list[Dual]:
-        total: list[Dual] | None = None
-        for line in self._lines(name, label, c):
-            shape = self._shape(name, line, c)
-            found = [line.share * z for z in _on_line(line, shape, V, summands, self.goal, self.directions)]
-            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
-        assert total is not None
-        return total
-
-    def _shape(self, name: str, line: Line, c: tuple[Any, ...]) -> Shape:
-        module, kinks = self.module, _ordered(getattr(self.module, f"{name}_kinks")(line.y, *line.u, c))
-        if name == "loss":
-            features = module.features(line.y, *line.u, c)
-
-            def derivatives(x: Dual) -> tuple[Dual, Dual, Dual]:
-                value, slope, curvature = module.derivatives(x, x, _like(x, 0), *_held(x, features), _held(x, c))
-                return lift(value), lift(slope), lift(curvature)
-
-            return Shape(derivatives, derivatives, kinks)
-
-        def metric(x: Dual) -> Dual:
-            (value,) = module.metric(x, *_held(x, (line.y, *line.u)), _held(x, c))
-            return lift(value)
-
-        return Shape(lambda x: (metric(x), lift(0), lift(0)), lambda x: _twice(metric, x), kinks)
-
-    def _lines(self, name: str, label: int, c: tuple[Any, ...]) -> Iterator[Line]:
-        """The pieces of the average.
-
-        Raises:
-            NotProvedError: it has two dimensions.
-        """
-        law = self._law(name, label, c)
-        drive = self.module.DRIVES[name]
-        if name in self.module.DIFFERENCES:
-            y, *gaussian = (lift(0) for _ in law.weights)
-            for share, choice in self._choices(y, c):
-                yield Line(law.m - law.f_mean, law.spread, law.of_difference, y, self._noise(gaussian, choice), share)
-            return
-        if drive == "smooth":
-            raise NotProvedError(
-                f"the {name} of {self.numbers.problem.solver.name} leaves integrals of two dimensions, and proofs are "
-                "for one: for labels, or a loss of X - Y"
-            )
-        steps = _ordered(getattr(self.module, f"{name}_steps")(c)) if drive == "steps" else ()
-        pivot = next((i for i, weight in enumerate(law.weights) if lift(weight) != 0), None)
-        for low, high in pairwise([None, *steps, None]):
-            inside = lift(_between(low, high))
-            if not (low is None or low.value < inside.value) or not (high is None or inside.value < high.value):
-                raise NotProvedError("balls do not tell the steps of the loss apart")
-            y, *gaussian = (inside / w if i == pivot else lift(0) for i, w in enumerate(law.weights))
-            for share, choice in self._choices(y, c):
-                yield Line(law.m, law.q, law.cut(low, high), y, self._noise(gaussian, choice), share)
-
-    def _law(self, name: str, label: int, c: tuple[Any, ...]) -> BallLaw:
-        overlaps, numbers = self.overlaps, self.numbers
-        law = BallLaw(
-            q=overlaps.q[label, 0, 0],
-            m=overlaps.m[label, 0],
-            theta=overlaps.theta[label, 0, 0],
-            rho=numbers.law.rho_star[label, 0, 0],
-            mean=numbers.law.teacher_means[label, 0],
-            weights=tuple(map(lift, getattr(self.module, f"{name}_weights")(c))),
-            noise=numbers.noise,
-        )
-        if not (overlaps.V[label, 0, 0].value > 0 and (law.q - law.theta**2 / law.rho).value > 0):
-            raise DomainError("V, or q - theta rho*^(-1) theta^T, is not proved positive")
-        return law
-
-    def _choices(self, y: Dual, c: tuple[Any, ...]) -> Iterable[tuple[Dual, tuple[Dual, ...]]]:
-        """Probability and value of the labelled noise."""
-        if not self.module.NOISE_VALUES:
-            return [(lift(1), ())]
-        values = [tuple(map(lift, row)) for row in self.module.NOISE_VALUES]
-        return zip(map(lift, self.module.probabilities(y, c)), values, strict=True)
-
-    def _noise(self, gaussian: Sequence[Dual], choice: tuple[Dual, ...]) -> tuple[Dual, ...]:
-        """All coordinates of u in the model's order."""
-        rest = {True: iter(gaussian), False: iter(choice)}
-        return tuple(next(rest[is_gaussian]) for is_gaussian in self.module.GAUSSIAN)
-
-
 class BallLaw(Law):
     """The law of omega, Y and f, without a division by a probability, which complex balls may hold as zero."""
 
@@ -266,9 +113,109 @@ class BallLaw(Law):
         return given
 
 
-def _on_line(
-    line: Line, shape: Shape, V: Dual, summands: Callable[..., Sequence[Dual]], goal: Goal, directions: int
-) -> list[Dual]:
+class BallChannel(Channel[Goal]):
+    """Averages of one problem at overlaps with derivatives, at the precision in force."""
+
+    law_type = BallLaw
+    not_positive = "not proved positive"
+    squares_with_totals = False
+
+    def __init__(self, numbers: Numbers, overlaps: Overlaps):
+        super().__init__(numbers, overlaps, on_balls(numbers.problem), lift)
+
+    def positive(self, number: Dual) -> bool:
+        """Whether all of the ball is."""
+        return number.value > 0
+
+    def ordered(self, places: Iterable[Any]) -> tuple[Dual, ...]:
+        """Those that are real, from left to right.
+
+        Raises:
+            NotProvedError: balls do not tell their order, or whether they are real.
+        """
+        found: list[Dual] = []
+        for place in map(lift, places):
+            if isinstance(place.value, acb):  # the root of a number that is proved negative
+                continue
+            if not place.value.is_finite():
+                raise NotProvedError("balls do not tell where a kink is")
+            found.append(place)
+        found.sort(key=lambda place: exact(place.value.mid()))
+        kept: list[Dual] = []
+        for place in found:
+            if kept and place.value == kept[-1].value:
+                continue
+            if kept and not place.value > kept[-1].value:
+                raise NotProvedError("balls do not tell two kinks apart")
+            kept.append(place)
+        return tuple(kept)
+
+    @property
+    def directions(self) -> int:
+        """In how many derivatives are taken."""
+        return len(self.overlaps.q.flat[0].slopes)
+
+    def moments(self, g: Dual, given: Given, c: tuple[Any, ...]) -> list[Dual]:
+        """Moments are affine in omega - m and in Y - m* (docs/theory.md (5.2) to (5.5)): no division by P."""
+        share, dw, dy = given
+        base, along_w, along_y = (self.module.moments(g, lift(a), lift(b), c) for a, b in ((0, 0), (1, 0), (0, 1)))
+        return [share * z + dw * (zw - z) + dy * (zy - z) for z, zw, zy in zip(base, along_w, along_y, strict=True)]
+
+    def average(self, name: str, label: int, V: Dual, c: tuple[Any, ...], summands: Summands, how: Goal) -> list[Dual]:
+        """Integrals over the lines.
+
+        Raises:
+            NotProvedError: the Moreau objective may have competing minima, or an integral is not bounded.
+        """
+        total = None
+        for line in self._lines(name, label, c):
+            found = _on_line(line, self._shape(name, line, c), V, summands, how, self.directions)
+            total = added(total, [line.share * z for z in found])
+        assert total is not None
+        return total
+
+    def _shape(self, name: str, line: Line, c: tuple[Any, ...]) -> Shape:
+        module, kinks = self.module, self.ordered(getattr(self.module, f"{name}_kinks")(line.y, *line.u, c))
+        if name == "loss":
+            features = module.features(line.y, *line.u, c)
+
+            def derivatives(x: Dual) -> tuple[Dual, Dual, Dual]:
+                value, slope, curvature = module.derivatives(x, x, _like(x, 0), *_held(x, features), _held(x, c))
+                return lift(value), lift(slope), lift(curvature)
+
+            return Shape(derivatives, derivatives, kinks)
+
+        def metric(x: Dual) -> Dual:
+            (value,) = module.metric(x, *_held(x, (line.y, *line.u)), _held(x, c))
+            return lift(value)
+
+        return Shape(lambda x: (metric(x), lift(0), lift(0)), lambda x: _twice(metric, x), kinks)
+
+    def _lines(self, name: str, label: int, c: tuple[Any, ...]) -> Iterator[Line]:
+        """The pieces of the average.
+
+        Raises:
+            NotProvedError: it has two dimensions.
+        """
+        law = self._law(name, label, c)
+        if name in self.module.DIFFERENCES:
+            for share, y, u in self._standing(law, None, c):
+                yield Line(law.m - law.f_mean, law.spread, law.of_difference, y, u, share)
+            return
+        if self.module.DRIVES[name] == "smooth":
+            raise NotProvedError(
+                f"the {name} of {self.numbers.problem.solver.name} leaves integrals of two dimensions, and proofs are "
+                "for one: for labels, or a loss of X - Y"
+            )
+        for low, high in self._pieces(name, c):
+            inside = lift(lift(between(low, high)).value.mid())
+            if not (low is None or low.value < inside.value) or not (high is None or inside.value < high.value):
+                raise NotProvedError("balls do not tell the steps of the loss apart")
+            for share, y, u in self._standing(law, inside, c):
+                yield Line(law.m, law.q, law.cut(low, high), y, u, share)
+
+
+def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, directions: int) -> list[Dual]:
     """Integrals over X: pieces between the kinks, and two tails.
 
     Raises:
@@ -314,7 +261,7 @@ def _on_line(
 
         _check_convex(stretch, centre, half)
         part = integral(integrand, goal.tolerance)
-        total = part if total is None else [a + b for a, b in zip(total, part, strict=True)]
+        total = added(total, part)
     assert total is not None
     for end, way in zip(ends, (-1, 1), strict=True):
         with recorded() as decisions:
@@ -328,7 +275,7 @@ def _on_line(
         x = Dual(arb_poly([end, way]))
         envelopes = at(x, (*taylor(value, slope, curvature, way), curvature))
         bounds = tail(envelopes, distance, line.variance.value, least, components)
-        total = [a + b for a, b in zip(total, bounds, strict=True)]
+        total = added(total, bounds)
     size = 1 + directions
     return [Dual(total[i], tuple(total[i + 1 : i + size])) for i in range(0, len(total), size)]
 
@@ -416,40 +363,3 @@ def _parts(number: Any, none: Dual) -> tuple[Any, Any]:
     if not isinstance(number, Dual):
         return lift(number), none
     return number.value, number.slopes[0] if number.slopes else none
-
-
-def _ordered(places: Iterable[Any]) -> tuple[Dual, ...]:
-    """Those that are real, from left to right.
-
-    Raises:
-        NotProvedError: balls do not tell their order, or whether they are real.
-    """
-    found: list[Dual] = []
-    for place in map(lift, places):
-        if isinstance(place.value, acb):  # the root of a number that is proved negative
-            continue
-        if not place.value.is_finite():
-            raise NotProvedError("balls do not tell where a kink is")
-        found.append(place)
-    found.sort(key=cmp_to_key(_order))
-    kept: list[Dual] = []
-    for place in found:
-        if kept and place.value == kept[-1].value:
-            continue
-        if kept and not place.value > kept[-1].value:
-            raise NotProvedError("balls do not tell two kinks apart")
-        kept.append(place)
-    return tuple(kept)
-
-
-def _order(a: Dual, b: Dual) -> int:
-    """Of the middles."""
-    one, other = a.value.mid(), b.value.mid()
-    return -1 if one < other else int(one > other)
-
-
-def _between(low: Dual | None, high: Dual | None) -> arb:
-    """A point of an interval that may have no ends."""
-    if low is None:
-        return arb(0) if high is None else arb((high.value - 1).mid())
-    return arb((low.value + 1).mid()) if high is None else arb(((low.value + high.value) / 2).mid())

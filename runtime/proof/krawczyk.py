@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from flint import arb, ctx
@@ -22,10 +22,11 @@ from mpmath import iv
 from .. import budget
 from ..errors import DomainError, NotProvedError
 from ..problems.overlaps import Overlaps
+from ..reference.channel import Channel
 from ..reference.numbers import Numbers
 from ..reference.system import State, System
 from .arithmetic import on_balls
-from .channel import Channel, Goal
+from .channel import BallChannel, Goal
 from .duals import Dual, ball, decimal, lift
 
 _LARGEST_BOX, _SMALLEST_BOX = 1e-6, 1e-25  # half widths, relative to the blocks
@@ -43,9 +44,14 @@ class BallState(State):
     """The map at one set of overlaps in balls."""
 
     @cached_property
-    def channel(self) -> Any:
+    def channel(self) -> Channel[Any]:
         """As of `State`; in balls, with integrals as narrow as the goal that the rule is."""
-        return Channel(self.numbers, on_balls(self.numbers.problem), self.overlaps, cast(Goal, self.rule))
+        return BallChannel(self.numbers, self.overlaps)
+
+    @cached_property
+    def squares(self) -> np.ndarray:
+        """As of `State`, by themselves."""
+        return self.channel.squares(self.rule)
 
     @property
     def replicon(self) -> Any:
@@ -61,16 +67,6 @@ class BallState(State):
         if any(share.slopes for share in shares):
             raise NotProvedError("the replicon of several contexts has no derivatives in balls")
         return Dual(reduce(arb.union, [share.value for share in shares]))
-
-    @property
-    def _replicon_map(self) -> np.ndarray:
-        hats, law, channel = self.conjugates, self.numbers.law, self.channel
-        resolvents = channel.module.resolvents(
-            law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
-        )
-        weights = [w * R[0, 0] * R[0, 0] for w, R in zip(law.weights, resolvents, strict=True)]
-        atoms = [np.outer(gamma, gamma * channel.squares) * w for w, gamma in zip(weights, law.gamma, strict=True)]
-        return np.sum(atoms, axis=0) * self.numbers.alpha
 
 
 @dataclass(frozen=True)

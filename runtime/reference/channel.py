@@ -1,4 +1,4 @@
-"""Averages over the channel of one token at any precision, s = t = 1 (docs/theory.md section 11).
+"""Averages over the channel of one token in any arithmetic, s = t = 1 (docs/theory.md section 11).
 
 omega(X) = X + V dloss/dX, so that no proximal map is solved: at a fixed combination f of Y and noise
 
@@ -6,16 +6,19 @@ omega(X) = X + V dloss/dX, so that no proximal map is solved: at a fixed combina
 
 X is split where the loss has kinks, f where it has steps. Where the loss depends on f through steps alone, the average
 over f between two of them is taken in closed form, so that one dimension is left. The test error is the same integral
-of the metric, with V = 0.
+of the metric, with V = 0. How integrals are taken, and of what numbers, is a subclass: rules in mpmath
+(`rule_channel.py`), or balls (`proof`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from mpmath import mp, mpf
@@ -24,93 +27,20 @@ from ..errors import DomainError, InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .numbers import Numbers
-from .quadrature import equidistant, gauss_legendre, on_interval, tanh_sinh
 
-_PANEL = 5  # standard deviations of omega that a Gauss-Legendre panel may span
-_PROBES = 12  # places beyond the nodes, on either side, at which the Moreau objective must be convex
+How = TypeVar("How")  # what the integrals are taken with: a rule, or how narrow balls are to be
 
+Given = tuple[Any, Any, Any]
+"""At a node: P, P E[omega - m] and P E[Y - m*], P what is left of the probability of a piece of f."""
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule for X and the combination f.
-
-    Attributes:
-        check: False: Gauss-Legendre on panels in X and, between steps, in f; equidistant nodes in f without steps.
-            True: tanh-sinh between kinks, or equidistant nodes, in X; Gauss-Legendre or tanh-sinh in f.
-        level: doubles the nodes.
-    """
-
-    check: bool
-    level: int
-
-    def describe(self, kinked: bool) -> dict[str, Any]:
-        """Name of the rule in X and its size: nodes a panel, steps to one, or nodes in all."""
-        if not self.check:
-            return {"rule": "gauss-legendre", "points": 3 * 2 ** (self.level - 1), "seed": None}
-        if kinked:
-            return {"rule": "tanh-sinh", "points": 2 ** (self.level + 1), "seed": None}
-        return {"rule": "trapezoid", "points": self._equidistant, "seed": None}
-
-    @property
-    def _equidistant(self) -> int:
-        return 24 * 2 ** (self.level - 1)
-
-    def in_x(self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any) -> Iterator[Any]:
-        """Nodes in X on [low, high]."""
-        edges = [low, *[kink for kink in kinks if low < kink < high], high]
-        if not self.check:
-            nodes = gauss_legendre(self.level)
-            for left, right in _split(edges, omega, _PANEL * spread):
-                yield from on_interval(nodes, left, right)
-        elif len(edges) == 2:
-            yield from equidistant(low, high, self._equidistant)
-        else:
-            for left, right in pairwise(edges):
-                yield from on_interval(tanh_sinh(self.level + 1), left, right)
-
-    def in_f(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
-        """Nodes in the combination on [low, high]."""
-        edges = [low, *[step for step in steps if low < step < high], high]
-        if len(edges) == 2 and not self.check:
-            yield from equidistant(low, high, 6 * 2 ** (self.level - 1))
-        elif len(edges) == 2 or not self.check:
-            for left, right in _split(edges, lambda f: f, _PANEL * spread):
-                yield from on_interval(gauss_legendre(self.level), left, right)
-        else:
-            for left, right in pairwise(edges):
-                yield from on_interval(tanh_sinh(self.level + 1), left, right)
-
-
-def _split(edges: list[Any], along: Callable[[Any], Any], width: Any) -> Iterator[tuple[Any, Any]]:
-    """Panels between the edges over which a growing function grows by no more than the width, about."""
-    for left, right in pairwise(edges):
-        first, last = along(left), along(right)
-        count = int(mp.ceil((last - first) / width))
-        inner = [place(along, first + (last - first) * k / count, left, right, width / 20) for k in range(1, count)]
-        yield from pairwise([left, *inner, right])
-
-
-def place(growing: Callable[[Any], Any], target: Any, low: Any, high: Any, tolerance: Any) -> Any:
-    """Where a growing function has a value, about, between two places; by regula falsi (Illinois)."""
-    below, above = growing(low) - target, growing(high) - target
-    middle, side = low, 0
-    for _ in range(60):
-        middle = (low * above - high * below) / (above - below) if above != below else (low + high) / 2
-        found = growing(middle) - target
-        if abs(found) < tolerance:
-            break
-        if found < 0:
-            low, below, above = middle, found, above / 2 if side == -1 else above
-            side = -1
-        else:
-            high, above, below = middle, found, below / 2 if side == 1 else below
-            side = 1
-    return middle
+Summands = Callable[[Any, Any, Any, Any, Given], Sequence[Any]]
+"""Weight, value, slope and curvature of the loss in X, and what is given -> the integrands there."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Channel averages: moments (C, row) as for `Averages`; E_c[(dg/domega)^2] (C,); E[M]; E[loss]; total weight."""
+    """Channel averages: moments (C, row) as for `Averages`; E_c[(dg/domega)^2] (C,), nan where it is left out; E[M];
+    E[loss]; total weight."""
 
     moments: np.ndarray
     squares: np.ndarray
@@ -191,12 +121,13 @@ class Law:
         return on_omega * dw + on_f * df
 
     def between(self, dw: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """P(low < f < high | omega) and E[Y - E Y | omega, low < f < high]."""
+        """P(low < f < high | omega) and E[Y - E Y | omega, low < f < high], None for an end that is missing."""
         slope = self.covariance / self.q
         variance = self.f_variance - slope * self.covariance
         spread = mp.sqrt(variance)
         centre = self.f_mean + slope * dw
-        left, right = (low - centre) / spread, (high - centre) / spread
+        left = -mp.inf if low is None else (low - centre) / spread
+        right = mp.inf if high is None else (high - centre) / spread
         # From the side on which both tails are small, so that nothing cancels.
         share = (
             (mp.erfc(left / mp.sqrt(2)) - mp.erfc(right / mp.sqrt(2))) / 2
@@ -210,209 +141,150 @@ class Law:
         return share, self.teacher(dw, slope * dw + shift)
 
 
-@dataclass(frozen=True)
-class Point:
-    """A node in X: weight with the law of omega and dX, X, omega, loss, dloss/dX, dg/domega."""
+class Channel(ABC, Generic[How]):
+    """Averages of one problem in one arithmetic, at the precision in force.
 
-    weight: Any
-    x: Any
-    omega: Any
-    value: Any
-    slope: Any
-    response: Any
+    Args:
+        module: the printed functions of `reference.py` on such numbers; number: what makes one.
+    """
 
+    law_type: ClassVar[type[Law]] = Law
+    not_positive: ClassVar[str] = "not positive"
+    squares_with_totals: ClassVar[bool] = True  # False: left out of the totals, as they cost too much beside them
 
-@dataclass(frozen=True)
-class Node:
-    """A node of the whole integral: weight, omega - m, E[Y - m*], and Y and noise that stand for the combination."""
-
-    weight: Any
-    point: Point
-    dw: Any
-    dy: Any
-    y: Any
-    u: tuple[Any, ...]
-
-
-class Channel:
-    """Averages of one problem at the precision in force."""
-
-    def __init__(self, numbers: Numbers, overlaps: Overlaps):
+    def __init__(self, numbers: Numbers, overlaps: Overlaps, module: ModuleType, number: Callable[[Any], Any]):
         self.numbers = numbers
-        self.module = numbers.problem.solver.reference
         self.overlaps = overlaps
-        self.reach = mp.sqrt(2 * mp.log(10) * (mp.dps + 2))
+        self.module = module
+        self.number = number
 
-    def totals(self, rule: Rule) -> Totals:
+    @abstractmethod
+    def positive(self, number: Any) -> bool:
+        """Whether a number is known to be."""
+
+    @abstractmethod
+    def ordered(self, places: Iterable[Any]) -> Sequence[Any]:
+        """Those that are real, from left to right."""
+
+    @abstractmethod
+    def moments(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
+        """A row of the channel averages at a node, times P."""
+
+    @abstractmethod
+    def average(self, name: str, label: int, V: Any, c: tuple[Any, ...], summands: Summands, how: How) -> Sequence[Any]:
+        """Averages of what is not smooth where the loss, or the metric, is not."""
+
+    def totals(self, how: How) -> Totals:
         """All averages of the saddle point.
 
         Raises:
             DomainError: the overlaps admit no law of the fields.
-            InputError: the Moreau objective has competing minima.
+            InputError, NotProvedError: the Moreau objective has competing minima.
         """
-        problem = self.numbers.problem
+        problem, zero = self.numbers.problem, self.number(0)
         row = problem.solver.channel.ROW
-        moments = np.full((problem.contexts, row), mpf(0), object)
-        squares = np.full(problem.contexts, mpf(0), object)
-        moreau, loss, mass = mpf(0), mpf(0), mpf(0)
-        for (label,), _ in problem.label_choices:
-            probability = self.numbers.law.labels[label]
-            V, c = self.overlaps.V[label, 0, 0], self.numbers.constants(label)
-            sums = [mpf(0)] * row
-            for node in self.nodes("loss", label, V, rule):
-                value, g = node.point.value, -node.point.slope
-                for i, summand in enumerate(self.module.moments(g, node.dw, node.dy, c)):
-                    sums[i] += node.weight * summand
-                share = probability * node.weight
-                squares[label] += share * node.point.response**2
-                loss += share * value
-                moreau += share * (value + V * g * g / 2)
-                mass += share
-            moments[label] = [probability * z for z in sums]
-        return Totals(moments, squares, moreau, loss, mass)
+        moments = np.full((problem.contexts, row), zero, object)
+        squares = np.full(problem.contexts, np.nan, object)
+        rest = [zero] * 3
+        for label, probability, found in self._averages("loss", self._summands, how):
+            moments[label] = [probability * z for z in found[:row]]
+            rest = [a + probability * b for a, b in zip(rest, found[row : row + 3], strict=True)]
+            if self.squares_with_totals:
+                squares[label] = probability * found[-1]
+        return Totals(moments, squares, *rest)
 
-    def test_error(self, rule: Rule) -> Any:
+    def squares(self, how: How) -> np.ndarray:
+        """E_c[(dg/domega)^2], (C,), by itself."""
+        found = np.full(self.numbers.problem.contexts, self.number(0), object)
+        for label, probability, (average,) in self._averages("loss", _square, how):
+            found[label] = probability * average
+        return found
+
+    def test_error(self, how: How) -> Any:
         """E metric(h, Y, u).
 
         Raises:
             InputError: the metric needs more than two dimensions, or the model has none.
         """
-        problem = self.numbers.problem
         if "metric" not in self.module.DRIVES:
-            raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
-        total = mpf(0)
-        for (label,), _ in problem.label_choices:
-            c = self.numbers.constants(label)
-            for node in self.nodes("metric", label, mpf(0), rule):
-                (value,) = self.module.metric(node.point.x, node.y, *node.u, c)
-                total += self.numbers.law.labels[label] * node.weight * value
+            raise InputError(f"the metric of {self.numbers.problem.solver.name} is not available at high precision")
+        total = self.number(0)
+        for _, probability, (average,) in self._averages("metric", _value, how):
+            total += probability * average
         return total
 
-    def nodes(self, name: str, label: int, V: Any, rule: Rule) -> Iterator[Node]:
-        """Nodes for the average of a function that is not smooth where the loss, or the metric, is not."""
-        c = self.numbers.constants(label)
-        law = self._law(name, label, c)
-        drive = self.module.DRIVES[name]
-        steps = sorted(map(mpf, _real(getattr(self.module, f"{name}_steps")(c))))
-        pivot = next((i for i, weight in enumerate(law.weights) if weight), None)
+    def _averages(self, name: str, summands: Callable[..., Any], how: How) -> Iterator[tuple[int, Any, Sequence[Any]]]:
+        """Label of the token, its probability, and what is found given it; `summands` take V and constants first."""
+        for (label,), _ in self.numbers.problem.label_choices:
+            V = self.overlaps.V[label, 0, 0] if name == "loss" else self.number(0)
+            c = self.numbers.constants(label)
+            yield (
+                label,
+                self.numbers.law.labels[label],
+                self.average(name, label, V, c, partial(summands, V, c), how),
+            )
 
-        def representative(f: Any) -> tuple[Any, ...]:
-            return tuple(f / w if i == pivot else mpf(0) for i, w in enumerate(law.weights))
+    def _summands(
+        self, V: Any, c: tuple[Any, ...], weight: Any, value: Any, slope: Any, curvature: Any, given: Given
+    ) -> list[Any]:
+        g, share = -slope, given[0]
+        parts = [*self.moments(g, given, c), share * (value + V * g * g / 2), share * value, share]
+        squares = _square(V, c, weight, value, slope, curvature, given) if self.squares_with_totals else ()
+        return [*(weight * z for z in parts), *squares]
 
-        if drive == "smooth":
-            spread = mp.sqrt(law.f_variance)
-            ends = law.f_mean - self.reach * spread, law.f_mean + self.reach * spread
-            for f, weight in rule.in_f(*ends, steps, spread):
-                weight *= mp.npdf(f, law.f_mean, spread)
-                y, *gaussian = representative(f)
-                for share, choice in self._choices(y, c):
-                    u = self._noise(gaussian, choice)
-                    for point in self._points(name, V, rule, *law.given_f(f), y, u, c):
-                        dw = point.omega - law.m
-                        dy = law.teacher(dw, f - law.f_mean)
-                        yield Node(weight * share * point.weight, point, dw, dy, y, u)
-            return
-        edges = [-mp.inf, *steps, mp.inf] if drive == "steps" else [-mp.inf, mp.inf]
-        for low, high in pairwise(edges):
-            y, *gaussian = representative(_inside(low, high))
-            for share, choice in self._choices(y, c):
-                u = self._noise(gaussian, choice)
-                for point in self._points(name, V, rule, law.m, law.q, y, u, c):
-                    dw = point.omega - law.m
-                    part, dy = law.between(dw, low, high) if drive == "steps" else (mpf(1), law.theta / law.q * dw)
-                    yield Node(share * part * point.weight, point, dw, dy, y, u)
-
-    def _law(self, name: str, label: int, c: tuple[Any, ...]) -> Law:
+    def _law(self, name: str, label: int, c: tuple[Any, ...]) -> Any:
         overlaps, numbers = self.overlaps, self.numbers
-        law = Law(
+        law = self.law_type(
             q=overlaps.q[label, 0, 0],
             m=overlaps.m[label, 0],
             theta=overlaps.theta[label, 0, 0],
             rho=numbers.law.rho_star[label, 0, 0],
             mean=numbers.law.teacher_means[label, 0],
-            weights=tuple(map(mpf, getattr(self.module, f"{name}_weights")(c))),
+            weights=tuple(map(self.number, getattr(self.module, f"{name}_weights")(c))),
             noise=numbers.noise,
         )
-        if not (overlaps.V[label, 0, 0] > 0 and law.q - law.theta**2 / law.rho > 0):
-            raise DomainError("V, or q - theta rho*^(-1) theta^T, is not positive")
+        if not (self.positive(overlaps.V[label, 0, 0]) and self.positive(law.q - law.theta**2 / law.rho)):
+            raise DomainError(f"V, or q - theta rho*^(-1) theta^T, is {self.not_positive}")
         return law
+
+    def _pieces(self, name: str, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+        """Between steps in f, None for an end that is missing."""
+        steps = self.ordered(getattr(self.module, f"{name}_steps")(c)) if self.module.DRIVES[name] == "steps" else ()
+        yield from pairwise([None, *steps, None])
+
+    def _standing(self, law: Law, f: Any, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+        """Probability of the labelled noise, and Y and all noise that stand for a value of f (None: zero)."""
+        pivot = None if f is None else next((i for i, weight in enumerate(law.weights) if weight != 0), None)
+        y, *gaussian = (f / w if i == pivot else self.number(0) for i, w in enumerate(law.weights))
+        for share, choice in self._choices(y, c):
+            rest = {True: iter(gaussian), False: iter(choice)}
+            yield share, y, tuple(next(rest[is_gaussian]) for is_gaussian in self.module.GAUSSIAN)
 
     def _choices(self, y: Any, c: tuple[Any, ...]) -> Iterable[tuple[Any, tuple[Any, ...]]]:
         """Probability and value of the labelled noise."""
         if not self.module.NOISE_VALUES:
-            return [(mpf(1), ())]
-        return zip(self.module.probabilities(y, c), self.module.NOISE_VALUES, strict=True)
-
-    def _noise(self, gaussian: Sequence[Any], choice: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All coordinates of u in the model's order."""
-        rest = {True: iter(gaussian), False: iter(choice)}
-        return tuple(next(rest[is_gaussian]) for is_gaussian in self.module.GAUSSIAN)
-
-    def _points(
-        self, name: str, V: Any, rule: Rule, mean: Any, variance: Any, y: Any, u: tuple[Any, ...], c: tuple[Any, ...]
-    ) -> Iterator[Point]:
-        """Nodes in X for omega ~ N(mean, variance)."""
-        spread, zero = mp.sqrt(variance), mpf(0)
-        kinks = sorted(_real(getattr(self.module, f"{name}_kinks")(y, *u, c)))
-        features = self.module.features(y, *u, c) if name == "loss" else ()
-
-        def at(x: Any) -> tuple[Any, Any, Any]:
-            return self.module.derivatives(x, x, zero, *features, c) if name == "loss" else (zero, zero, zero)
-
-        def omega(x: Any) -> Any:
-            return x + V * at(x)[1]
-
-        def stretch(x: Any, curvature: Any) -> Any:
-            if not 1 + V * curvature > 0:
-                raise InputError(
-                    f"{self.numbers.problem.solver.name}: at X = {mp.nstr(x, 6)}, Y = {mp.nstr(y, 6)} the Moreau "
-                    "objective is not convex, so that minima may compete; high precision is for unique minima only"
-                )
-            return 1 + V * curvature
-
-        low, high = (self._end(omega, mean, spread, way) for way in (-1, 1))
-        for end, way in ((low, -1), (high, 1)) if V else ():
-            # The loss is not negative: another minimum is no further from omega than this.
-            value, slope, _ = at(end)
-            furthest = omega(end) + way * mp.sqrt(2 * V * value + (V * slope) ** 2)
-            for k in range(_PROBES) if way * (furthest - end) > 0 else ():
-                x = end + (furthest - end) * k / _PROBES
-                stretch(x, at(x)[2])
-        for x, weight in rule.in_x(low, high, kinks, omega, spread):
-            value, slope, curvature = at(x)
-            inverse = stretch(x, curvature)
-            w = x + V * slope
-            yield Point(weight * inverse * mp.npdf(w, mean, spread), x, w, value, slope, -curvature / inverse)
-
-    def _end(self, omega: Callable[[Any], Any], mean: Any, spread: Any, way: int) -> Any:
-        """X beyond which the law of omega holds nothing at the precision in force."""
-        target = mean + way * self.reach * spread
-
-        def beyond(x: Any) -> Any:
-            return way * (omega(x) - target)
-
-        inner = outer = mean
-        step = spread
-        while beyond(inner) >= 0:
-            inner, step = inner - way * step, 2 * step
-        step = spread
-        while beyond(outer) < 0:
-            outer, step = outer + way * step, 2 * step
-        for _ in range(40):
-            if beyond(outer) < spread:
-                break
-            middle = (inner + outer) / 2
-            inner, outer = (inner, middle) if beyond(middle) >= 0 else (middle, outer)
-        return outer
+            return [(self.number(1), ())]
+        values = [tuple(map(self.number, row)) for row in self.module.NOISE_VALUES]
+        return zip(map(self.number, self.module.probabilities(y, c)), values, strict=True)
 
 
-def _real(values: Iterable[Any]) -> list[Any]:
-    """Those that are real and finite."""
-    return [mpf(z) for z in map(mp.mpmathify, values) if mp.im(z) == 0 and mp.isfinite(z)]
+def _square(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
+    """Of dg/domega = -l'' / (1 + V l'')."""
+    response = curvature / (1 + V * curvature)
+    return (weight * given[0] * response * response,)
 
 
-def _inside(low: Any, high: Any) -> Any:
-    """A point of an interval, perhaps infinite."""
-    if mp.isinf(low):
-        return mpf(0) if mp.isinf(high) else high - 1
-    return low + 1 if mp.isinf(high) else (low + high) / 2
+def _value(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
+    return (weight * given[0] * value,)
+
+
+def added(total: list[Any] | None, part: Sequence[Any]) -> list[Any]:
+    """Sums component by component; None where there is nothing yet."""
+    return list(part) if total is None else [a + b for a, b in zip(total, part, strict=True)]
+
+
+def between(low: Any, high: Any) -> Any:
+    """A point of an interval, None for an end that is missing."""
+    if low is None:
+        return 0 if high is None else high - 1
+    return low + 1 if high is None else (low + high) / 2

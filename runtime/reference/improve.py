@@ -11,12 +11,12 @@ import numpy as np
 from mpmath import mp, mpf
 
 from ..errors import DomainError, InputError, NotConvergedError
-from ..integration.estimates import DIFFERENCE_SAFETY
+from ..integration.averages import DIFFERENCE_SAFETY
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from .channel import Rule
 from .numbers import Numbers, exact_array
+from .quadrature import Rule
 from .system import Root, State, System, newton, shift
 
 FINEST = 1e-200

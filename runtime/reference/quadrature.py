@@ -1,15 +1,20 @@
-"""One-dimensional rules at the precision in force: nodes of mpmath on intervals, equidistant ones across a law."""
+"""One-dimensional rules at the precision in force: nodes of mpmath on intervals, equidistant ones across a law, and how
+the two integrals of a channel are split into panels for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from mpmath import mp, mpf
 from mpmath.calculus.quadrature import GaussLegendre, TanhSinh
 
 Nodes = tuple[tuple[Any, Any], ...]
+
+_PANEL = 5  # standard deviations of omega that a Gauss-Legendre panel may span
 
 
 def gauss_legendre(degree: int) -> Nodes:
@@ -47,3 +52,81 @@ def equidistant(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]]:
     step = (high - low) / (count - 1)
     for k in range(count):
         yield low + k * step, step
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule for X and the combination f.
+
+    Attributes:
+        check: False: Gauss-Legendre on panels in X and, between steps, in f; equidistant nodes in f without steps.
+            True: tanh-sinh between kinks, or equidistant nodes, in X; Gauss-Legendre or tanh-sinh in f.
+        level: doubles the nodes.
+    """
+
+    check: bool
+    level: int
+
+    def describe(self, kinked: bool) -> dict[str, Any]:
+        """Name of the rule in X and its size: nodes a panel, steps to one, or nodes in all."""
+        if not self.check:
+            return {"rule": "gauss-legendre", "points": 3 * 2 ** (self.level - 1), "seed": None}
+        if kinked:
+            return {"rule": "tanh-sinh", "points": 2 ** (self.level + 1), "seed": None}
+        return {"rule": "trapezoid", "points": self._equidistant, "seed": None}
+
+    @property
+    def _equidistant(self) -> int:
+        return 24 * 2 ** (self.level - 1)
+
+    def in_x(self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any) -> Iterator[Any]:
+        """Nodes in X on [low, high]."""
+        edges = [low, *[kink for kink in kinks if low < kink < high], high]
+        if not self.check:
+            nodes = gauss_legendre(self.level)
+            for left, right in _split(edges, omega, _PANEL * spread):
+                yield from on_interval(nodes, left, right)
+        elif len(edges) == 2:
+            yield from equidistant(low, high, self._equidistant)
+        else:
+            for left, right in pairwise(edges):
+                yield from on_interval(tanh_sinh(self.level + 1), left, right)
+
+    def in_f(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
+        """Nodes in the combination on [low, high]."""
+        edges = [low, *[step for step in steps if low < step < high], high]
+        if len(edges) == 2 and not self.check:
+            yield from equidistant(low, high, 6 * 2 ** (self.level - 1))
+        elif len(edges) == 2 or not self.check:
+            for left, right in _split(edges, lambda f: f, _PANEL * spread):
+                yield from on_interval(gauss_legendre(self.level), left, right)
+        else:
+            for left, right in pairwise(edges):
+                yield from on_interval(tanh_sinh(self.level + 1), left, right)
+
+
+def _split(edges: list[Any], along: Callable[[Any], Any], width: Any) -> Iterator[tuple[Any, Any]]:
+    """Panels between the edges over which a growing function grows by no more than the width, about."""
+    for left, right in pairwise(edges):
+        first, last = along(left), along(right)
+        count = int(mp.ceil((last - first) / width))
+        inner = [place(along, first + (last - first) * k / count, left, right, width / 20) for k in range(1, count)]
+        yield from pairwise([left, *inner, right])
+
+
+def place(growing: Callable[[Any], Any], target: Any, low: Any, high: Any, tolerance: Any) -> Any:
+    """Where a growing function has a value, about, between two places; by regula falsi (Illinois)."""
+    below, above = growing(low) - target, growing(high) - target
+    middle, side = low, 0
+    for _ in range(60):
+        middle = (low * above - high * below) / (above - below) if above != below else (low + high) / 2
+        found = growing(middle) - target
+        if abs(found) < tolerance:
+            break
+        if found < 0:
+            low, below, above = middle, found, above / 2 if side == -1 else above
+            side = -1
+        else:
+            high, above, below = middle, found, below / 2 if side == 1 else below
+            side = 1
+    return middle

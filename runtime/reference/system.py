@@ -16,8 +16,10 @@ from .. import budget
 from ..errors import DomainError
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
-from .channel import Channel, Rule, Totals
+from .channel import Channel, Totals
 from .numbers import Numbers
+from .quadrature import Rule
+from .rule_channel import RuleChannel
 
 _STEP = "1e-10"  # of the differences, relative to the blocks
 _MOST_STEPS = 25
@@ -32,9 +34,9 @@ class State:
     rule: Rule
 
     @cached_property
-    def channel(self) -> Channel:
+    def channel(self) -> Channel[Any]:
         """At these overlaps, reaching as far as the precision needs that is in force when first asked for."""
-        return Channel(self.numbers, self.overlaps)
+        return RuleChannel(self.numbers, self.overlaps)
 
     @cached_property
     def totals(self) -> Totals:
@@ -76,19 +78,29 @@ class State:
         return phi, -phi - self.numbers.alpha * self.totals.loss - penalty
 
     @property
+    def squares(self) -> np.ndarray:
+        """E_c[(dg/domega)^2], (C,)."""
+        return self.totals.squares
+
+    @property
     def replicon(self) -> Any:
-        """Perron root of D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D (docs/theory.md (8.13))."""
-        hats, law = self.conjugates, self.numbers.law
-        resolvents = self.channel.module.resolvents(
-            law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
-        )
-        squares = np.array([R[0, 0] ** 2 for R in resolvents], object)
-        responses = np.einsum("a,ac,ae->ce", law.weights * squares, law.gamma, law.gamma)
-        matrix = self.numbers.alpha * responses * self.totals.squares
+        """Perron root of the replicon map."""
+        matrix = self._replicon_map
         if len(matrix) == 1:
             return matrix[0, 0]
         roots = mp.eig(mp.matrix(matrix.tolist()), left=False, right=False)
         return max(mp.re(root) for root in roots)
+
+    @property
+    def _replicon_map(self) -> np.ndarray:
+        """D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D as a matrix (C, C) (docs/theory.md (8.13))."""
+        hats, law = self.conjugates, self.numbers.law
+        resolvents = self.channel.module.resolvents(
+            law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
+        )
+        weights = [w * R[0, 0] * R[0, 0] for w, R in zip(law.weights, resolvents, strict=True)]
+        atoms = [np.outer(gamma, gamma * self.squares) * w for w, gamma in zip(weights, law.gamma, strict=True)]
+        return np.sum(atoms, axis=0) * self.numbers.alpha
 
     def observable(self, name: str) -> Any:
         """By the names of conditions; see OBSERVABLES."""

@@ -271,7 +271,7 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
         write_whole(path, whole.read_bytes())
 
 
-def loss_difference(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def loss_difference_along(one: xarray.Dataset, other: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values of the parameter at which both branches were found, training loss of one minus the other, half width."""
     first, second = (dataset[column_of(dataset.attrs["parameter"])].values for dataset in (one, other))
     common, left, right = np.intersect1d(first, second, return_indices=True)

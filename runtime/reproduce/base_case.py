@@ -9,7 +9,7 @@ from typing import Any
 from ..branches.branch import curve
 from ..errors import NotConvergedError
 from ..problems.overlaps import Overlaps
-from .locating import extrapolated, guess_from_curves, located, nearest_overlaps
+from .alpha_thresholds import extrapolated, guess_from_curves, nearest_overlaps, threshold_near
 from .run import BRANCHES, SHOWN_OMEGA, Plan, Run, unpacked
 
 OMEGAS = (0.3, 0.2, 0.1, 0.0, 0.4)  # in the order in which each starts from those before
@@ -65,7 +65,7 @@ class BaseCaseRun(Run):
 
         def work() -> dict[str, Any]:
             guess, step, seeds = self._guess(kind, omega, earlier)
-            return located(kind, self.base.with_(omega=omega), guess, step, seeds, accuracy)
+            return threshold_near(kind, self.base.with_(omega=omega), guess, step, seeds, accuracy)
 
         name = f"{kind}_{omega:g}"
         found[f"{omega:g}"] = self.step(name, {"omega": omega, "accuracy": accuracy}, work, after=after)

@@ -21,8 +21,15 @@ from ..errors import NotConvergedError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..thresholds.onset import onset
+from .alpha_thresholds import (
+    absent_result,
+    guess_from_curves,
+    is_settled,
+    nearest_overlaps,
+    threshold_near,
+    threshold_result,
+)
 from .base_case import BaseCaseRun
-from .locating import absent_result, guess_from_curves, is_settled, located, nearest_overlaps, threshold_result
 from .run import BRANCHES, SHOWN_OMEGA, Plan, solver_digest, unpacked
 
 EXTENSIONS = "extensions"
@@ -234,7 +241,7 @@ class ExtensionsRun(BaseCaseRun):
             guess, seeds = self._setting_guess(name, omega, earlier)
             if setting.transition == ONSET:
                 return onset_result(at, guess, seeds.get("positional"), setting)
-            return located(
+            return threshold_near(
                 "alpha_c",
                 at,
                 guess,
@@ -292,7 +299,7 @@ class ExtensionsRun(BaseCaseRun):
             guess = guess_from_curves("alpha_c", datasets)
             seeds = {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
             accuracy = setting.overlap_accuracy
-            return located("alpha_c", at, guess, 0.04, seeds, setting.accuracy, overlap_accuracy=accuracy)
+            return threshold_near("alpha_c", at, guess, 0.04, seeds, setting.accuracy, overlap_accuracy=accuracy)
 
         after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
         settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
@@ -311,7 +318,7 @@ class ExtensionsRun(BaseCaseRun):
             reached = {"semantic": "mixed"} if taught else {}
             guess = 1.0 if base["value"] is None else float(base["value"])
             accuracy = setting.overlap_accuracy
-            return located(
+            return threshold_near(
                 "alpha_c",
                 at,
                 guess,
@@ -345,7 +352,7 @@ def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:
 
 
 def onset_result(at: Problem, guess: float, start: Overlaps | None, setting: Setting) -> dict[str, Any]:
-    """Where theta begins to grow on the positional branch, as `located` gives a threshold."""
+    """Where theta begins to grow on the positional branch, as `threshold_near` gives a threshold."""
     branch = Branch(at, "alpha", "positional", setting.overlap_accuracy)
     try:
         return threshold_result(onset(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start))

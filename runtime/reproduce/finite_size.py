@@ -14,11 +14,11 @@ import numpy as np
 
 from ..branches.branch import curve
 from ..comparison.compare import LOSSES, scaling
-from ..comparison.transition import PairedDifference, paired, root_of
 from ..errors import TimeLimitError
 from ..integration import rule_named
 from ..problems.problem import Problem
 from ..saddle_point.starts import start_overlaps
+from ..simulation.finite_transition import PairedDifference, paired, root_of
 from ..simulation.gamp import state_evolution
 from ..simulation.simulation import Estimate, Simulation, simulate
 from ..solving.solve import solve

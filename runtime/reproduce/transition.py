@@ -21,9 +21,9 @@ from ..following.critical import line_from
 from ..problems.problem import Problem
 from ..progress import say
 from ..saddle_point import observables
+from .alpha_thresholds import GAIN, OVERLAP_ACCURACY, is_settled, threshold_in
 from .base_case import OMEGAS, BaseCaseRun
 from .coarse import COARSE_RULES, baseline_by_planes, coarse_crossing
-from .locating import GAIN, OVERLAP_ACCURACY, is_settled, locate
 from .run import BRANCHES, MODEL, SHOWN_OMEGA, Plan, unpacked
 from .steps import digest_of
 
@@ -131,7 +131,7 @@ def threshold_line(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[s
     bracket = (value - 0.01, value + 0.01)
     for name, follower in followers.items():
         follower.begin(bracket[1], unpacked(base, known["overlaps"][name]))
-    event = locate(kind, base, followers, bracket, LINE_ACCURACY)
+    event = threshold_in(kind, base, followers, bracket, LINE_ACCURACY)
     condition = None if kind == "alpha_c" else GAIN
     lines = [
         line_from(

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import DomainError
 from ..integration import Rule
-from ..integration.averages import NEGLIGIBLE_JUMPS
-from ..integration.estimates import COARSER_SHARE, DIFFERENCE_SAFETY, difference_factors, two_standard_errors
+from ..integration.averages import NEGLIGIBLE_JUMPS, Averages
+from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges
@@ -123,25 +123,29 @@ class Tangent:
         assert averages is not None
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
         best = self.answer(rule, self.u, x, hats)
-        others = [self.elsewhere(rule.finer(), x)]
-        for other in rule.compared_with():
-            with suppress(DomainError):  # too coarse for the law of the fields
-                others.append(self.elsewhere(other, x))
-        jumps = rule.in_x and averages.bistable > NEGLIGIBLE_JUMPS
+        size = float(np.max(np.abs(x) / self.scales))  # of a relative change
+        losses = self.solution.losses
+        assert losses is not None
+        loss_unit, test_unit = (
+            max(abs(slope), size * abs(value)) or 1.0
+            for slope, value in ((best.loss, losses.training_loss), (best.test, self.solution.test_error))
+        )
+        units = self.scales * (size or 1.0), loss_unit, test_unit
 
-        def half_width(*differences: np.ndarray) -> np.ndarray:
-            factors = (DIFFERENCE_SAFETY, COARSER_SHARE) if jumps else difference_factors(*differences)
-            return np.max([f * np.abs(d) for f, d in zip(factors, differences, strict=False)], axis=0)
+        def ask(change: Change) -> Comparison:
+            answer, there = self.elsewhere(change(rule), x)
+            moved = answer.x - x, np.array(answer.loss - best.loss), np.array(answer.test - best.test)
+            return Comparison(tuple(part / unit for part, unit in zip(moved, units, strict=True)), (there,))
 
-        widths = self.scales * half_width(*((answer.x - x) / self.scales for answer in others))
-        loss_error = half_width(*(np.array(answer.loss - best.loss) for answer in others))
-        test_error = half_width(*(np.array(answer.test - best.test) for answer in others))
+        known = compared([rule], [averages], ask, derivative=True)
+        widths, loss_error, test_error = (half_width(known, n) * unit for n, unit in enumerate(units))
         return best, (widths, float(loss_error), float(test_error)), remaining
 
-    def elsewhere(self, rule: Rule, x: np.ndarray) -> _Answer:
-        """What another rule answers at its own solution."""
-        there = self.u + self.moved_by(self.u, self.image(self.solution.problem, rule, self.u) - self.u)
-        return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there))
+    def elsewhere(self, rule: Rule, x: np.ndarray) -> tuple[_Answer, Averages]:
+        """What another rule answers at its own solution, and its averages at this one."""
+        image, averages = self.visited(self.solution.problem, rule, self.u)
+        there = self.u + self.moved_by(self.u, image - self.u)
+        return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there)), averages
 
     def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
         """The mean of what every replicate says at its own solution, its half widths, what remains."""
@@ -188,9 +192,13 @@ class Tangent:
 
     def image(self, problem: Problem, rule: Rule, u: np.ndarray) -> np.ndarray:
         """G(u), with what the solution's symmetry keeps."""
+        return self.visited(problem, rule, u)[0]
+
+    def visited(self, problem: Problem, rule: Rule, u: np.ndarray) -> tuple[np.ndarray, Averages]:
+        """As `image`, with the averages that gave it."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(problem, rule)
-        image = there.image(overlaps, there.averages(overlaps).moments.mean(axis=0))
-        return self.base.kept(u, image, self.sizes)
+        averages = there.averages(overlaps)
+        return self.base.kept(u, there.image(overlaps, averages.moments.mean(axis=0)), self.sizes), averages
 
     def hats(self, rule: Rule, u: np.ndarray) -> Conjugates:
         """Conjugates (docs/theory.md (5.2) to (5.5)) at packed overlaps by a rule, averaged over its replicates."""

@@ -77,8 +77,7 @@ def jacobian(
     return matrix
 
 
-# Sets over which the Jacobian of a sampled map is taken, and the level of SAMPLES to try with the larger one.
-HASTY, PATIENT, PATIENT_LEVEL = Sobol(10, 4), Sobol(12, 8), 2
+HASTY, PATIENT = Sobol(10, 4), Sobol(12, 8)  # over which the Jacobian of a sampled map is taken
 
 
 def jacobian_by_rule(

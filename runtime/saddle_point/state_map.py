@@ -174,10 +174,13 @@ class StateMap:
 
     def replicates(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Averages]:
         """G(u) of every replicate, (R, n), and the averages."""
+        averages = self.averages(Overlaps.unpack(u, sizes))
+        return self.images(u, averages, sizes), averages
+
+    def images(self, u: np.ndarray, averages: Averages, sizes: Sizes) -> np.ndarray:
+        """G(u) of every replicate, (R, n), by averages at u."""
         overlaps = Overlaps.unpack(u, sizes)
-        averages = self.averages(overlaps)
-        images = [self.kept(u, self.image(overlaps, moments), sizes) for moments in averages.moments]
-        return np.stack(images), averages
+        return np.stack([self.kept(u, self.image(overlaps, moments), sizes) for moments in averages.moments])
 
 
 def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..problems.problem import Problem
+from .alternating import alternating_directions
 from .risk import Risk, Value, Weights
-from .splitting import alternating_directions
 
 _MEMORY = 20  # pairs kept by L-BFGS
 _POWER_STEPS = 12
@@ -189,8 +189,8 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     return _ended(weights, risk(weights), residual, iteration, descent)
 
 
-def splitting(risk: Risk, start: Weights, descent: Descent) -> Minimum:
-    """ADMM with the proximal map of the loss (`alternating_directions`), for losses with corners."""
+def admm(risk: Risk, start: Weights, descent: Descent) -> Minimum:
+    """Alternating directions with the proximal map of the loss (`alternating_directions`), for losses with corners."""
     weights, residual, iterations = alternating_directions(risk, start, descent.tolerance, descent.most)
     return _ended(weights, risk(weights), residual, iterations, descent)
 
@@ -235,5 +235,5 @@ METHODS: dict[str, Callable[[Risk, Weights, Descent], Minimum]] = {
     "gd": gradient_descent,
     "adam": adam,
     "fista": proximal_gradient,
-    "admm": splitting,
+    "admm": admm,
 }

@@ -12,7 +12,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
 from ..saddle_point.starts import start_mixture
-from . import splitting
+from . import alternating
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
@@ -186,7 +186,7 @@ def checked(plan: Plan) -> Plan:
     corners = not problem.has_ridge and problem.solver.prior.CORNERS > 0
     method = plan.method
     if method == "auto":
-        method = "fista" if corners else ADMM if splitting.is_for(problem) else "lbfgs"
+        method = "fista" if corners else ADMM if alternating.is_for(problem) else "lbfgs"
     known = [*METHODS, GAMP]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")

@@ -12,25 +12,27 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError
 from ..integration import Averages, Lines, ProxSpace, Rule, Sobol, pace
-from ..integration.averages import NEGLIGIBLE_JUMPS
-from ..integration.estimates import DIFFERENCE_SAFETY, two_standard_errors
+from ..integration.averages import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
+from ..integration.estimates import two_standard_errors
 from ..integration.lines import SPLIT_LINES
 from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
-from ..integration.sampled import COARSE, MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
+from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
 from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped, newton
-from ..saddle_point.slopes import HASTY, PATIENT, PATIENT_LEVEL, jacobian_by_rule
+from ..saddle_point.slopes import HASTY, PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .finishing import alike, failed_solution, finish_point, replicate_shifts, rule_shift
 from .solution import Solution
 
+APPROACH_RULE = Sobol(log2=8, scramblings=4)  # coarse, of the damped approach
 _HASTY_GRIDS = 4  # of a single field, before lines are tried
-_MOST_LINES = 1e5  # for which lines are tried unasked
+_LINES_UNASKED = 1e5  # for which lines are tried unless they are asked for
 MASS_TOLERANCE = 1e-3
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
+_PATIENT_LEVEL = 2  # of SAMPLES, from which slopes are taken over the larger set
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
 _FAR = 1e-2  # in block scales: beyond, slopes are taken anew
 
@@ -91,7 +93,9 @@ def solve_auto(
         replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
         for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
     )
-    lines = tuple(rule for rule in SPLIT_LINES[:effort] if channel.FIELDS == 1 and rule.lines(problem) <= _MOST_LINES)
+    lines = tuple(
+        rule for rule in SPLIT_LINES[:effort] if channel.FIELDS == 1 and rule.lines(problem) <= _LINES_UNASKED
+    )
     families: list[Sequence[ProxSpace | Lines]] = [grids]
     if len(lines) > 1:
         # Lines are split where kinks move with the labels, and refined where X bends, which takes a grid many nodes.
@@ -115,9 +119,9 @@ def solve_auto(
     if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
         return solution
     try:
-        bistable = COARSE.averages(problem, approach.overlaps).bistable
+        bistable = APPROACH_RULE.averages(problem, approach.overlaps).bistable
     except DomainError:  # as extrapolated overlaps may be
-        return failed_solution(problem, name, replace(approach, status=Status.LEFT_DOMAIN), COARSE)
+        return failed_solution(problem, name, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
     if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
         return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
@@ -251,7 +255,7 @@ def climb_samples(
         if not point.status.success:
             if patient or point.status is not Status.MAX_ITERATIONS:
                 return failed_solution(problem, name, point, rule)
-            patient, position, point = True, max(position, PATIENT_LEVEL), replace(point, jacobian=None)
+            patient, position, point = True, max(position, _PATIENT_LEVEL), replace(point, jacobian=None)
             continue
         found = replicate_shifts(problem, point, rule, symmetry)
         if found is None:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from .. import budget
-from ..errors import DomainError, InputError
-from ..integration import Averages, GaussHermite, ProxSpace, Rule, SparseGrid, pace
-from ..integration.averages import NEGLIGIBLE_JUMPS
-from ..integration.estimates import (
-    COARSER_SHARE,
-    DIFFERENCE_SAFETY,
-    STEP_ROUNDING,
-    difference_factors,
-    mass_share,
-    two_standard_errors,
-)
+from ..errors import DomainError
+from ..integration import Averages, Rule, pace
+from ..integration.averages import DIFFERENCE_SAFETY
+from ..integration.estimates import Change, Comparison, compared, two_standard_errors
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem
@@ -31,7 +23,6 @@ from ..saddle_point.slopes import HASTY, jacobian_by_rule
 from ..saddle_point.state_map import StateMap, residual_of
 from .solution import Solution
 
-_BEYOND = 3  # finer rules to ask at the most where the differences grow with them
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
@@ -279,79 +270,26 @@ def _differences(
     averages: Averages,
     finer: tuple[np.ndarray, Averages] | None,
 ) -> list[tuple[np.ndarray, Averages, float, float]]:
-    """(shift, averages, factors): what other rules of the family say, and what their difference counts for in the
+    """(shift, averages, counts): what other rules of the family say, and what their difference counts for in the
     overlaps and in the training loss, each with its own rate of convergence.
 
     Raises:
-        DomainError: their map leaves the domain.
+        DomainError: the finer rule's map leaves the domain.
     """
-    fine = finer or rule_shift(problem, point, rule.finer(), symmetry)
-    if fine is None:
-        raise DomainError("the finer rule's map leaves the domain")
-    scales = point.overlaps.block_scales
-    coarser = [rule_shift(problem, point, other, symmetry) for other in rule.compared_with()]
-    known = [fine, *(other for other in coarser if other is not None)]
-    bistable = max(abs(other.bistable) for other in (averages, *(other for _, other in known)))
-    if isinstance(rule, GaussHermite | SparseGrid):
-        if bistable > NEGLIGIBLE_JUMPS:
-            # Nodes that know nothing of the jumps fall on either side of them by chance: nothing decays from rule to
-            # rule, and each difference is as good as another.
-            return [(*other, DIFFERENCE_SAFETY, DIFFERENCE_SAFETY) for other in known]
-        known[0], steps = _beyond_growth(problem, point, rule.finer(), symmetry, known, averages)
-    else:
-        steps = [(shift / scales, other.moreau - averages.moreau) for shift, other in known]
-    factors, losses = (difference_factors(*one) for one in zip(*steps, strict=True))
-    if isinstance(rule, SparseGrid):
-        # Shells of a sparse grid add up with changing signs: a level may agree by chance with the next.
-        factors, losses = ((one[0], max(one[1], DIFFERENCE_SAFETY)) for one in (factors, losses))
-    if isinstance(rule, ProxSpace) and averages.bistable > 0:
-        # What jumps can cost is at most of the order of the share that sees them; grids may agree by chance there.
-        relative = float(np.max(np.abs(known[-1][0]) / scales))
-        share = min(COARSER_SHARE, averages.bistable / max(relative, 1e-300))
-        jumps = DIFFERENCE_SAFETY, share
-        if averages.bistable > NEGLIGIBLE_JUMPS:
-            factors = losses = jumps
-        else:
-            factors, losses = ((one[0], max(one[1], share)) for one in (factors, losses))
-    elif isinstance(rule, ProxSpace):
-        share = mass_share(averages, *(other for _, other in known))
-        factors, losses = ((max(one[0], share), max(one[1], share)) for one in (factors, losses))
-    return [(*other, one, two) for other, one, two in zip(known, factors, losses, strict=False)]
+    scales, moreau = point.overlaps.block_scales, averages.moreau
+    loss_unit = float(np.max(np.abs(moreau))) or 1.0
 
+    def comparison(shift: np.ndarray, there: Averages) -> Comparison:
+        return Comparison((shift / scales, (there.moreau - moreau) / loss_unit), (there,))
 
-def _beyond_growth(
-    problem: Problem,
-    point: FixedPoint,
-    rule: Rule,
-    symmetry: Symmetry,
-    known: Sequence[tuple[np.ndarray, Averages]],
-    averages: Averages,
-) -> tuple[tuple[np.ndarray, Averages], list[tuple[np.ndarray, np.ndarray]]]:
-    """The difference to a finer rule, and the steps (overlaps in block scales, Moreau average) that tell the rate.
+    def ask(change: Change) -> Comparison:
+        moved = rule_shift(problem, point, change(rule), symmetry)
+        if moved is None:
+            raise DomainError("another rule's map leaves the domain")
+        return comparison(*moved)
 
-    Rules that are all too coarse to see a kink agree, and differ the more the finer they are: finer ones are asked for
-    as long as the steps from one to the next grow.
-
-    Args:
-        rule: the finer one; known: (shift, averages) of it and of the coarser ones.
-    """
-    scales = point.overlaps.block_scales
-    steps = [(shift / scales, other.moreau - averages.moreau) for shift, other in known]
-    fine = known[0]
-    for _ in range(_BEYOND):
-        last, before = (float(np.max(np.abs(step[0]))) for step in steps[:2]) if len(steps) > 1 else (0.0, 0.0)
-        if last <= max(before, STEP_ROUNDING):
-            break
-        rule = rule.finer()
-        try:
-            further = rule_shift(problem, point, rule, symmetry)
-        except InputError:  # too large
-            break
-        if further is None:
-            break
-        steps = [((further[0] - fine[0]) / scales, further[1].moreau - fine[1].moreau), steps[0]]
-        fine = further
-    return fine, steps
+    known = compared([rule], [averages], ask, finer=comparison(*finer) if finer else None)
+    return [(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
 
 
 def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes, nodes: int) -> float:

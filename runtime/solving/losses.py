@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from ..errors import DomainError
 from ..integration import Rule, pace
 from ..integration.averages import NEGLIGIBLE_JUMPS
-from ..integration.estimates import loss_error, two_standard_errors
+from ..integration.estimates import finest_half_width, two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import NO_SYMMETRY
 from ..progress import step
@@ -54,12 +55,15 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
         averages = rule.averages(problem, solution.overlaps)
     coarser = [rule.coarser()] if jumps else [rule.coarser(), rule.coarser().coarser()]
     known = [averages, *(other.averages(problem, solution.overlaps) for other in coarser)]
+    unit = abs(float(averages.moreau[0])) or 1.0
     while rule.finer().cost(problem) <= _MOST_LOSS_NODES:
         rule = rule.finer()
         finer = with_losses(solution, rule)
         assert finer.averages is not None
         known = [finer.averages, *known[:3]]
-        yield replace(finer, training_loss_error=problem.alpha * loss_error(rule, known) + solution.second_order)
+        steps = [(after.moreau - before.moreau) / unit for after, before in pairwise(known)]
+        error = problem.alpha * unit * finest_half_width(rule, steps, known)
+        yield replace(finer, training_loss_error=error + solution.second_order)
 
 
 def with_losses(solution: Solution, rule: Rule) -> Solution:

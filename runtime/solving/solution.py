@@ -19,10 +19,10 @@ from ..problems.symmetry import Symmetry
 from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
+from ..saddle_point.printed_slopes import map_slopes, why_not
 from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
 from ..saddle_point.state_map import StateMap
-from ..saddle_point.tangents import map_slopes, why_not
 from ..stability.assess import Stability, assess
 from .thermal import Gibbs, gibbs
 

@@ -11,8 +11,8 @@ import numpy as np
 from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration import Rule, Sobol, rule_named
-from ..integration.sampled import COARSE, WARM_PRODUCTS
+from ..integration import Lines, ProxSpace, Rule, Sobol, rule_named
+from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -22,7 +22,7 @@ from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, 
 from ..saddle_point.slopes import jacobian
 from ..saddle_point.starts import start_overlaps
 from ..saddle_point.state_map import StateMap
-from .climbing import climb_samples, newton_at, solve_auto
+from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
 from .finishing import failed_solution, finish_point
 from .solution import Solution, has_lost
@@ -45,7 +45,7 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         accuracy: half width asked of every overlap, relative to the size of its block.
-        integrator: auto, gauss-hermite, sobol, prox-space, lines or sparse-grid; points as for `rule_named`.
+        integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`.
         seed: of the scramblings.
         effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
         time_limit: seconds after which the best so far is returned, with the status TIME_LIMIT.
@@ -92,7 +92,7 @@ def reach(
                 overlaps = begun.overlaps if isinstance(begun, Solution) else begun
                 nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
                 point = error.point if isinstance(error.point, FixedPoint) else nowhere
-                return failed_solution(problem, name, replace(point, status=Status.TIME_LIMIT), COARSE)
+                return failed_solution(problem, name, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
 
 
 def _reached(
@@ -122,8 +122,8 @@ def _reached(
             problem, name, newton_at(problem, rule, point, symmetry, accuracy), rule, accuracy, symmetry
         )
 
-    if integrator in ("prox-space", "lines"):
-        problem.only_at_zero_temperature(f"the rule {integrator} integrates")
+    if isinstance(rule, ProxSpace | Lines):
+        problem.only_at_zero_temperature(f"the rule {rule.name} integrates")
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
@@ -138,14 +138,14 @@ def _reached(
                 return found
     approach = _approach(problem, start, seed)
     if not _is_near(approach):
-        return _collapsed_or(failed_solution(problem, name, approach, COARSE), approach, seed)
+        return _collapsed_or(failed_solution(problem, name, approach, APPROACH_RULE), approach, seed)
     thorough = searched(problem, approach.overlaps)
     if thorough.search != problem.search:
         # The quick search missed minima: what it led to solves another map.
         again = _approach(thorough, approach.overlaps, seed)
         approach = replace(again, iterations=approach.iterations + again.iterations)
         if not _is_near(approach):
-            return _collapsed_or(failed_solution(thorough, name, approach, COARSE), approach, seed)
+            return _collapsed_or(failed_solution(thorough, name, approach, APPROACH_RULE), approach, seed)
     found = finish(thorough, approach, _symmetry_of(thorough, approach))
     return found if found.losses is not None else _collapsed_or(found, approach, seed)
 
@@ -207,7 +207,7 @@ def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
     warm = WARM_PRODUCTS[0]
     if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser(), inner=0.75), warm
-    return replace(COARSE, seed=seed), Sobol(10, 4, seed=seed)
+    return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
 
 
 def _symmetry_of(problem: Problem, point: FixedPoint) -> Symmetry:

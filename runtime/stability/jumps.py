@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from ..channel.field_lines import along, narrowed, on_lines
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import sobol_normal
 from ..channel.points import noise_choices, points_at
 from ..integration.estimates import two_standard_errors
-from ..integration.lines import along, narrowed, on_lines
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 

@@ -131,7 +131,7 @@ def _floor(solution: Solution) -> float:
     return _FLOOR_SAMPLED if solution.rule.replicated else _FLOOR_SMOOTH
 
 
-def where(
+def condition_threshold(
     problem: Problem,
     condition: str,
     parameter: str = "alpha",

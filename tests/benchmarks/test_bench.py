@@ -24,9 +24,9 @@ from saddleforge.channel.nodes import gauss_hermite, tensor
 from saddleforge.integration import GaussHermite, ProxSpace
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import FixedPoint, Status, newton
+from saddleforge.saddle_point.printed_slopes import map_slopes
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.saddle_point.tangents import map_slopes
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 

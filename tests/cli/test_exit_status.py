@@ -14,6 +14,8 @@ import pytest
 
 from saddleforge import __version__
 from saddleforge.errors import NotProvedError
+from saddleforge.integration import FAMILIES
+from saddleforge.reproduce.jobs import JOBS
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
 
@@ -28,6 +30,14 @@ def test_version_and_help_are_0(run):
 def test_help_tells_how_values_are_written(call):
     assert "NAME=VALUE" in call("solve", "--help").stdout
     assert "NAME=LO:HI:N" in call("curve", "--help").stdout
+
+
+def test_help_names_every_rule_and_every_figure_that_is_drawn_on_request(call):
+    def helped(command):
+        return re.sub(r"[\s│]", "", call(command, "--help").stdout)
+
+    assert all(name in helped("solve") for name in FAMILIES)
+    assert all(f"`{name}`(" in helped("reproduce") for run, _ in JOBS[1:] for name in run.draws)
 
 
 def test_a_solved_problem_is_0(run):

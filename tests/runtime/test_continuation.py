@@ -40,12 +40,12 @@ class Explicit:
     def images(self, u: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
         return np.asarray(self.formula(u, values), float)[None]
 
-    def gaps(self, x: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
+    def residuals(self, x: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
         return self.images(self.state(x), values)[:, : self.size] - x
 
     def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         z = np.concatenate([x, values])
-        return differences(lambda at: self.gaps(at[: self.size], at[self.size :])[0], z, np.full(len(z), 1e-5))
+        return differences(lambda at: self.residuals(at[: self.size], at[self.size :])[0], z, np.full(len(z), 1e-5))
 
     def formulas(self, u: np.ndarray, values: np.ndarray, rule: Any) -> None:
         """There are none: differences are taken."""

@@ -6,10 +6,10 @@ import pytest
 import saddleforge as sf
 from saddleforge.branches.branch import Branch
 from saddleforge.errors import NotConvergedError
-from saddleforge.integration.sampled import COARSE
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.solving.climbing import APPROACH_RULE
 from saddleforge.solving.collapse import at_rest
 from saddleforge.solving.solution import has_lost
 from saddleforge.solving.solve import reach
@@ -108,7 +108,9 @@ def test_susceptibility_at_rest_solves_its_own_equation():
     """V = rho / (lambda + sum_l gamma V^_l): the response of weights at zero, here nearly rho / lambda."""
     problem = attention(2.0, **{"lambda": 10.0})
     state = start_overlaps(problem, "semantic")
-    found = at_rest(problem, Overlaps(1e-4 * state.q, state.V, 1e-2 * state.m, 1e-2 * state.theta), COARSE, COARSE)
+    found = at_rest(
+        problem, Overlaps(1e-4 * state.q, state.V, 1e-2 * state.m, 1e-2 * state.theta), APPROACH_RULE, APPROACH_RULE
+    )
     assert found is not None
     rest, errors = found
     np.testing.assert_allclose(rest.V, 0.25 / 10, rtol=0.02)
@@ -119,6 +121,6 @@ def test_susceptibility_at_rest_solves_its_own_equation():
 def test_weights_that_see_a_slope_at_zero_do_not_rest_there(model):
     """Labels pull on W = 0 however strong the ridge: q is small, not zero."""
     problem = sf.problem(model, alpha=0.5, **{"lambda": 50.0})
-    assert at_rest(problem, start_overlaps(problem, "semantic"), COARSE, COARSE) is None
+    assert at_rest(problem, start_overlaps(problem, "semantic"), APPROACH_RULE, APPROACH_RULE) is None
     solution = sf.solve(problem, accuracy=1e-3)
     assert solution.status is Status.CONVERGED and 0 < solution.overlaps.q.max() < 1e-2

@@ -13,8 +13,8 @@ from saddleforge import InputError, NotConvergedError, Solution
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.equations import CrossingEquations
 from saddleforge.following.critical import as_solution, critical_line
+from saddleforge.following.first_event import instability, spinodal
 from saddleforge.following.follow import follow
-from saddleforge.following.spinodal import instability, spinodal
 from saddleforge.integration import ProxSpace, Rule
 from saddleforge.report.plots.branches import plot_dataset
 from saddleforge.report.tables import load_dataset
@@ -52,7 +52,7 @@ def test_slopes_of_the_branch_equations_are_those_of_the_map(
 
     def wide(rule: Rule) -> np.ndarray:
         def gap(z: np.ndarray) -> np.ndarray:
-            return branch.gaps(z[:-2], z[-2:], rule)[0] * branch.units(z[:-2])
+            return branch.residuals(z[:-2], z[-2:], rule)[0] * branch.units(z[:-2])
 
         columns = differences(gap, np.concatenate([x, at]), 3e-4 * units)
         return columns / units[:-2, None] * units
@@ -74,7 +74,10 @@ def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
         one.loss_rule, other.loss_rule = rules
         rows = CrossingEquations(one, other, 0.5).replicates(np.concatenate([*states, at]))
         phis = [branch.free_entropies(x, at, branch.loss_rule) for branch, x in zip(maps, states, strict=True)]
-        expected = [*(branch.gaps(x, at) for branch, x in zip(maps, states, strict=True)), (phis[0] - phis[1]) / 0.5]
+        expected = [
+            *(branch.residuals(x, at) for branch, x in zip(maps, states, strict=True)),
+            (phis[0] - phis[1]) / 0.5,
+        ]
         np.testing.assert_array_equal(rows[0], np.concatenate([np.ravel(part) for part in expected]))
     assert abs(rows[0, -1]) > 0.1
 

@@ -11,7 +11,8 @@ import saddleforge as sf
 from saddleforge.errors import InputError
 from saddleforge.report import tables
 from saddleforge.report.plots import branches as plots
-from saddleforge.report.plots import drawing, transition
+from saddleforge.report.plots import drawing
+from saddleforge.reproduce.figures import transition
 
 
 def made_dataset(branch="semantic", count=6, jumps_below=1.2, unstable_below=0.0):
@@ -228,7 +229,7 @@ def test_a_figure_is_written_in_the_format_of_its_name(tmp_path):
 def test_two_branches_are_drawn_beside_each_other(tmp_path):
     datasets = {name: made_dataset(name) for name in ("semantic", "positional")}
     marks = [{"value": 1.0, "error": 0.01, "label": "equal training loss"}]
-    figure = plots.plot_overlaps(datasets, tmp_path / "overlaps.png", marks=marks)
+    figure = transition.plot_overlaps(datasets, tmp_path / "overlaps.png", marks=marks)
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert labels == ["semantic overlap θ", "positional overlap |m|", "self-overlap q"]
     assert {"semantic branch", "positional branch", "equal training loss", "branch ends"} <= set(texts(figure.axes[0]))
@@ -241,7 +242,7 @@ def test_two_branches_are_drawn_beside_each_other(tmp_path):
 
 def test_the_difference_of_training_losses_is_taken_where_both_exist(tmp_path):
     one, other = made_dataset("semantic").isel(alpha=slice(2, None)), made_dataset("positional")
-    values, difference, error = tables.loss_difference(one, other)
+    values, difference, error = tables.loss_difference_along(one, other)
     assert values == pytest.approx(one["alpha"].values)
     assert difference == pytest.approx(-0.001 * (values - 1))
     assert error == pytest.approx(2e-5)

@@ -17,8 +17,9 @@ from saddleforge.proof.duals import Dual, ball, lift
 from saddleforge.proof.krawczyk import BallSystem, Proof, certified, precision, prove
 from saddleforge.proof.quadrature import integral
 from saddleforge.proof.tails import exact
-from saddleforge.reference.channel import Channel, Rule
 from saddleforge.reference.numbers import Numbers, exact_array
+from saddleforge.reference.quadrature import Rule
+from saddleforge.reference.rule_channel import RuleChannel
 from saddleforge.reference.thresholds import difference
 
 RIDGE = [1.0238, 0.8443, 0.0, 0.9156]  # q, V, m, theta at alpha = 2, lambda = 0.1, to a few digits
@@ -177,7 +178,7 @@ def test_balls_hold_the_averages_however_coarse(digits):
     problem = sf.problem("logistic_regression", alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
-        right = Channel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
+        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
     with precision(BITS), mp.workdps(40):
         equations = BallSystem(problem, np.ones(4))
         totals = equations.state(np.array([lift(ball(repr(x))) for x in u.tolist()]), Goal.digits(digits)).totals
@@ -292,7 +293,7 @@ def test_noise_and_flips_of_labels_are_summed_over():
     problem = sf.problem(sf.model(name="noisy_flips", noise=flips)(loss), alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
-        right = Channel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
+        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
     with precision(BITS), mp.workdps(40):
         z = np.array([lift(ball(repr(x))) for x in u.tolist()])
         totals = BallSystem(problem, np.ones(4)).state(z, Goal.digits(20)).totals

@@ -12,9 +12,10 @@ import saddleforge as sf
 from saddleforge import InputError
 from saddleforge.derive.emit.sides.reference_source import reduced
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.reference.channel import Channel, Rule
 from saddleforge.reference.improve import decimals
 from saddleforge.reference.numbers import Numbers, exact_array
+from saddleforge.reference.quadrature import Rule
+from saddleforge.reference.rule_channel import RuleChannel
 from saddleforge.reference.system import State
 from saddleforge.reference.thresholds import check
 from saddleforge.report.contract import dumps
@@ -167,7 +168,7 @@ def moments(model: Any, theta: float = 0.9, **parameters: float) -> np.ndarray:
     """E[g], E[g dY], E[g domega], E[g g] at q = 2, V = 3, m = 0."""
     problem = sf.problem(model, alpha=1.0, **parameters)
     state = Overlaps.unpack(exact_array(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
-    return Channel(Numbers.of(problem), state).totals(Rule(False, 5)).moments[0]
+    return RuleChannel(Numbers.of(problem), state).totals(Rule(False, 5)).moments[0]
 
 
 @pytest.mark.slow
@@ -198,7 +199,7 @@ def test_every_average_of_a_rule_agrees_with_the_compiled_one():
     state = Overlaps.unpack(u, problem.sizes)
     compiled = ProxSpace(432, 160).averages(problem, state)
     with mp.workdps(20):
-        totals = Channel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
+        totals = RuleChannel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
     assert totals.moments.astype(float) == pytest.approx(compiled.moments[0], rel=1e-12, abs=1e-13)
     assert float(totals.moreau) == pytest.approx(compiled.moreau[0], rel=1e-12)
 
@@ -237,7 +238,7 @@ def test_losses_with_competing_minima_are_refused():
     problem = sf.problem("phase_retrieval", alpha=1)
     u = exact_array(np.array([0.93, 0.58, 0.0, 0.96]))
     with mp.workdps(20), pytest.raises(InputError, match="minima may compete"):
-        Channel(Numbers.of(problem), Overlaps.unpack(u, problem.sizes)).totals(Rule(False, 4))
+        RuleChannel(Numbers.of(problem), Overlaps.unpack(u, problem.sizes)).totals(Rule(False, 4))
 
 
 def test_weights_that_do_not_add_up_as_decimals_are_refused():

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import saddleforge as sf
 from saddleforge.errors import InputError
 from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.plots.transition import plot_phase_diagram
-from saddleforge.reproduce import base_case, coarse, jobs, locating, transition
+from saddleforge.report.contract import clean
+from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
+from saddleforge.reproduce.figures.transition import plot_phase_diagram
+from saddleforge.reproduce.finite_size import row_of
 from saddleforge.reproduce.pages.blocks import html_of, markdown_of
+from saddleforge.reproduce.pages.finite_size import comparison_rows
 from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
 
@@ -245,7 +249,7 @@ def without_solving(monkeypatch, results):
         assert known["value"] is not None
         return results["lines"][kind]
 
-    monkeypatch.setattr(base_case, "located", located)
+    monkeypatch.setattr(base_case, "threshold_near", located)
     monkeypatch.setattr(transition, "threshold_line", threshold_line)
     monkeypatch.setattr(
         transition, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
@@ -268,9 +272,9 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, 
         raise AssertionError("a second run computes again")
 
     for module, computations in (
-        (base_case, ("curve", "located")),
+        (base_case, ("curve", "threshold_near")),
         (transition, ("threshold_line", "coarse_crossing")),
-        (locating, ("crossing", "where")),
+        (alpha_thresholds, ("crossing", "condition_threshold")),
     ):
         for computation in computations:
             monkeypatch.setattr(module, computation, never)
@@ -285,7 +289,7 @@ def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(base_case, "located", interrupted)
+        patch.setattr(base_case, "threshold_near", interrupted)
         with pytest.raises(KeyboardInterrupt):
             jobs.reproduce(tmp_path)
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
@@ -302,12 +306,26 @@ def test_wrong_requests_are_refused_before_the_work(tmp_path):
 
 
 def test_guesses_run_through_the_thresholds_that_are_known():
-    assert locating.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
-    assert locating.extrapolated({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
+    assert alpha_thresholds.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
+    assert alpha_thresholds.extrapolated({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
     curved = {w: np.exp(w**2 - w) for w in (0.1, 0.2, 0.3)}
-    assert locating.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
-    assert locating.extrapolated({0.3: 0.5}, 0.0) == 0.3
-    assert locating.extrapolated({}, 0.2) == 1.0
+    assert alpha_thresholds.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
+    assert alpha_thresholds.extrapolated({0.3: 0.5}, 0.0) == 0.3
+    assert alpha_thresholds.extrapolated({}, 0.2) == 1.0
+
+
+def test_too_few_runs_on_a_branch_leave_gaps_in_the_table_of_finite_size():
+    """One run has no standard error, none has no mean: both are null where a step keeps them."""
+    simulation = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=60, seeds=1, start="semantic")
+    points = {"semantic": [clean(row_of(made)) for made in (simulation, replace(simulation, runs=()))]}
+    names = ("m", "theta", "q", "training_loss", "test_error")
+    branch = {name: np.full(1, 0.3) for name in names} | {f"{name}_error": np.full(1, 1e-3) for name in names}
+    branch |= {"alpha": np.array([2.0]), "verdict": np.array(["RS stable"])}
+    rows = comparison_rows(points, {"semantic": branch})
+    losses = [row for row in rows if row["observable"] == "training_loss"]
+    assert [row["runs"] for row in losses] == [1, 0]
+    assert [np.isfinite(row["simulation"]) for row in losses] == [True, False]
+    assert all(np.isnan(row[name]) for row in rows for name in ("standard_error", "deviation"))
 
 
 class MadeBranch:
@@ -323,13 +341,13 @@ class MadeBranch:
 
 @pytest.fixture
 def compared(monkeypatch):
-    monkeypatch.setattr(locating, "compared", lambda kind, solutions: {"difference": solutions[0]})
+    monkeypatch.setattr(alpha_thresholds, "compared", lambda kind, solutions: {"difference": solutions[0]})
 
 
 @pytest.mark.parametrize("first", [0.7, 1.0, 1.4])
 def test_a_sign_change_is_bracketed_from_either_side(compared, first):
     branch = MadeBranch(lambda alpha: 1.0 - alpha**2)
-    low, high = locating.bracketed("alpha_l", {"semantic": branch}, first, 0.08)
+    low, high = alpha_thresholds.bracketed("alpha_l", {"semantic": branch}, first, 0.08)
     second = high - (high - low) / 4
     assert second <= 1.0 <= high
     assert high - second < 0.3
@@ -338,13 +356,13 @@ def test_a_sign_change_is_bracketed_from_either_side(compared, first):
 
 def test_a_branch_that_ends_before_the_sign_changes_has_no_threshold(compared):
     branch = MadeBranch(lambda alpha: 0.5 - alpha, exists_above=0.6)
-    sentence = locating.bracketed("alpha_l", {"semantic": branch}, 0.9, 0.08)
+    sentence = alpha_thresholds.bracketed("alpha_l", {"semantic": branch}, 0.9, 0.08)
     assert re.fullmatch(r"the difference stays negative down to alpha = 0\.6\d*; at 0\.5\d* the .*", sentence)
     assert len(branch.asked) < 12
 
 
 def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
-    sentence = locating.bracketed("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
+    sentence = alpha_thresholds.bracketed("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
     assert "no value of alpha up to 4" in sentence
 
 

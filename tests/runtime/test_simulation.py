@@ -9,7 +9,6 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
-from saddleforge.comparison.transition import PairedDifference, root_of
 from saddleforge.errors import InputError
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
@@ -19,6 +18,7 @@ from saddleforge.report.plots.simulation import plot_runs
 from saddleforge.report.simulation_tables import load_runs
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.simulation import workers
+from saddleforge.simulation.finite_transition import PairedDifference, root_of
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm

@@ -13,8 +13,8 @@ from saddleforge import Problem, Solution
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.printed_slopes import NoFormula, map_slopes
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.saddle_point.tangents import NoFormula, map_slopes
 
 Solved = Callable[[float, str, float], Solution]
 

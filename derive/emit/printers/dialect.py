@@ -17,9 +17,6 @@ _INFIX = {
     "where": "({1} if {0} else {2})",
     "pow": "({0}) ** ({1})",
     "abs": "abs({0})",
-    "sigmoid": "_sigmoid({0})",
-    "softplus": "_softplus({0})",
-    "heaviside": "_step({0})",
 }
 
 

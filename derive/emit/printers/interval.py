@@ -5,58 +5,47 @@ from __future__ import annotations
 from ..kernel import Kernel, Node
 from .dialect import block
 
-_RENAMED = {"abs": "magnitude", "max": "greatest", "min": "least", "pow": "raised"}
+_RENAMED = {
+    "abs": "magnitude",
+    "max": "greatest",
+    "min": "least",
+    "pow": "raised",
+    "and": "both",
+    "or": "either",
+}
 
 
 def expression(node: Node) -> str:
-    """One node as nested calls of the functions that the template of bounds defines."""
+    """One node as nested calls of the library of intervals."""
     kind = node[0]
     if kind == "number":
         if node[2] == 1:
             return f"({node[1]}.0, {node[1]}.0)"
-        return f"_rounded({node[1]}.0 / {node[2]}.0, {node[1]}.0 / {node[2]}.0)"
+        return f"intervals.rounded({node[1]}.0 / {node[2]}.0, {node[1]}.0 / {node[2]}.0)"
     if kind == "name":
         return node[1]
     if kind in ("add", "mul"):
         terms = list(node[1:])
         if kind == "mul" and terms[0] == ("number", -1, 1):
-            text = f"_minus({expression(terms[1])})"
+            text = f"intervals.minus({expression(terms[1])})"
             del terms[0]
         else:
             text = expression(terms[0])
         for other in terms[1:]:
-            text = f"_{'sum' if kind == 'add' else 'product'}({text}, {expression(other)})"
+            text = f"intervals.{'plus' if kind == 'add' else 'times'}({text}, {expression(other)})"
         return text
     if kind == "power":
-        whole = f"_power({expression(node[1])}, {abs(node[2])})"
-        return f"_inverse({whole if node[2] < -1 else expression(node[1])})" if node[2] < 0 else whole
+        whole = f"intervals.power({expression(node[1])}, {abs(node[2])})"
+        return f"intervals.inverse({whole if node[2] < -1 else expression(node[1])})" if node[2] < 0 else whole
     name, arguments = node[1], [expression(a) for a in node[2:]]
     if name in ("max", "min", "and", "or"):
         text = arguments[0]
         for other in arguments[1:]:
-            text = f"_{_RENAMED.get(name, name)}({text}, {other})"
+            text = f"intervals.{_RENAMED.get(name, name)}({text}, {other})"
         return text
-    if name == "softmax":
-        return f"_softmax{len(arguments)}({', '.join(arguments)})"
-    return f"_{_RENAMED.get(name, name)}({', '.join(arguments)})"
+    return f"intervals.{_RENAMED.get(name, name)}({', '.join(arguments)})"
 
 
 def body(kernel: Kernel) -> list[str]:
     """Statements of a kernel, results assigned to their names."""
     return block(kernel, expression)
-
-
-def calls(kernel: Kernel) -> set[str]:
-    """Names of the functions that a kernel's nodes call."""
-    found: set[str] = set()
-
-    def walk(node: Node) -> None:
-        if node[0] == "call":
-            found.add(node[1])
-        for child in node[1:]:
-            if isinstance(child, tuple):
-                walk(child)
-
-    for node in [*[s.expression for s in kernel.statements], *[node for _, node in kernel.results]]:
-        walk(node)
-    return found

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from mpmath import mp, mpf
+
 from ..kernel import Kernel
 from .dialect import Dialect
-
-_HELPERS = Path(__file__).parents[1] / "templates" / "special_reference.py.jinja"
 
 
 def _number(numerator: int, denominator: int) -> str:
@@ -20,20 +19,17 @@ def _number(numerator: int, denominator: int) -> str:
 
 _FUNCTIONS = {
     "pi": "+mp.pi",
-    "sign": "_sign({0})",
+    "sign": "(mpf(1) if {0} >= 0 else mpf(-1))",
     "equal": "mpf({0} == {1})",
-    "softmax": "_softmax({all})",
+    "sigmoid": "(1 / (1 + mp.exp(-({0}))))",
+    "softplus": "mp.log1p(mp.exp({0}))",
+    "heaviside": "(mpf(1) if {0} > 0 else mpf(0.5) if {0} == 0 else mpf(0))",
+    "softmax": (
+        "[1 / (1 + mp.fsum(mp.exp(b - a) for j, b in enumerate(({all})) if j != i)) for i, a in enumerate(({all}))]"
+    ),
 }
 MPMATH = Dialect(_number, _FUNCTIONS, "mp")
 expression, body = MPMATH.expression, MPMATH.body
-
-
-@lru_cache
-def _helpers() -> dict[str, Any]:
-    """The functions that printed code calls beside mpmath's."""
-    scope: dict[str, Any] = {}
-    exec(_HELPERS.read_text(encoding="utf-8"), scope)
-    return scope
 
 
 @lru_cache(maxsize=64)
@@ -43,6 +39,6 @@ def _compiled(kernel: Kernel) -> CodeType:
 
 def evaluate(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
     """All results of a kernel at the current mpmath precision, by running what is printed of it."""
-    scope = {**_helpers(), **names}
+    scope = {"mp": mp, "mpf": mpf, **names}
     exec(_compiled(kernel), scope)
     return {name: scope[name] for name, _ in kernel.results}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..kernel import Kernel
 from .dialect import Dialect
 
 
@@ -14,17 +13,10 @@ _FUNCTIONS = {
     "pi": "math.pi",
     "sign": "math.copysign(1.0, {0})",
     "equal": "(1.0 if {0} == {1} else 0.0)",
-    "softmax": "_softmax{count}({all})",
+    "sigmoid": "special.sigmoid({0})",
+    "softplus": "special.softplus({0})",
+    "heaviside": "special.step({0})",
+    "softmax": "special.softmax({all})",
 }
 NUMBA = Dialect(_number, _FUNCTIONS, "math")
 expression, body = NUMBA.expression, NUMBA.body
-
-
-def helpers(kernels: list[Kernel]) -> list[int]:
-    """Widths of the softmax rows that the kernels call."""
-    widths: set[int] = set()
-    for kernel in kernels:
-        for statement in kernel.statements:
-            if statement.expression[:2] == ("call", "softmax"):
-                widths.add(len(statement.expression) - 2)
-    return sorted(widths)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import sympy as sp
-
 from ...authoring.model import ModelAt
 from ...authoring.outputs import Coordinate, OutputAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...theory.bayes import fields, rows
-from ..kernel import Entry, Kernel, entries, freeze, upper_entries
-from ..printers.numba import helpers
+from ..kernel import Kernel, entries, freeze, upper_entries
 from .channel import constants_of
 from .metadata_source import literal
 
@@ -33,7 +30,6 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         ),
         "needs": freeze({"needs": output.needs}),
         "gaussian": freeze({"exponent": gaussian.exponent, **_named("g", gaussian.slope)}),
-        "squares": freeze({f"out[{2 + n}]": a * b for n, (a, b) in enumerate(_pairs(entries("g", L, t)))}),
         "row": freeze({"log_integral": row.log_integral, **_named("moment", row.moment)}),
     }
     if model.metric is not None:
@@ -49,7 +45,6 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "constants": constants_of(model),
         "unpack": unpack,
         "kernels": kernels,
-        "softmax_widths": helpers(list(kernels.values())),
         "observed": [c.symbol.name for c in output.observed],
         "hidden": [c.symbol.name for c in output.hidden],
         "observed_literal": _literals(output.observed),
@@ -59,11 +54,6 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "g_names": entries("g", L, t),
         "p_names": upper_entries("p", L, t),
     }
-
-
-def _pairs(g: list[Entry]) -> list[tuple[sp.Symbol, sp.Symbol]]:
-    """Factors of the entries of g_l g_l^T of all tokens (13.6), rows first."""
-    return [(one.symbol, other.symbol) for one in g for other in g if one.place[0] == other.place[0]]
 
 
 def _named(name: str, matrix: Any) -> dict[str, Any]:

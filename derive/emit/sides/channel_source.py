@@ -9,8 +9,7 @@ from ...authoring.model import ModelAt
 from ...authoring.parameters import Structure
 from ..kernel import Entry, Kernel, entries, upper_entries
 from ..printers.interval import body as interval_body
-from ..printers.interval import calls
-from ..printers.numba import body, helpers
+from ..printers.numba import body
 from . import nodes
 from .channel import Channel, discrete_noise, gaussian_noise, row_names
 
@@ -88,7 +87,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "own_gradient": [name for name, _ in channel.own_gradient.results] if channel.own_gradient else [],
         "columns": list(channel.column_names),
         "has_prox_space": channel.critical is not None,
-        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
         "g_names": entries("g", L, s),
@@ -137,8 +135,6 @@ def bounds_context(channel: Channel) -> dict[str, Any]:
         "x_names": entries("x", L, s),
         "w_names": entries("w", L, s),
         "p_names": upper_entries("p", L, s),
-        "calls": calls(kernel),
-        "widths": helpers([kernel]),
         "lines": interval_body(kernel),
         "results": [name for name, _ in kernel.results],
     }

@@ -10,7 +10,6 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ..kernel import Kernel, entries, freeze
-from ..printers.numba import helpers
 from . import nodes
 from .channel import constants_of, gaussian_noise, joint_discrete_noise
 from .channel_source import noise_branch
@@ -67,7 +66,6 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "has_baseline": model.baseline is not None,
         "baseline_size": size,
         "baseline_lines": baseline_lines,
-        "softmax_widths": helpers([k for k in kernels.values() if k is not None]),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],

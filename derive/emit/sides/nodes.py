@@ -168,7 +168,7 @@ def linear_response(structure: Structure) -> Kernel:
             f"{array}[{i}, {j}]": m[i, j]
             for i in range(size)
             for j in range(size)
-            for array, m in (("work", system), ("matrix", right))
+            for array, m in (("work", system), ("slopes", right))
         },
         prefix="b",
     )

@@ -25,7 +25,7 @@ from ...theory.saddle_point import SaddlePoint, channel_averages
 from ...theory.thermal import beta, corrections
 from ..kernel import Entry, Kernel, entries, freeze
 from ..printers.dialect import Dialect
-from ..printers.numba import NUMBA, helpers
+from ..printers.numba import NUMBA
 from .channel import name_of, saddle_for
 
 # Points an axis of the grids that find a Boltzmann weight, by the number of variables.
@@ -274,10 +274,8 @@ def _penalty_context(
     lines += [f"wpi_{a}_{b} = wz[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
     return {
         "prior_side": "penalty.py.jinja",
-        "uses_math": True,
         "kernels": kernels,
         "unpack": unpack,
-        "softmax_widths": helpers(list(kernels.values())),
         "corners": penalty.kinks,
         "known_teachers": t if penalty.knows_teacher else 0,
         "w_names": [a.name for a in w],
@@ -350,7 +348,6 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, places: Mapping[Entry, str
     ]
     return {
         "prior_side": "ridge.py.jinja",
-        "uses_math": True,
         "second_moment_lines": second_moment_lines,
         "overlap_lines": overlap_lines,
         "entropic_lines": entropic_lines,

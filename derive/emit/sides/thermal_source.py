@@ -7,7 +7,6 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ..kernel import Entry, Kernel, entries, freeze, upper_entries
-from ..printers.numba import helpers
 from . import nodes
 from .channel import (
     constants_of,
@@ -45,7 +44,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "moment_rows": freeze(summands, prefix="z"),
         "own_slopes": own,
     }
-    known = [k for k in (*kernels.values(), probabilities) if k is not None]
     return {
         "D": L * s,
         "L": L,
@@ -63,7 +61,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "features": list(feature_names),
         "noise_values": values,
         "own": [name for name, _ in own.results] if own else [],
-        "softmax_widths": helpers(known),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
         "w_names": entries("w", L, s),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray
@@ -18,7 +16,6 @@ from ...presenting import plot
 from ...problems.naming import OVERLAPS
 from .drawing import (
     BLUE,
-    BRANCH_COLOURS,
     GREY,
     LOSS_STYLES,
     OVERLAP_STYLES,
@@ -26,16 +23,13 @@ from .drawing import (
     SKY,
     STYLE,
     SYMBOLS,
-    distinct_entries,
     draw_baseline,
     draw_block,
     draw_ends,
     draw_legend,
     draw_line,
     draw_marks,
-    draw_strips,
     end_handles,
-    finish_branches,
     from_zero,
     held_numbers,
     jump_intervals,
@@ -118,44 +112,6 @@ def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
 def _broken(label: str) -> str:
     """A label of a low panel's axis, on two lines where it is long."""
     return label.replace(" per ", "\nper ")
-
-
-def plot_overlaps(
-    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Sequence[Mapping[str, Any]] = ()
-) -> Figure:
-    """Overlaps of several branches against the parameter (the paper's Fig. 2): theta, |m| and q below each other.
-
-    Args:
-        datasets: branch name -> table.
-        marks: vertical lines, each with `value`, `error` and `label`.
-    """
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 8.0), layout="constrained")
-        panels = figure.subplots(3, 1, sharex=True)
-        texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
-        for axes, (name, label) in zip(panels, texts.items(), strict=True):
-            for branch, dataset in datasets.items():
-                colour = BRANCH_COLOURS.get(branch, GREY)
-                for number, one in enumerate(distinct_entries(dataset, name)):
-                    text = f"{branch} branch" if number == 0 else None
-                    draw_line(
-                        axes,
-                        parameter_values(dataset),
-                        one.values,
-                        one.errors,
-                        stable_points(dataset),
-                        colour,
-                        "o",
-                        text,
-                    )
-            axes.axhline(0, color=GREY, linewidth=0.6)
-            axes.set_ylabel(label)
-            draw_strips(axes, datasets)
-            draw_marks(axes, marks)
-        finish_branches(panels[0], panels[-1], datasets, "Overlaps", marks)
-    if path is not None:
-        save_figure(figure, path)
-    return figure
 
 
 def plot_critical_line(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:

@@ -28,7 +28,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from ...errors import InputError
 from ...files import check_writable, write_whole
@@ -115,40 +114,6 @@ def from_zero(axes: Axes) -> None:
     low, high = axes.dataLim.intervaly
     if low >= 0 and 0 < high < np.inf:
         axes.set_ylim(0, 1.07 * high)  # whole marks, also where all values are much the same
-
-
-FAINT = 0.4
-
-
-def span_of(datasets: Mapping[str, xarray.Dataset]) -> tuple[float, float]:
-    """Smallest interval that holds the points of all tables."""
-    values = np.concatenate([parameter_values(d) for d in datasets.values()] or [np.array([0.0, 1.0])])
-    return float(values.min()), float(values.max())
-
-
-def within(dataset: xarray.Dataset, span: tuple[float, float]) -> xarray.Dataset:
-    """The rows of a table whose parameter lies in an interval."""
-    inside = (parameter_values(dataset) >= span[0]) & (parameter_values(dataset) <= span[1])
-    return dataset.isel({column_of(dataset.attrs["parameter"]): inside})
-
-
-def draw_branch_error(axes: Axes, name: str, dataset: xarray.Dataset, *, faint: bool = False) -> None:
-    """The test error of a branch in its colour."""
-    error = dataset["test_error_error"].values
-    colour = BRANCH_COLOURS.get(name, GREY)
-    draw_either(
-        axes, parameter_values(dataset), dataset["test_error"].values, error, stable_points(dataset), colour, faint
-    )
-
-
-def draw_either(
-    axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, stable: np.ndarray, colour: str, faint: bool
-) -> None:
-    """A line with its half widths, or a faint one without, as of another setting behind it."""
-    if faint:
-        axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT, zorder=1)
-    else:
-        draw_line(axes, x, y, error, stable, colour, "o", None)
 
 
 def stable_points(dataset: xarray.Dataset) -> np.ndarray:
@@ -394,15 +359,6 @@ def end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
     return [Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends")]
 
 
-def draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset]) -> None:
-    """A thin strip a branch at the foot of the panel, where its proximal map jumps; and a line where it ends."""
-    for row, (branch, dataset) in enumerate(datasets.items()):
-        colour = BRANCH_COLOURS.get(branch, GREY)
-        for left, right in jump_intervals(dataset):
-            axes.axvspan(left, right, 0.022 * row, 0.022 * row + 0.018, color=colour, alpha=0.45, linewidth=0)
-        draw_ends(axes, dataset, colour)
-
-
 def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
     """Vertical lines at thresholds (value, error, label), shaded by their half widths."""
     for mark, style in zip(marks, MARK_STYLES, strict=False):
@@ -432,21 +388,6 @@ def style_handles(stable: np.ndarray) -> list[Any]:
         Line2D([], [], color=GREY, linestyle="-", label="stable"),
         Line2D([], [], color=GREY, linestyle="--", label="unstable, or not judged"),
     ]
-
-
-def finish_branches(
-    first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Sequence[Mapping[str, Any]]
-) -> None:
-    """Title, labels and one legend for figures with a colour a branch."""
-    one = next(iter(datasets.values()))
-    last.set_xlabel(parameter_label(one.attrs["parameter"]))
-    first.set_title(f"{title}, {setting_of(one)}", loc="left")
-    handles: list[Any] = style_handles(np.concatenate([stable_points(d) for d in datasets.values()]))
-    handles += mark_handles(marks)
-    handles += end_handles(datasets.values())
-    if any(jump_intervals(d) for d in datasets.values()):
-        handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
-    draw_legend(first, handles)
 
 
 def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:

@@ -11,8 +11,8 @@ import xarray
 from ...files import write_whole
 from ...numbers import with_error
 from ...report.contract import dumps
-from ...report.plots.transition import plot_extensions
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
+from ..figures.extensions import plot_extensions
 from ..run import BRANCHES, SHOWN_OMEGA
 from .blocks import Block, Heading, Paragraph, Picture, Table
 from .transition import SOURCE
@@ -92,7 +92,7 @@ _LINE_NAMES = {CROSSING: "α_c: equal training loss", ONSET: "θ grows out of th
 
 
 def figure_rows(results: Mapping[str, Any], datasets: Callable[[str], Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row a setting, as `report.plots.transition.plot_extensions` takes them."""
+    """One row a setting, as `figures.extensions.plot_extensions` takes them."""
     rows = []
     for name, setting in SETTINGS.items():
         found = results["settings"][name]["alpha_c"]

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...comparison.compare import LOSSES, Extrapolation, Measured
 from ...numbers import with_error
-from ...report.plots.simulation import plot_finite_size
+from ..figures.finite_size import plot_finite_size
 from ..finite_size import FINITE_SIZE, JUDGE_STEPS, OVERLAPS, SCALING_ALPHA, SEEDS, D, FiniteSizeRun
 from ..run import BRANCHES, SHOWN_OMEGA
 from .blocks import Block, Heading, Paragraph, Picture, Table
-from .writing import drawn, write_page, write_rows
+from .writing import drawn, number_or_nan, write_page, write_rows
 
 CLEAR = 3.0  # standard errors
 
@@ -57,7 +57,7 @@ def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -
         limit = Measured(row["theory"], row["half_width"], row["value"], row["error"])
         fit = Extrapolation(row["value"], row["error"], row["slope"], row["power"], row["chi2"], 0)
         every = [
-            {key: Measured(row["theory"], row["half_width"], mean, error)}
+            {key: Measured(row["theory"], row["half_width"], number_or_nan(mean), number_or_nan(error))}
             for mean, error in zip(row["means"], row["errors"], strict=True)
         ]
         rows_scaled[key] = ((limit, fit), every)
@@ -96,7 +96,7 @@ def comparison_rows(
                 if key in OVERLAPS and len(at) and value < 1e-6:
                     continue
                 width = float(branch[f"{key}_error"][at[0]]) if len(at) else np.nan
-                error = float(np.hypot(row[f"{key}_error"], width / 2))
+                simulated, standard_error = number_or_nan(row[key]), number_or_nan(row[f"{key}_error"])
                 rows.append(
                     {
                         "branch": name,
@@ -106,9 +106,9 @@ def comparison_rows(
                         "of": row["of"],
                         "theory": value,
                         "half_width": width,
-                        "simulation": row[key],
-                        "standard_error": row[f"{key}_error"],
-                        "deviation": (row[key] - value) / error if len(at) else np.nan,
+                        "simulation": simulated,
+                        "standard_error": standard_error,
+                        "deviation": (simulated - value) / float(np.hypot(standard_error, width / 2)),
                         "verdict": str(branch["verdict"][at[0]]) if len(at) else "no such solution in theory",
                     }
                 )

@@ -10,8 +10,8 @@ import numpy as np
 from ...files import write_whole
 from ...numbers import with_error
 from ...report.contract import dumps
-from ...report.plots.transition import plot_stability_map
 from ...stability.assess import NEGLIGIBLE_LOSS
+from ..figures.stability_map import plot_stability_map
 from ..run import BRANCHES
 from ..stability_map import OMEGAS, STABILITY, StabilityRun
 from .blocks import Block, Heading, Paragraph, Picture, Table

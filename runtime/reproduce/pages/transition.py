@@ -15,9 +15,8 @@ import pandas
 import xarray
 
 from ...numbers import with_error
-from ...report.plots import branches as plots
-from ...report.plots import transition
 from ...report.tables import save_dataset
+from ..figures import transition
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
 from .blocks import Block, Heading, Paragraph, Picture, Table
@@ -54,7 +53,7 @@ def write(run: TransitionRun) -> None:
         ]
 
     draw: dict[str, Callable[[Path], Any]] = {
-        "overlaps": lambda path: plots.plot_overlaps(datasets, path, marks=marks("alpha_c")),
+        "overlaps": lambda path: transition.plot_overlaps(datasets, path, marks=marks("alpha_c")),
         "test_error": lambda path: transition.plot_test_error(datasets, path, marks=marks("alpha_c", "alpha_l")),
         "loss_difference": lambda path: transition.plot_loss_difference(
             datasets[BRANCHES[0]], datasets[BRANCHES[1]], path, marks=marks("alpha_c")

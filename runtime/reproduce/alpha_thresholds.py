@@ -18,7 +18,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..report import tables
 from ..solving.solution import Solution
-from ..thresholds.locating import crossing, loss_difference, where
+from ..thresholds.locating import condition_threshold, crossing, loss_difference
 from ..thresholds.threshold import Threshold
 from .run import BRANCHES
 
@@ -28,7 +28,7 @@ GAIN = "test_error = baseline_error"  # of the semantic branch: alpha_l
 OVERLAP_ACCURACY = 1e-3
 
 
-def located(
+def threshold_near(
     kind: str,
     at: Problem,
     guess: float,
@@ -59,7 +59,7 @@ def located(
     if isinstance(bracket, str):
         return absent_result(kind, followers, bracket)
     try:
-        return threshold_result(locate(kind, at, followers, bracket, accuracy))
+        return threshold_result(threshold_in(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
         return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
 
@@ -108,7 +108,7 @@ def bracketed(
     return above - 4 * (above - second), above
 
 
-def locate(
+def threshold_in(
     kind: str, at: Problem, followers: Mapping[str, Branch], bracket: tuple[float, float], accuracy: float
 ) -> Threshold:
     """The threshold inside a bracket: a crossing of both branches (alpha_c), or `GAIN` on the semantic one (alpha_l).
@@ -120,7 +120,7 @@ def locate(
         pair = (followers[BRANCHES[0]], followers[BRANCHES[1]])
         return crossing(at, "alpha", between=BRANCHES, bracket=bracket, accuracy=accuracy, branches=pair)
     (branch,) = followers.values()
-    return where(at, GAIN, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
+    return condition_threshold(at, GAIN, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
 
 
 def threshold_result(found: Threshold) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> floa
     """The sign change along the curves, by linear interpolation; their upper end if there is none."""
     semantic = datasets["semantic"]
     if kind == "alpha_c":
-        alpha, difference, _ = tables.loss_difference(semantic, datasets["positional"])
+        alpha, difference, _ = tables.loss_difference_along(semantic, datasets["positional"])
     else:
         alpha, difference = semantic["alpha"].values, (semantic["test_error"] - semantic["baseline_error"]).values
     changes = np.nonzero(difference[:-1] * difference[1:] <= 0)[0]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError, TimeLimitError
 from ..problems.problem import Problem
-from ..simulation.simulation import Simulation, simulate
+from .simulation import Simulation, simulate
 
 _RESAMPLES = 2000
 

@@ -1,0 +1,140 @@
+"""A box that holds the weight exp(-F / T) of a few variables, and averages over it by a product rule.
+
+F is found on a grid of SCAN points an axis: energies (SCAN**D,), the last axis fastest. kinks (K, 2): number of a
+variable and where F has a kink in it, ascending.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+CUT = 36.0  # of (F - min F) / T: what weighs less than e^(-36) of the largest weight is left out
+GROWING, TIGHT, LOST = 0, 1, 2
+
+
+@njit(cache=True, error_model="numpy")
+def mark_kinks(kinks, low, high, near):
+    """Mark in near (D, SCAN) the points of the grid from low to high (D,) that are next to a kink."""
+    scan = near.shape[1]
+    near[:] = False
+    for k in range(kinks.shape[0]):
+        axis = int(kinks[k, 0])
+        place = (kinks[k, 1] - low[axis]) / (high[axis] - low[axis]) * (scan - 1)
+        if -1.0 < place < scan:
+            below = math.floor(place)
+            for i in range(below - 1, below + 3):
+                if 0 <= i < scan:
+                    near[axis, i] = True
+
+
+@njit(cache=True, error_model="numpy")
+def narrow(energies, near, bar, low, high):
+    """Make the box from low to high one that holds all F below the bar: TIGHT, GROWING where it is not yet, or LOST.
+
+    It grows where the weight reaches its edge; else the grid narrows it down. Between the points of a grid F may be
+    lower than on them by a fraction of its second difference, and next to a kink by its first difference.
+    """
+    size, scan = near.shape
+    first = np.full(size, scan)
+    last = np.full(size, -1)
+    touched = np.zeros((size, 2), np.bool_)
+    place = np.zeros(size, np.int64)
+    for n in range(energies.shape[0]):
+        energy = energies[n]
+        if energy < 1e100:
+            slack = 0.0
+            stride = energies.shape[0]
+            for axis in range(size):
+                stride //= scan
+                i = place[axis]
+                before = energies[n - stride] if i > 0 else energy
+                after = energies[n + stride] if i < scan - 1 else energy
+                if near[axis, i]:
+                    slack += max(abs(before - energy), abs(after - energy))
+                elif 0 < i < scan - 1:
+                    slack += 0.25 * abs(before - 2.0 * energy + after)
+                else:
+                    slack += 0.25 * abs(before + after - 2.0 * energy)
+            if energy - slack <= bar:
+                for axis in range(size):
+                    first[axis] = min(first[axis], place[axis])
+                    last[axis] = max(last[axis], place[axis])
+                    if energy <= bar:
+                        if place[axis] == 0:
+                            touched[axis, 0] = True
+                        if place[axis] == scan - 1:
+                            touched[axis, 1] = True
+        axis = size - 1
+        while axis >= 0:
+            place[axis] += 1
+            if place[axis] < scan:
+                break
+            place[axis] = 0
+            axis -= 1
+    tight = True
+    for axis in range(size):
+        if last[axis] < 0:
+            return LOST
+        width = high[axis] - low[axis]
+        step = width / (scan - 1)
+        base = low[axis]
+        if touched[axis, 0] or touched[axis, 1]:
+            # No narrowing on the other side meanwhile: steps are to grow.
+            low[axis] = base - width if touched[axis, 0] else base
+            high[axis] = base + (2.0 if touched[axis, 1] else 1.0) * width
+            tight = False
+            continue
+        low[axis] = base + max(first[axis] - 1, 0) * step
+        high[axis] = base + min(last[axis] + 1, scan - 1) * step
+        if high[axis] - low[axis] < 0.75 * width:
+            tight = False
+    return TIGHT if tight else GROWING
+
+
+@njit(cache=True, error_model="numpy")
+def panels(low, high, axis, kinks, rule, places, shares):
+    """Fill the nodes and weights of one variable on (low, high); returns their number.
+
+    Equidistant nodes, as many as the rule (N, 2) of Gauss-Legendre has, which is used on panels between kinks.
+    """
+    size = rule.shape[0]
+    edges = np.empty(kinks.shape[0] + 2)
+    edges[0] = low
+    count = 1
+    for k in range(kinks.shape[0]):
+        if int(kinks[k, 0]) == axis and low < kinks[k, 1] < high:
+            edges[count] = kinks[k, 1]
+            count += 1
+    if count == 1:
+        step = (high - low) / (size - 1)
+        for i in range(size):
+            places[i] = low + i * step
+            shares[i] = step
+        return size
+    edges[count] = high
+    n = 0
+    for panel in range(count):
+        middle = 0.5 * (edges[panel] + edges[panel + 1])
+        half = 0.5 * (edges[panel + 1] - edges[panel])
+        for i in range(size):
+            places[n] = middle + half * rule[i, 0]
+            shares[n] = half * rule[i, 1]
+            n += 1
+    return n
+
+
+@njit(cache=True, error_model="numpy")
+def normalise(total, temperature, low, high, mean, spread, other):
+    """From sums over the box of weights to averages: mean (D,), measured from its middle before, spread (D, D), the
+    covariance over T, of which the lower triangle is given, and other."""
+    size = mean.shape[0]
+    for k in range(other.shape[0]):
+        other[k] /= total
+    for a in range(size):
+        mean[a] /= total
+    for a in range(size):
+        for b in range(a + 1):
+            spread[a, b] = spread[b, a] = (spread[a, b] / total - mean[a] * mean[b]) / temperature
+    for a in range(size):
+        mean[a] += 0.5 * (low[a] + high[a])

@@ -1,0 +1,86 @@
+"""Small dense matrices."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, error_model="numpy")
+def inverse(matrix, out):
+    """Inverse of a symmetric positive definite matrix by Cholesky; False where it is not one."""
+    size = matrix.shape[0]
+    factor = np.zeros((size, size))
+    for j in range(size):
+        pivot = matrix[j, j]
+        for k in range(j):
+            pivot -= factor[j, k] * factor[j, k]
+        if not pivot > 0.0:
+            return False
+        factor[j, j] = np.sqrt(pivot)
+        for i in range(j + 1, size):
+            value = matrix[i, j]
+            for k in range(j):
+                value -= factor[i, k] * factor[j, k]
+            factor[i, j] = value / factor[j, j]
+    column = np.empty(size)
+    for e in range(size):
+        for i in range(size):
+            value = 1.0 if i == e else 0.0
+            for k in range(i):
+                value -= factor[i, k] * column[k]
+            column[i] = value / factor[i, i]
+        for i in range(size - 1, -1, -1):
+            value = column[i]
+            for k in range(i + 1, size):
+                value -= factor[k, i] * out[k, e]
+            out[i, e] = value / factor[i, i]
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def factor(matrix, out):
+    """Lower Cholesky factor of a positive semidefinite matrix; a column of zeros where a pivot vanishes."""
+    size = matrix.shape[0]
+    out[:] = 0.0
+    for j in range(size):
+        pivot = matrix[j, j]
+        for k in range(j):
+            pivot -= out[j, k] * out[j, k]
+        if not pivot > 1e-14 * matrix[j, j]:
+            continue
+        out[j, j] = np.sqrt(pivot)
+        for i in range(j + 1, size):
+            value = matrix[i, j]
+            for k in range(j):
+                value -= out[i, k] * out[j, k]
+            out[i, j] = value / out[j, j]
+
+
+@njit(cache=True, error_model="numpy")
+def product(one, other, out):
+    """The matrix product, term by term in the order of the columns of `one`."""
+    for i in range(one.shape[0]):
+        for j in range(other.shape[1]):
+            value = 0.0
+            for k in range(one.shape[1]):
+                value += one[i, k] * other[k, j]
+            out[i, j] = value
+
+
+@njit(cache=True, error_model="numpy")
+def square(matrix, out):
+    """Fill out (s, s, s, s) with matrix_ab matrix_ef."""
+    size = matrix.shape[0]
+    for a in range(size):
+        for b in range(size):
+            for e in range(size):
+                for f in range(size):
+                    out[a, b, e, f] = matrix[a, b] * matrix[e, f]
+
+
+def entries(shape, rows):
+    """Entries that broadcast to `shape` as the last two axes of an array; plain NumPy."""
+    out = np.empty((*shape, len(rows), len(rows[0])))
+    for i, row in enumerate(rows):
+        for j, entry in enumerate(row):
+            out[..., i, j] = entry
+    return out

@@ -1,0 +1,110 @@
+"""A row w of W exposed to a field b = field z + Q^(1/2) eta, z = (tau, pi), of one spectral atom.
+
+v = (pi, b): the KNOWN coordinates of the teacher's row that the penalty knows, then the STUDENT ones of the field.
+zeta: standard normal coordinates of v = factor zeta.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, error_model="numpy")
+def covariances(contexts, gram, field, Q, covariance, cross):
+    """Fill the covariance of v, and Cov(v, z) (KNOWN + STUDENT, contexts + TEACHER); gram that of z."""
+    student, size = field.shape
+    known = covariance.shape[0] - student
+    for j in range(size):
+        for b in range(known):
+            cross[b, j] = gram[contexts + b, j]
+        for a in range(student):
+            value = 0.0
+            for i in range(size):
+                value += field[a, i] * gram[i, j]
+            cross[known + a, j] = value
+    for a in range(student):
+        for b in range(known):
+            covariance[known + a, b] = covariance[b, known + a] = cross[known + a, contexts + b]
+        for e in range(student):
+            value = Q[a, e]
+            for i in range(size):
+                value += cross[known + a, i] * field[e, i]
+            covariance[known + a, known + e] = value
+    for b in range(known):
+        for e in range(known):
+            covariance[b, e] = gram[contexts + b, contexts + e]
+
+
+@njit(cache=True, error_model="numpy")
+def to_fields(factor, cross, own, wz):
+    """E[w z^T] from own = E[w zeta^T]: Cov(zeta, z) solves factor K = Cov(v, z) = cross."""
+    size = factor.shape[0]
+    wz[:] = 0.0
+    column = np.empty(size)
+    for j in range(cross.shape[1]):
+        for i in range(size):
+            value = cross[i, j]
+            for k in range(i):
+                value -= factor[i, k] * column[k]
+            column[i] = value / factor[i, i] if factor[i, i] > 0.0 else 0.0
+        for a in range(own.shape[0]):
+            for i in range(size):
+                wz[a, j] += own[a, i] * column[i]
+
+
+@njit(cache=True, error_model="numpy")
+def normal_node(node, rule, count, zeta):
+    """Fill the first `count` coordinates of zeta with a node of the product rule; returns its weight.
+
+    rule (N, 2): Gauss-Legendre nodes and weights, used up to 8.6 standard deviations; node < N**count.
+    """
+    weight = 1.0
+    for k in range(count):
+        n = node % rule.shape[0]
+        node //= rule.shape[0]
+        zeta[k] = 8.6 * rule[n, 0]
+        weight *= 8.6 * rule[n, 1] * math.exp(-0.5 * zeta[k] * zeta[k]) / math.sqrt(2.0 * math.pi)
+    return weight
+
+
+@njit(cache=True, error_model="numpy")
+def normal_panels(edges, rule, nodes, shares):
+    """Fill nodes and weights of a standard normal coordinate, on panels between ascending edges; returns how many."""
+    count = 0
+    for panel in range(edges.shape[0] - 1):
+        half = 0.5 * (edges[panel + 1] - edges[panel])
+        if half > 0.0:
+            for n in range(rule.shape[0]):
+                xi = 0.5 * (edges[panel] + edges[panel + 1]) + half * rule[n, 0]
+                nodes[count] = xi
+                shares[count] = half * rule[n, 1] * math.exp(-0.5 * xi * xi) / math.sqrt(2.0 * math.pi)
+                count += 1
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def add_moments(weight, w, response, zeta, ww, responses, squares, own):
+    """Add weight times w w^T to ww, J = response to responses, J (x) J to squares, w zeta^T to own; w (STUDENT,)."""
+    student = w.shape[0]
+    for a in range(student):
+        for b in range(student):
+            ww[a, b] += weight * w[a] * w[b]
+            responses[a, b] += weight * response[a, b]
+            for e in range(student):
+                for f in range(student):
+                    squares[a, b, e, f] += weight * response[a, b] * response[e, f]
+        for k in range(own.shape[1]):
+            own[a, k] += weight * w[a] * zeta[k]
+
+
+@njit(cache=True, error_model="numpy")
+def tilt(w, G, field):
+    """w^T G w / 2 - w^T b, w a tuple."""
+    value = 0.0
+    for a in range(len(w)):
+        slope = 0.0
+        for b in range(len(w)):
+            slope += G[a, b] * w[b]
+        value += w[a] * (0.5 * slope - field[a])
+    return value

@@ -1,0 +1,1 @@
+"""Figures of `reproduce`, one file a run."""

@@ -1,0 +1,125 @@
+"""One model of half widths: a rule says what differences to others of its family count for, everyone asks it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge import Solution
+from saddleforge.branches.branch_map import BranchMap
+from saddleforge.branches.equations import BranchEquations
+from saddleforge.errors import DomainError
+from saddleforge.following.events import integration_shift
+from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Rule, SparseGrid
+from saddleforge.integration.estimates import Comparison, compared, difference_counts, half_width
+from saddleforge.thresholds.conditions import parse_condition
+
+
+def averages(mass: float = 1.0, bistable: float = 0.0) -> Averages:
+    return Averages(np.zeros((1, 1, 1)), np.ones(1), np.ones(1), bistable, np.nan, 0.0, mass)
+
+
+def counts(rule: Rule, *differences: float, known: tuple[Averages, ...] = (), derivative: bool = False) -> list[float]:
+    steps = [np.array(difference) for difference in differences]
+    return difference_counts(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
+
+
+def test_where_errors_fall_by_a_rate_two_differences_tell_it():
+    for rule in (GaussHermite(8), Lines(32), ProxSpace(32, 16)):
+        assert counts(rule, 1e-4, 1e-3) == pytest.approx([1.5 * 1.1 / 0.9, 0.1 * 1.5 * 1.1 / 0.9])
+        assert counts(rule, 1e-3, 1e-4)[0] == pytest.approx(1.5 * 1.9 / 0.1)  # no faster than can be allowed for
+
+
+def test_a_level_of_a_sparse_grid_is_guarded_by_the_one_before():
+    assert counts(SparseGrid(5), 1e-8, 1e-3)[1] == 1.5
+
+
+@pytest.mark.parametrize("rule", [GaussHermite(8), SparseGrid(5)])
+def test_nodes_that_know_nothing_of_jumps_have_no_rate_there(rule):
+    jumping = (averages(bistable=1e-3),) * 4
+    assert counts(rule, 1e-8, 1e-3, 1e-2, known=jumping) == [1.5, 1.5, 1.5]
+
+
+def test_jumps_cost_a_grid_no_more_than_the_share_that_sees_them():
+    """And a slope of the averages the root of it."""
+    rule, jumping = ProxSpace(32, 16), (averages(bistable=1e-4),) * 3
+    assert counts(rule, 1e-8, 1e-4, known=jumping) == [1.5, 0.35]
+    assert counts(rule, 1e-8, 1e-2, known=jumping) == [1.5, pytest.approx(1e-2)]
+    assert counts(rule, 1e-8, 1e-2, known=jumping, derivative=True) == [1.5, 0.35]
+    assert counts(rule, 1e-8, 1.0, known=jumping, derivative=True) == [1.5, pytest.approx(1e-2)]
+
+
+def test_the_total_weight_of_a_grid_says_how_far_it_is_off():
+    """Differences that agree by chance, while the weight is off by as much as it differs between the grids."""
+    rule, agreed = ProxSpace(32, 16), (1e-9, 1e-9)
+    off = (averages(1 + 1e-6), averages(1 + 5e-7), averages(1 - 1e-6))
+    assert counts(rule, 1e-12, 1e-9, known=off) == pytest.approx([1.5 * 1.001 / 0.999, 0.75], rel=1e-5)
+    assert counts(rule, *agreed, known=(off[0], off[1], off[0]))[1] == pytest.approx(1.5 * 1.9 / 0.1 * 0.9)
+    assert counts(rule, 1e-12, known=off[:2]) == pytest.approx([3.0], rel=1e-5)  # it differs by less than it is off
+    exact = (averages(1 + 3e-16), averages(1 - 2e-16))
+    assert counts(rule, 1e-12, known=exact) == [1.5]
+
+
+def test_rules_too_coarse_to_see_a_kink_agree_and_finer_ones_are_asked():
+    """Differences grow up to the rule whose nodes begin to see it; those beyond agree with one another."""
+    rule = GaussHermite(9)
+    asked = []
+
+    def ask(change: Callable[[Rule], Rule]) -> Comparison:
+        points = change(rule).points
+        if points < 5:
+            raise DomainError("too coarse")
+        asked.append(points)
+        value = 0.0 if points <= 9 else 1e-6 if points <= rule.finer().points else 1e-2
+        return Comparison((np.array([value]),), (averages(),))
+
+    known = compared([rule], [averages()], ask)
+    assert asked[0] == rule.finer().points and max(asked) > rule.finer().finer().points
+    assert half_width(known, 0) >= 1e-2
+
+
+@pytest.fixture(scope="module")
+def logistic() -> sf.Problem:
+    return sf.problem("logistic_regression", alpha=2.0)
+
+
+@pytest.mark.parametrize(("rule", "points"), [("gauss-hermite", 10), ("sparse-grid", 5), ("prox-space", 24)])
+def test_a_followed_branch_has_the_half_widths_of_solve(logistic, agree, rule, points):
+    solution = sf.solve(logistic, integrator=rule, points=points, accuracy=0.5)
+    equations = BranchEquations(BranchMap.of(solution, ("alpha",), [1.0]))
+    branch, u = equations.branch, solution.overlaps.pack()
+    z = np.append(branch.coordinates(u), 2.0)
+    matrix = equations.slopes(z)[:, :-1]
+    widths = integration_shift(equations, z, matrix)
+    # `solve` adds what its residual leaves, and weights that do not add up to one.
+    mass = abs(solution.averages.mass - 1)
+    scales = solution.overlaps.block_scales
+    least = np.maximum(branch.basis.T @ widths, mass * scales) + solution.residual * scales
+    np.testing.assert_allclose(solution.errors, least, rtol=1e-3)
+
+
+def half_widths(problem: sf.Problem) -> dict[str, float]:
+    """Of everything that is found with Gauss-Hermite nodes, ten an axis."""
+    solution: Solution = sf.solve(problem, integrator="gauss-hermite", points=10, accuracy=0.5)
+    slope = sf.sensitivities(solution, "alpha")["alpha"]
+    equations = BranchEquations(BranchMap.of(solution, ("alpha",), [1.0]))
+    z = np.append(equations.branch.coordinates(solution.overlaps.pack()), 2.0)
+    shift = integration_shift(equations, z, equations.slopes(z)[:, :-1])
+    return {
+        "solve: q": solution.errors[0],
+        "solve: training loss": solution.training_loss_error,
+        "follow: q": shift[0],
+        "sensitivities: q": slope.of("q")[1],
+        "sensitivities: training loss": slope.of("training_loss")[1],
+        "sensitivities: test error": slope.of("test_error")[1],
+        "thresholds: theta = V": parse_condition("theta = V")(solution)[1],
+    }
+
+
+def test_everyone_asks_the_rule_what_differences_count_for(logistic, monkeypatch):
+    """A rule that trusts nothing makes every half width as much larger."""
+    usual = half_widths(logistic)
+    monkeypatch.setattr(GaussHermite, "least_counts", lambda self, steps, averages, derivative: (1e4,) * len(steps))
+    doubted = half_widths(logistic)
+    assert {name: width for name, width in usual.items() if not doubted[name] > 50 * width} == {}
