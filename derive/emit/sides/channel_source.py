@@ -12,6 +12,7 @@ from ..printers.interval import body as interval_body
 from ..printers.numba import body
 from . import nodes
 from .channel import Channel, discrete_noise, gaussian_noise, row_names
+from .descent import descent
 
 
 def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "field": nodes.field(structure),
         "loss_at_minimum": nodes.loss_of(structure, "value"),
         "linear_response": nodes.linear_response(structure),
+        **descent(structure),
         "own_slopes": channel.own_slopes,
         "own_gradient": channel.own_gradient,
         "noise_probabilities": channel.noise_probabilities,
@@ -111,13 +113,11 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "move_names": entries("move", D),
         "mirrors": _mirrors(structure),
         "probes": _probes(D),
-        "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
-        "diagonal_sum": " + ".join(f"h_{i}_{i}" for i in range(D)),
         "factor_lines": _factor_lines(D, modified=True),
         "factor_lines_unmodified": _factor_lines(D, modified=False),
         "solve_lines": _solve_lines(D),
     }
-    context["keep"] = lambda: _keep(entries("x", L, s), h_names)
+    context["keep"] = lambda: _keep(entries("x", L, s), h_names, kernels["apart"])
     return context
 
 
@@ -200,12 +200,12 @@ def _solve_lines(D: int) -> list[str]:
     return lines
 
 
-def _keep(x_names: list[Entry], h_names: list[Entry]) -> str:
+def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
     """Compare a new minimum with the best one: count it if distinct, keep the lower, remember the gap."""
-    distance = " + ".join(f"(new_{x} - {x}) * (new_{x} - {x})" for x in x_names)
     moves = [f"            {n} = new_{n}" for n in [*x_names, *h_names]]
     lines = [
-        f"    if new_size >= 0.0 and {distance} > merge:",
+        *[f"    {line}" for line in body(apart)],
+        "    if new_size >= 0.0 and apart > merge:",
         "        minima = 2",
         "        difference = abs(new_value - value)",
         "        if not difference >= gap:",

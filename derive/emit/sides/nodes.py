@@ -41,10 +41,14 @@ def blocks(structure: Structure, array: str) -> sp.Matrix:
     return sp.diag(*[block(structure, array, token) for token in range(structure.tokens)])
 
 
+def symmetric(array: str, size: int) -> sp.Matrix:
+    """Symbols of the upper triangle of a symmetric matrix, in both places."""
+    return sp.Matrix(size, size, lambda i, j: Entry(array, min(i, j), max(i, j)).symbol)
+
+
 def hessian(structure: Structure) -> sp.Matrix:
     """Symbols of the Hessian of the loss, D x D."""
-    size = structure.tokens * structure.student_rank
-    return sp.Matrix(size, size, lambda i, j: Entry("h", min(i, j), max(i, j)).symbol)
+    return symmetric("h", structure.tokens * structure.student_rank)
 
 
 def gradient(structure: Structure) -> sp.Matrix:
@@ -178,8 +182,7 @@ def thermal_response(structure: Structure) -> Kernel:
     """dg/domega = V^(-1) (Cov(X) V^(-1) / T - 1) of (12.5), `spread` being the covariance over T."""
     P = blocks(structure, "p")
     size = P.rows
-    spread = sp.Matrix(size, size, lambda i, j: Entry("spread", min(i, j), max(i, j)).symbol)
-    response = P * spread * P - P
+    response = P * symmetric("spread", size) * P - P
     return freeze({f"slopes[row, {i}, {j}]": response[i, j] for i in range(size) for j in range(size)}, prefix="b")
 
 

@@ -26,6 +26,7 @@ from ...theory.thermal import beta, corrections
 from ..kernel import Entry, Kernel, entries, freeze
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
+from . import rows
 from .channel import name_of, saddle_for
 
 # Points an axis of the grids that find a Boltzmann weight, by the number of variables.
@@ -252,6 +253,15 @@ def _penalty_context(
         "slopes": freeze(slopes),
         "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}),
     }
+    pi_names = [b.name for b in penalty.pi] if penalty.knows_teacher else []
+    row_kernels = {
+        "stationarity": rows.stationarity(s),
+        "envelope": rows.envelope(s),
+        "density": rows.normal_density(),
+        "known_teachers": rows.known_teachers(pi_names),
+    }
+    if s == 1:
+        row_kernels["resting_field"] = rows.resting_field()
     names = [symbol.name for key in penalty.parameters.values() for symbol in leaves(key.symbols(model.structure))]
 
     def unpack(kernel: Kernel) -> str:
@@ -274,12 +284,19 @@ def _penalty_context(
     lines += [f"wpi_{a}_{b} = wz[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
     return {
         "prior_side": "penalty.py.jinja",
-        "kernels": kernels,
+        "kernels": kernels | row_kernels,
         "unpack": unpack,
         "corners": penalty.kinks,
         "known_teachers": t if penalty.knows_teacher else 0,
         "w_names": [a.name for a in w],
-        "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
+        "pi_names": pi_names,
+        "b_names": entries("b", s),
+        "G_names": [Entry("G", a, b) for a in range(s) for b in range(a, s)],
+        "factor_names": [
+            e
+            for e in (*entries("factor", len(pi_names), len(pi_names)), *entries("zeta", len(pi_names)))
+            if e in row_kernels["known_teachers"].names
+        ],
         "d_names": entries("d", s),
         "h_names": upper,
         "scan": SCAN[min(s, max(SCAN))],

@@ -131,7 +131,7 @@ def reference_context(
                 values = getattr(integral, part)
                 kernels[f"{name}_{part}"] = freeze({f"{part}_{n}": e for n, e in enumerate(values)})
     prior = prior_context(model, MPMATH)
-    kernels |= {f"penalty_{name}": kernel for name, kernel in prior.get("kernels", {}).items() if name != "corners"}
+    kernels |= {f"penalty_{name}": prior["kernels"][name] for name in ("value", "slopes") if "kernels" in prior}
     return {
         "kernels": kernels,
         "integrals": integrals,
