@@ -3,14 +3,19 @@
 `freeze` turns expressions into a `Kernel`: softmax rows become one call that yields the whole row, common
 subexpressions become temporaries, and every expression a nest of plain tuples
 ("number", p, q) | ("name", n) | ("add", ...) | ("mul", ...) | ("power", base, n) | ("call", function, ...).
+
+A kernel knows the function that built it, and an `Entry` among its names which entry of which array it is.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import sympy as sp
@@ -40,6 +45,59 @@ _CALLS = {
 }
 
 
+class Entry(str):
+    """The name of an entry of an array, array_i_j, that knows which one it is.
+
+    Attributes:
+        array: name of the array; place: indices in it.
+    """
+
+    array: str
+    place: tuple[int, ...]
+
+    def __new__(cls, array: str, *place: int) -> Entry:
+        """Of these indices, in their order."""
+        entry = super().__new__(cls, "_".join([array, *map(str, place)]))
+        entry.array, entry.place = array, place
+        return entry
+
+    @property
+    def symbol(self) -> sp.Symbol:
+        """A real symbol of this name."""
+        return sp.Symbol(str(self), real=True)
+
+    @property
+    def index(self) -> str:
+        """The indices as they stand between brackets."""
+        return ", ".join(map(str, self.place))
+
+    def of(self, array: str) -> Entry:
+        """The same entry of another array."""
+        return Entry(array, *self.place)
+
+
+def entries(array: str, *shape: int) -> list[Entry]:
+    """All entries of an array, the last index fastest."""
+    return [Entry(array, *place) for place in product(*map(range, shape))]
+
+
+def upper_entries(array: str, blocks: int, size: int) -> list[Entry]:
+    """Entries of the upper triangles of symmetric blocks, rows first."""
+    return [Entry(array, n, a, b) for n in range(blocks) for a in range(size) for b in range(a, size)]
+
+
+def builder(depth: int = 1) -> str:
+    """The function this was called from `depth` levels above, as file:function in derive/emit; empty outside of it."""
+    code = sys._getframe(depth + 1).f_code
+    file = Path(code.co_filename)
+    if not file.is_relative_to(_ROOT):
+        return ""
+    return f"{file.relative_to(_ROOT).as_posix()}:{code.co_qualname.partition('.<locals>')[0]}"
+
+
+_ROOT = Path(__file__).parent
+
+
 @dataclass(frozen=True)
 class Statement:
     """targets = expression; more than one target where a call yields a row (softmax)."""
@@ -50,10 +108,15 @@ class Statement:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Straight-line code: `statements`, then `results` (name -> expression of names and numbers)."""
+    """Straight-line code: `statements`, then `results` (name -> expression of names and numbers).
+
+    Attributes:
+        builder: the function that made it, file:function in derive/emit.
+    """
 
     statements: tuple[Statement, ...]
     results: tuple[tuple[str, Node], ...]
+    builder: str = ""
 
     @property
     def operations(self) -> int:
@@ -72,6 +135,24 @@ class Kernel:
         for _, node in self.results:
             read |= names(node) - defined
         return frozenset(read)
+
+    @property
+    def groups(self) -> list[tuple[list[Statement], str, Node]]:
+        """Every result after the statements that it is the first to need."""
+        made = {target: statement for statement in self.statements for target in statement.targets}
+        done: set[Statement] = set()
+        found = []
+        for name, node in self.results:
+            needed: set[Statement] = set()
+            waiting = names(node)
+            while waiting:
+                statement = made.get(waiting.pop())
+                if statement is not None and statement not in needed and statement not in done:
+                    needed.add(statement)
+                    waiting |= names(statement.expression)
+            found.append(([s for s in self.statements if s in needed], name, node))
+            done |= needed
+        return found
 
 
 @dataclass(frozen=True)
@@ -178,7 +259,7 @@ def freeze(
     for _, node in results:
         for name in sorted(names(node), key=_natural):
             visit(name)
-    kernel = Kernel(tuple(ordered), results)
+    kernel = Kernel(tuple(ordered), results, builder())
     read = [sp.sympify(e).free_symbols for e in (*definitions.values(), *outputs.values())]
     _put_on_record(kernel, set().union(*read), inner)
     return kernel
@@ -307,7 +388,8 @@ def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]
         else:
             second.append(Statement(statement.targets, walk(statement.expression)))
     last = tuple((name, walk(node)) for name, node in kernel.results)
-    split = Kernel(tuple(first), tuple((n, node) for node, n in results.items())), Kernel(tuple(second), last)
+    columns = tuple((name, node) for node, name in results.items())
+    split = Kernel(tuple(first), columns, kernel.builder), Kernel(tuple(second), last, kernel.builder)
     for part, inner in zip(split, (True, False), strict=True):
         _put_on_record(part, (), inner)  # `freeze` has the symbols on record
     return split

@@ -138,16 +138,3 @@ def normalise(total, temperature, low, high, mean, spread, other):
             spread[a, b] = spread[b, a] = (spread[a, b] / total - mean[a] * mean[b]) / temperature
     for a in range(size):
         mean[a] += 0.5 * (low[a] + high[a])
-
-
-@njit(cache=True, error_model="numpy")
-def field_slope(precision, spread, out):
-    """dg/domega = V^(-1) (Cov(X) V^(-1) / T - 1), (FIELDS, FIELDS); precision V^(-1), with its zeros between tokens."""
-    size = out.shape[0]
-    for a in range(size):
-        for b in range(size):
-            slope = -precision[a, b]
-            for i in range(size):
-                for j in range(size):
-                    slope += precision[a, i] * spread[i, j] * precision[j, b]
-            out[a, b] = slope

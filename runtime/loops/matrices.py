@@ -67,17 +67,6 @@ def product(one, other, out):
 
 
 @njit(cache=True, error_model="numpy")
-def block_diagonal(blocks, out):
-    """Fill out (n s, n s) with blocks (n, s, s) on its diagonal and zeros beside them."""
-    size = blocks.shape[1]
-    out[:] = 0.0
-    for n in range(blocks.shape[0]):
-        for a in range(size):
-            for b in range(size):
-                out[n * size + a, n * size + b] = blocks[n, a, b]
-
-
-@njit(cache=True, error_model="numpy")
 def square(matrix, out):
     """Fill out (s, s, s, s) with matrix_ab matrix_ef."""
     size = matrix.shape[0]

@@ -1,9 +1,4 @@
-"""The proximal map at one point: its slopes, lists of minima, what is left of two that a saddle joins.
-
-Symmetric matrices of a loss are tuples: the upper triangle, row by row. variance (TOKENS, STUDENT, STUDENT).
-"""
-
-import math
+"""The proximal map at one point: quotients of matrices, blocks of slopes, lists of minima."""
 
 from numba import njit
 
@@ -40,32 +35,6 @@ def divide(matrix, out):
 
 
 @njit(cache=True, error_model="numpy")
-def upper(i, j, size):
-    """Place of an entry of a symmetric matrix in the list of its upper triangle, row by row."""
-    low = min(i, j)
-    return low * size - low * (low - 1) // 2 + max(i, j) - low
-
-
-@njit(cache=True, error_model="numpy")
-def field_jacobian(hessian, variance, slopes, work):
-    """slopes = dg/domega = -(I + H V)^(-1) H with H the loss's Hessian; returns det(I + H V).
-
-    slopes, work (FIELDS, FIELDS); work is scratch.
-    """
-    size = work.shape[0]
-    block = variance.shape[1]
-    for i in range(size):
-        for j in range(size):
-            token = j // block
-            value = 1.0 if i == j else 0.0
-            for b in range(block):
-                value += hessian[upper(i, token * block + b, size)] * variance[token, b, j - token * block]
-            work[i, j] = value
-            slopes[i, j] = -hessian[upper(i, j, size)]
-    return divide(work, slopes)
-
-
-@njit(cache=True, error_model="numpy")
 def add_blocks(matrix, weight, slope, square):
     """Add weight * G_ll to slope (L, s, s) and weight * G_lr (x) G_lr to square (L, L, s, s, s, s)."""
     tokens, student = slope.shape[0], slope.shape[1]
@@ -80,35 +49,6 @@ def add_blocks(matrix, weight, slope, square):
                         for f in range(student):
                             one = weight * matrix[l * student + a, r * student + b]
                             square[l, r, a, e, b, f] += one * matrix[l * student + e, r * student + f]
-
-
-@njit(cache=True, error_model="numpy")
-def share_of_one(difference, jump, hessian, variance, blur):
-    """Weight on the first of two minima in taking away the higher one, a step in the difference of their values, and
-    its slope.
-
-    jump: difference of the gradients g of the two, a tuple. blur (FIELDS,): lengths in x over which the step is
-    smoothed, by a kernel of sixth order; zeros keep it sharp.
-    """
-    size = len(jump)
-    block = variance.shape[1]
-    width = 0.0
-    for j in range(size):
-        tilt = jump[j]
-        for i in range(size):
-            token = i // block
-            for b in range(block):
-                a = i - token * block
-                moved = jump[i] * variance[token, min(a, b), max(a, b)]
-                tilt += moved * hessian[upper(token * block + b, j, size)]
-        width += (tilt * blur[j]) ** 2
-    width = math.sqrt(width)
-    if abs(difference) >= 7.0 * width:
-        return 1.0 if difference >= 0.0 else 0.0, 0.0
-    z = difference / width
-    bell = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    share = 0.5 * math.erfc(-z / math.sqrt(2.0)) + bell * z * (0.875 - 0.125 * z * z)
-    return share, bell * (1.875 - 1.25 * z * z + 0.125 * z**4) / width
 
 
 @njit(cache=True, error_model="numpy")

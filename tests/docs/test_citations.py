@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("docs/theory.md", "docs/design.md")
-CITING = ("derive", "runtime", "tests", "examples", "README.md", "CHANGELOG.md", "docs")
+CITING = ("derive", "generated", "runtime", "tests", "examples", "README.md", "CHANGELOG.md", "docs")
 SUFFIXES = {".py", ".jinja", ".md"}
 NAMED = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*(?:theory|design)\.md)\b")
 EQUATION = r"\(\d+\.\d+\)"

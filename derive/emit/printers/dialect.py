@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..kernel import Kernel, Node
 
@@ -17,6 +18,20 @@ _INFIX = {
     "pow": "({0}) ** ({1})",
     "abs": "abs({0})",
 }
+
+
+def block(
+    kernel: Kernel, expression: Callable[[Node], str], result: Callable[[Any, str], str] = "{} = {}".format
+) -> list[str]:
+    """`Dialect.body` in any language that assigns with `=` and comments with `#`."""
+    lines = [f"# {kernel.builder}"] if kernel.builder else []
+    for statements, name, node in kernel.groups:
+        if statements:
+            lines.append(f"# -> {name}")
+        lines += [f"{', '.join(s.targets)} = {expression(s.expression)}" for s in statements]
+        if node != ("name", name):
+            lines.append(result(name, expression(node)))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -51,10 +66,13 @@ class Dialect:
             return self._call(node)
         return f"({text})" if _PRECEDENCE[kind] < parent or (kind == parent) else text
 
-    def body(self, kernel: Kernel) -> list[str]:
-        """Statements of a kernel, results assigned to their names."""
-        lines = [f"{', '.join(s.targets)} = {self.expression(s.expression)}" for s in kernel.statements]
-        return lines + [f"{name} = {self.expression(node)}" for name, node in kernel.results if node != ("name", name)]
+    def body(self, kernel: Kernel, result: Callable[[Any, str], str] = "{} = {}".format) -> list[str]:
+        """Lines of a kernel: who built it, then every result after the statements that it is the first to need.
+
+        Args:
+            result: what to print of the name of a result and its expression; default, an assignment.
+        """
+        return block(kernel, self.expression, result)
 
     def _product(self, node: Node) -> str:
         sign, numerator, denominator = "", [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..kernel import Kernel, Node
+from .dialect import block
 
 _RENAMED = {
     "abs": "magnitude",
@@ -47,5 +48,4 @@ def expression(node: Node) -> str:
 
 def body(kernel: Kernel) -> list[str]:
     """Statements of a kernel, results assigned to their names."""
-    lines = [f"{', '.join(s.targets)} = {expression(s.expression)}" for s in kernel.statements]
-    return lines + [f"{name} = {expression(node)}" for name, node in kernel.results if node != ("name", name)]
+    return block(kernel, expression)

@@ -9,9 +9,8 @@ from ...authoring.model import ModelAt
 from ...authoring.outputs import Coordinate, OutputAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...theory.bayes import fields, rows
-from ..kernel import Kernel, freeze
+from ..kernel import Kernel, entries, freeze, upper_entries
 from .channel import constants_of
-from .channel_source import names_of
 from .metadata_source import literal
 
 
@@ -20,7 +19,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     structure = model.structure
     L, t = structure.tokens, structure.teacher_rank
     gaussian, row = fields(L, t), rows(t)
-    names = [y.name for y in gaussian.Y]
+    names = entries("y", L, t)
     kernels = {
         "fields": freeze(
             {
@@ -37,7 +36,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
     return {
         "has_metric": model.metric is not None,
-        "x_names": names_of(model.X),
+        "x_names": entries("x", L, structure.student_rank),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "needs": " ".join(str(output.needs).replace("_", "").split()),
         "L": L,
@@ -51,15 +50,14 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "observed_literal": _literals(output.observed),
         "hidden_literal": _literals(output.hidden),
         "y_names": names,
-        "w_names": [w.name for w in gaussian.omega],
-        "g_names": list(_named("g", gaussian.slope)),
-        "p_names": [(token, a, b) for token in range(L) for a in range(t) for b in range(a, t)],
+        "w_names": entries("w", L, t),
+        "g_names": entries("g", L, t),
+        "p_names": upper_entries("p", L, t),
     }
 
 
 def _named(name: str, matrix: Any) -> dict[str, Any]:
-    rows_, columns = matrix.shape
-    return {f"{name}_{i}_{j}": matrix[i, j] for i in range(rows_) for j in range(columns)}
+    return {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
 
 
 def _literals(coordinates: tuple[Coordinate, ...]) -> str:

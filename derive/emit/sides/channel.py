@@ -24,18 +24,34 @@ from ...calculus.subexpressions import extract
 from ...theory.free_entropy import free_entropy
 from ...theory.kinks import check_slope
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
-from ..kernel import Kernel, freeze, hoist
+from ..kernel import Entry, Kernel, freeze, hoist, upper_entries
+from . import nodes
 
 PROX_SPACE_LIMIT = 4
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One raw channel average: its summand as text, its shape, and where its entries start in a token's row."""
+    """One raw channel average: its summand as text and as a name, its shape, and where it starts in a token's row."""
 
     text: str
+    name: str
     shape: tuple[int, int]
     offset: int
+
+    def rows(self, token: int) -> list[Entry]:
+        """Names of the entries of its summand for a token."""
+        return [Entry(f"row_{self.name}", token, *place) for place in product(*map(range, self.shape))]
+
+
+def name_of(summand: sp.MatrixExpr) -> str:
+    """The factors of a summand one after the other: g_dY for g dY^T."""
+    return "_".join(part.name for part in sp.preorder_traversal(summand) if isinstance(part, sp.MatrixSymbol))
+
+
+def row_names(moments: tuple[Moment, ...], tokens: int) -> list[Entry]:
+    """Names of all summands of the channel averages, token by token."""
+    return [name for token in range(tokens) for moment in moments for name in moment.rows(token)]
 
 
 @dataclass(frozen=True)
@@ -47,14 +63,15 @@ class Channel:
         features: teacher features f0, f1, ... from Y, u.
         objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
         starts: extra start points of the proximal solver, as signs of the token's fields.
-        moments: layout; moment_rows: kernel whose results are r_<token>_<index>; token 0 carries those of phi.
+        moments: layout; moment_rows: kernel whose results are row_<name>[token, a, b]; token 0 carries those of phi.
         moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
-            r_<token>_<index>_<field>_<column>.
+            to_g and to_dw[token, index, column].
+        moment_moves, moment_turns: kernels of their slopes in the law of the fields, see sides/nodes.py.
         own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
             entries that `moments` lists, the second derivatives in phi follow.
         own_gradient: kernel of the loss's derivatives in `ModelAt.own`, in that order, for the risk at finite d.
         columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields; the
-            last holds the derivatives of det(I + V H) in the entries of V, det_<token>_<row>_<column>.
+            last holds the derivatives of det(I + V H) in the entries of V, det[token, row, column].
     """
 
     model: ModelAt
@@ -69,6 +86,8 @@ class Channel:
     moments: tuple[Moment, ...]
     moment_rows: Kernel
     moment_slopes: Kernel
+    moment_moves: Kernel
+    moment_turns: Kernel
     own_slopes: Kernel | None
     own_gradient: Kernel | None
     noise_probabilities: Kernel | None
@@ -94,18 +113,6 @@ def constants_of(model: ModelAt) -> tuple[str, ...]:
     return (*weights, *labels, *[s.name for s in (*model.parameter_symbols(), *model.own)])
 
 
-def fields(model: ModelAt, name: str) -> sp.Matrix:
-    """Symbols of another L x s (or L x t for dy) set of fields: w (omega), g, dw (omega - m), dy (Y - m*)."""
-    columns = model.structure.teacher_rank if name == "dy" else model.structure.student_rank
-    return sp.Matrix(model.structure.tokens, columns, lambda l, a: sp.Symbol(f"{name}_{l}_{a}", real=True))
-
-
-def precision(model: ModelAt, token: int, name: str = "p") -> sp.Matrix:
-    """Symbols of a symmetric s x s matrix of a token: p (V^{-1}) or v (V)."""
-    s = model.structure.student_rank
-    return sp.Matrix(s, s, lambda a, b: sp.Symbol(f"{name}_{token}_{min(a, b)}_{max(a, b)}", real=True))
-
-
 def build_channel(model: ModelAt) -> Channel:
     """Differentiate the loss and freeze every kernel of the channel.
 
@@ -116,18 +123,17 @@ def build_channel(model: ModelAt) -> Channel:
     structure = model.structure
     X = list(model.X)
     features, feature_names, loss = teacher_features(model)
-    quadratic = quadratic_part(model)
+    quadratic = nodes.quadratic(structure)
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
     value = {"value": quadratic + stages.value}
-    first = {f"d_{i}": sp.factor_terms(sp.diff(quadratic, x)) + stages.gradient[i] for i, x in enumerate(X)}
-    second = {f"h_{i}_{j}": sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()}
-    own_gradient = {f"d_{i}": e for i, e in enumerate(stages.gradient)}
-    own_hessian = {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
+    first = {Entry("d", i): sp.factor_terms(sp.diff(quadratic, x)) + stages.gradient[i] for i, x in enumerate(X)}
+    second = {Entry("h", i, j): sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()}
+    own_gradient = {Entry("d", i): e for i, e in enumerate(stages.gradient)}
+    own_hessian = {Entry("h", i, j): e for (i, j), e in stages.hessian.items()}
 
     saddle = saddle_for(model)
     moments, rows, slopes = moment_rows(model, saddle, loss)
-    moment_slopes = _moment_slopes(model, rows)
     probabilities, values = joint_discrete_noise(model)
 
     columns = critical = determinant = determinant_slopes = None
@@ -137,12 +143,10 @@ def build_channel(model: ModelAt) -> Channel:
         whole = freeze({"loss": stages.value, **own_gradient, **own_hessian}, stages.definitions)
         columns, critical = hoist(whole, {*[x.name for x in X], *constants}, "c")
         column_names = tuple(name for name, _ in columns.results)
-        polynomial = _determinant(model)
+        polynomial = nodes.determinant(structure)
         determinant = freeze({"determinant": polynomial}, prefix="e")
-        variances = {v for token in range(structure.tokens) for v in precision(model, token, "v")}
-        determinant_slopes = freeze(
-            {f"det_{v.name.removeprefix('v_')}": sp.diff(polynomial, v) for v in sorted(variances, key=str)}, prefix="a"
-        )
+        variances = upper_entries("v", structure.tokens, structure.student_rank)
+        determinant_slopes = freeze({v.of("det"): sp.diff(polynomial, v.symbol) for v in variances}, prefix="a")
     return Channel(
         model=model,
         constants=constants_of(model),
@@ -155,7 +159,9 @@ def build_channel(model: ModelAt) -> Channel:
         loss_hessian=freeze(own_hessian, stages.definitions),
         moments=moments,
         moment_rows=freeze(rows, prefix="z"),
-        moment_slopes=moment_slopes,
+        moment_slopes=_moment_slopes(model, rows),
+        moment_moves=nodes.moment_moves(structure, rows),
+        moment_turns=nodes.moment_turns(structure, rows),
         own_slopes=slopes,
         own_gradient=_own_gradient(model, loss),
         noise_probabilities=probabilities,
@@ -176,51 +182,34 @@ def teacher_features(model: ModelAt) -> tuple[Kernel, tuple[str, ...], sp.Expr]:
     return freeze({symbol.name: e for symbol, e in definitions}, inner=True), names, loss
 
 
-def quadratic_part(model: ModelAt) -> sp.Expr:
-    """1/2 (X - w)^T V^{-1} (X - w) summed over tokens."""
-    w = fields(model, "w")
-    total = sp.Integer(0)
-    for token in range(model.structure.tokens):
-        step = (model.X[token, :] - w[token, :]).T
-        total += (step.T * precision(model, token) * step)[0, 0] / 2
-    return total
-
-
 def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:
     """The loss's derivatives in the overlaps q and the trained numbers that it holds itself."""
     slopes = {f"o_{i}": almost_everywhere(sp.diff(loss, symbol)) for i, symbol in enumerate(model.own)}
     return freeze(slopes) if slopes else None
 
 
-def _determinant(model: ModelAt) -> sp.Expr:
-    """det(I + V H) with V block diagonal over tokens and H the Hessian of the loss."""
-    size = len(model.X)
-    H = sp.Matrix(size, size, lambda i, j: sp.Symbol(f"h_{min(i, j)}_{max(i, j)}", real=True))
-    V = sp.diag(*[precision(model, token, "v") for token in range(model.structure.tokens)])
-    return (sp.eye(size) + V * H).det(method="berkowitz")
-
-
 def moment_rows(
     model: ModelAt, saddle: SaddlePoint, loss: sp.Expr
-) -> tuple[tuple[Moment, ...], dict[str, sp.Expr], Kernel | None]:
+) -> tuple[tuple[Moment, ...], dict[Entry, sp.Expr], Kernel | None]:
     """Entries of the channel averages that the saddle point asks for, per token, as expressions in g, dw, dy and in the
     loss's derivatives in its own q and phi; and those derivatives."""
     p: Symbols = saddle.symbols
     moments: list[Moment] = []
-    results: dict[str, sp.Expr] = {}
-    own: dict[sp.Expr, str] = {}
-    g, dw, dy = fields(model, "g"), fields(model, "dw"), fields(model, "dy")
+    results: dict[Entry, sp.Expr] = {}
+    own: dict[sp.Expr, Entry] = {}
+    structure = model.structure
+    g, dw, dy = nodes.student(structure, "g"), nodes.student(structure, "dw"), nodes.teacher(structure, "dy")
     phi = [symbol for symbol, _ in model.trained.values()]
 
     def slope(expression: sp.Expr) -> sp.Expr:
         derivative = almost_everywhere(expression)
-        return sp.Symbol(own.setdefault(derivative, f"own_{len(own)}"), real=True) if derivative != 0 else derivative
+        return own.setdefault(derivative, Entry("own", len(own))).symbol if derivative != 0 else derivative
 
     offset = 0
     for average in channel_averages(saddle):
         matrix = average.summand
         rows, columns = (int(n) for n in matrix.shape)
-        moments.append(Moment(str(matrix), (rows, columns), offset))
+        moments.append(Moment(str(matrix), name_of(matrix), (rows, columns), offset))
         explicit = sp.Matrix(matrix.as_explicit())
         for token in range(model.structure.tokens):
             named: dict[sp.Expr, sp.Expr] = {}
@@ -233,28 +222,29 @@ def moment_rows(
                     named[entry] = slope(sp.diff(loss, phi[entry.i])) if token == 0 else sp.Integer(0)
                 else:
                     named[entry] = {p.g: g, p.domega: dw, p.dY: dy}[entry.parent][token, entry.i]
-            for position, (a, b) in enumerate(product(range(rows), range(columns))):
-                results[f"r_{token}_{offset + position}"] = explicit[a, b].xreplace(named)
+            for name in moments[-1].rows(token):
+                results[name] = explicit[name.place[1:]].xreplace(named)
         offset += rows * columns
     if phi:
         # Not asked for by the saddle point: a scale for steps in phi.
-        moments.append(Moment("loss_phi_phi", (len(phi), 1), offset))
+        moments.append(Moment("loss_phi_phi", "loss_phi_phi", (len(phi), 1), offset))
         for token in range(model.structure.tokens):
-            for n, symbol in enumerate(phi):
-                results[f"r_{token}_{offset + n}"] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
+            for name, symbol in zip(moments[-1].rows(token), phi, strict=True):
+                results[name] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
     slopes = freeze({name: expression for expression, name in own.items()}, prefix="o", inner=True) if own else None
-    return tuple(moments), results, slopes
+    return tuple(moments), {name: results[name] for name in row_names(tuple(moments), structure.tokens)}, slopes
 
 
-def _moment_slopes(model: ModelAt, rows: Mapping[str, sp.Expr]) -> Kernel:
+def _moment_slopes(model: ModelAt, rows: Mapping[Entry, sp.Expr]) -> Kernel:
     """Derivatives of the moment rows in the g and dw of their token, without those that vanish."""
-    slopes: dict[str, sp.Expr] = {}
-    for name, row in rows.items():
-        token = int(name.split("_")[1])
+    slopes: dict[Entry, sp.Expr] = {}
+    length = len(rows) // model.structure.tokens
+    for n, row in enumerate(rows.values()):
+        token, index = divmod(n, length)
         for field in ("g", "dw"):
-            for column, symbol in enumerate(fields(model, field)[token, :]):
+            for column, symbol in enumerate(nodes.student(model.structure, field)[token, :]):
                 if (slope := sp.diff(row, symbol)) != 0:
-                    slopes[f"{name}_{field}_{column}"] = slope
+                    slopes[Entry(f"to_{field}", token, index, column)] = slope
     return freeze(slopes, prefix="y")
 
 
@@ -265,7 +255,7 @@ def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[flo
         return None, ()
     combinations = list(product(*[range(len(law.values)) for law in discrete]))
     probabilities = {
-        f"probability_{n}": sp.Mul(*[law.probabilities[i] for law, i in zip(discrete, choice, strict=True)])
+        Entry("probability", n): sp.Mul(*[law.probabilities[i] for law, i in zip(discrete, choice, strict=True)])
         for n, choice in enumerate(combinations)
     }
     values = tuple(

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import sympy as sp
-
 from ...authoring.model import ModelAt
 from ...authoring.parameters import Structure
-from ..kernel import Kernel, freeze
+from ..kernel import Entry, Kernel, entries, upper_entries
 from ..printers.interval import body as interval_body
 from ..printers.numba import body
-from .channel import Channel, discrete_noise, gaussian_noise, precision
-
-
-def names_of(matrix: sp.Matrix) -> list[str]:
-    """Names of a matrix of symbols, row by row."""
-    return [symbol.name for symbol in matrix]
+from . import nodes
+from .channel import Channel, discrete_noise, gaussian_noise, row_names
+from .descent import descent
 
 
 def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
@@ -30,8 +25,9 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     D = L * s
-    upper = [(i, j) for i in range(D) for j in range(i, D)]
-    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
+    noise = [name for name, _ in gaussian_noise(model)]
+    d_names, h_names = entries("d", D), [Entry("h", i, j) for i in range(D) for j in range(i, D)]
+    rows = row_names(channel.moments, L)
 
     kernels: dict[str, Kernel | None] = {
         "features": channel.features,
@@ -41,10 +37,11 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "loss_gradient": channel.loss_gradient,
         "loss_hessian": channel.loss_hessian,
         "moment_rows": channel.moment_rows,
-        "moment_slopes": channel.moment_slopes,
-        "moment_moves": Kernel(
-            channel.moment_slopes.statements, tuple(r for r in channel.moment_slopes.results if "_dw_" in r[0])
-        ),
+        "node": nodes.node(structure, noise, "w"),
+        "field": nodes.field(structure),
+        "loss_at_minimum": nodes.loss_of(structure, "value"),
+        "linear_response": nodes.linear_response(structure),
+        **descent(structure),
         "own_slopes": channel.own_slopes,
         "own_gradient": channel.own_gradient,
         "noise_probabilities": channel.noise_probabilities,
@@ -52,15 +49,34 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "critical": channel.critical,
         "determinant": channel.determinant,
         "determinant_slopes": channel.determinant_slopes,
-        "exponent": _exponent(model) if channel.critical else None,
-        "exponent_slopes": _exponent_slopes(model) if channel.critical else None,
     }
+    if channel.critical:
+        kernels |= {
+            "teacher_node": nodes.node(structure, noise),
+            "field_means": nodes.field_means(structure),
+            "critical_point": nodes.critical_point(structure),
+            "critical_field": nodes.critical_field(structure),
+            "moreau": nodes.moreau_of(structure),
+            "exponent": nodes.exponent(structure),
+            "exponent_slopes": nodes.exponent_slopes(structure),
+            "weight": nodes.weight(),
+            "scores": nodes.scores(structure),
+            "turns": nodes.turns(structure),
+            "moves": nodes.moves(structure),
+            "moment_moves": channel.moment_moves,
+            "moment_turns": channel.moment_turns,
+            **nodes.share_of_one(structure),
+        }
+        for side in ("one", "two"):
+            kernels[f"{side}_field"] = nodes.field(structure, f"{side}_x", f"{side}_g")
+            kernels[f"{side}_loss"] = nodes.loss_of(structure, "moreau", f"{side}_x")
     context = {
         "D": D,
         "L": L,
         "s": s,
         "t": t,
-        "row": row,
+        "rows": rows,
+        "row": len(rows) // L,
         "constants": channel.constants,
         "unpack": unpack,
         "branch": noise_branch(model, channel.noise_probabilities, channel.noise_values, unpack),
@@ -73,39 +89,42 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "own_gradient": [name for name, _ in channel.own_gradient.results] if channel.own_gradient else [],
         "columns": list(channel.column_names),
         "has_prox_space": channel.critical is not None,
-        "x_names": names_of(model.X),
-        "y_names": names_of(model.Y),
-        "g_names": [f"g_{l}_{a}" for l in range(L) for a in range(s)],
-        "w_names": [f"w_{l}_{a}" for l in range(L) for a in range(s)],
+        "x_names": entries("x", L, s),
+        "y_names": entries("y", L, t),
+        "g_names": entries("g", L, s),
+        "w_names": entries("w", L, s),
+        "dy_names": entries("dy", L, t),
+        "mu_names": entries("mu", L, s),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
+        "gaussian_noise": noise,
         "discrete_noise": discrete_noise(model),
-        "p_names": blocks_of(structure, "p"),
-        "v_names": blocks_of(structure, "v"),
-        "r_names": blocks_of(structure, "r"),
-        "d_names": [f"d_{i}" for i in range(D)],
-        "h_names": [f"h_{i}_{j}" for i, j in upper],
-        "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
-        "scores": _scores(structure) if channel.critical else [],
-        "moves": _moves(channel) if channel.critical else [],
-        "variance_columns": _variance_columns(structure),
-        "turns": _turns(channel) if channel.critical else [],
+        "p_names": upper_entries("p", L, s),
+        "v_names": upper_entries("v", L, s),
+        "r_names": upper_entries("r", L, s),
+        "d_names": d_names,
+        "h_names": h_names,
+        "arrays": nodes.law_arrays(structure, len(noise)),
+        "coordinates": nodes.coordinates(structure, len(noise)),
+        "teacher_coordinates": nodes.coordinates(structure, len(noise), fields=False),
+        "law": nodes.law(structure),
+        "jump_names": entries("jump", L, s),
+        "blur_names": entries("blur", D),
+        "response_names": entries("D", D),
+        "move_names": entries("move", D),
         "mirrors": _mirrors(structure),
         "probes": _probes(D),
-        "pivot_product": " * ".join(f"e_{i}" for i in range(D)),
-        "diagonal_sum": " + ".join(f"h_{i}_{i}" for i in range(D)),
         "factor_lines": _factor_lines(D, modified=True),
         "factor_lines_unmodified": _factor_lines(D, modified=False),
         "solve_lines": _solve_lines(D),
     }
-    context["keep"] = lambda: _keep(names_of(model.X), [f"h_{i}_{j}" for i, j in upper])
+    context["keep"] = lambda: _keep(entries("x", L, s), h_names, kernels["apart"])
     return context
 
 
 def bounds_context(channel: Channel) -> dict[str, Any]:
     """What the template of interval bounds needs."""
     model = channel.model
-    s = model.structure.student_rank
+    L, s = model.structure.tokens, model.structure.student_rank
     kernel = channel.derivatives
     used = kernel.names
     return {
@@ -113,120 +132,12 @@ def bounds_context(channel: Channel) -> dict[str, Any]:
         "constants": channel.constants,
         "used_constants": [(n, name) for n, name in enumerate(channel.constants) if name in used],
         "features": list(channel.feature_names),
-        "x_names": names_of(model.X),
-        "w_names": [f"w_{l}_{a}" for l in range(model.structure.tokens) for a in range(s)],
-        "p_names": blocks_of(model.structure, "p"),
+        "x_names": entries("x", L, s),
+        "w_names": entries("w", L, s),
+        "p_names": upper_entries("p", L, s),
         "lines": interval_body(kernel),
         "results": [name for name, _ in kernel.results],
     }
-
-
-def blocks_of(structure: Structure, name: str) -> list[str]:
-    """Names of the entries of one symmetric s x s block a token, upper triangles."""
-    s = structure.student_rank
-    return [f"{name}_{l}_{a}_{b}" for l in range(structure.tokens) for a in range(s) for b in range(a, s)]
-
-
-def _exponent_of(model: ModelAt) -> sp.Expr:
-    """1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
-    total = sp.Integer(0)
-    s = model.structure.student_rank
-    for token in range(model.structure.tokens):
-        step = sp.Matrix(s, 1, lambda a, _, token=token: sp.Symbol(f"w_{token}_{a}") - sp.Symbol(f"mu_{token}_{a}"))
-        total += (step.T * precision(model, token, "r") * step)[0, 0] / 2
-    return total
-
-
-def _exponent(model: ModelAt) -> Kernel:
-    return freeze({"exponent": _exponent_of(model)}, prefix="o")
-
-
-def _exponent_slopes(model: ModelAt) -> Kernel:
-    """Derivatives of the exponent in w, minus those in mu."""
-    s = model.structure.student_rank
-    total = _exponent_of(model)
-    places = [(token, a) for token in range(model.structure.tokens) for a in range(s)]
-    return freeze({f"e_{l}_{a}": sp.diff(total, sp.Symbol(f"w_{l}_{a}")) for l, a in places}, prefix="b")
-
-
-def law_columns(structure: Structure) -> dict[str, int]:
-    """Positions of the numbers that the law of the fields depends on, as the slopes of the averages list them.
-
-    Per token: m_a, then b_ab of E[omega | Y] = m + b (Y - m*), then the upper triangles of C = Cov(omega | Y) and V.
-    """
-    s, t = structure.student_rank, structure.teacher_rank
-    upper = [(a, b) for a in range(s) for b in range(a, s)]
-    names: list[str] = []
-    for l in range(structure.tokens):
-        names += [f"m_{l}_{a}" for a in range(s)]
-        names += [f"b_{l}_{a}_{b}" for a in range(s) for b in range(t)]
-        names += [f"{block}_{l}_{a}_{b}" for block in "CV" for a, b in upper]
-    return {name: n for n, name in enumerate(names)}
-
-
-def _scores(structure: Structure) -> list[str]:
-    """Derivatives of weight = density determinant in what `law_columns` lists, X and Y held fixed.
-
-    omega = X + V grad loss moves with V, and E[omega | Y] with m and b; of log N(omega; ., C) the derivative in C is
-    (e e^T - C^(-1)) / 2 with e = C^(-1) (omega - E[omega | Y]).
-    """
-    s = structure.student_rank
-    found = []
-    for name in law_columns(structure):
-        block, l, *place = name.split("_")
-        e = [f"e_{l}_{a}" for a in place]
-        if block == "m":
-            found.append(f"weight * {e[0]}")
-        elif block == "b":
-            found.append(f"weight * {e[0]} * dy_{l}_{place[1]}")
-        elif block == "C":
-            share = "0.5 * weight" if place[0] == place[1] else "weight"
-            found.append(f"{share} * ({e[0]} * {e[1]} - r_{l}_{place[0]}_{place[1]})")
-        else:
-            a, b = (f"d_{int(l) * s + int(index)}" for index in place)
-            moved = f"{e[0]} * {a}" if place[0] == place[1] else f"({e[0]} * {b} + {e[1]} * {a})"
-            found.append(f"density * det_{l}_{place[0]}_{place[1]} - weight * {moved}")
-    return found
-
-
-def _variance_columns(structure: Structure) -> list[tuple[int, int, int, int]]:
-    """(column of `law_columns`, token, a, b) of every entry of V."""
-    found = []
-    for name, column in law_columns(structure).items():
-        block, l, *place = name.split("_")
-        if block == "V":
-            found.append((column, int(l), int(place[0]), int(place[1])))
-    return found
-
-
-def _turns(channel: Channel) -> list[tuple[int, str, int]]:
-    """(row, its derivative in an entry of g, number of that field)."""
-    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
-    s = channel.model.structure.student_rank
-    places = ((name, name.split("_")) for name, _ in channel.moment_slopes.results)
-    return [
-        (int(l) * row + int(index), name, int(l) * s + int(a))
-        for name, (_, l, index, field, a) in places
-        if field == "g"
-    ]
-
-
-def _moves(channel: Channel) -> list[tuple[int, str, list[tuple[int, str]]]]:
-    """What moves the moment rows with omega at fixed X: (row, its derivative in an entry of omega - m,
-    (column of `law_columns`, derivative of that entry))."""
-    structure = channel.model.structure
-    s, columns = structure.student_rank, law_columns(structure)
-    row = sum(m.shape[0] * m.shape[1] for m in channel.moments)
-    found = []
-    for name, _ in channel.moment_slopes.results:
-        _, l, index, field, a = name.split("_")
-        if field == "dw":
-            by = [(columns[f"m_{l}_{a}"], "-1.0")]
-            for b in range(s):
-                low, high = sorted((int(a), b))
-                by.append((columns[f"V_{l}_{low}_{high}"], f"d_{int(l) * s + b}"))
-            found.append((int(l) * row + int(index), name, by))
-    return found
 
 
 def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
@@ -289,12 +200,12 @@ def _solve_lines(D: int) -> list[str]:
     return lines
 
 
-def _keep(x_names: list[str], h_names: list[str]) -> str:
+def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
     """Compare a new minimum with the best one: count it if distinct, keep the lower, remember the gap."""
-    distance = " + ".join(f"(new_{x} - {x}) * (new_{x} - {x})" for x in x_names)
     moves = [f"            {n} = new_{n}" for n in [*x_names, *h_names]]
     lines = [
-        f"    if new_size >= 0.0 and {distance} > merge:",
+        *[f"    {line}" for line in body(apart)],
+        "    if new_size >= 0.0 and apart > merge:",
         "        minima = 2",
         "        difference = abs(new_value - value)",
         "        if not difference >= gap:",

@@ -9,7 +9,7 @@ import sympy as sp
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
 from ...theory.kinks import integration_variables, loss_kinks, metric_kinks
-from ..kernel import freeze
+from ..kernel import builder, freeze
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from ..probes import seems_nonnegative
@@ -52,10 +52,11 @@ def literal(value: Any, dialect: Dialect = NUMBA) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(literal(v, dialect) for v in value)
         return f"({inner},)" if value else "()"
-    lines = dialect.body(freeze({"literal": value}))
-    if len(lines) != 1:
+    kernel = freeze({"literal": value})
+    if kernel.statements:
         raise TypeError(f"law entries must be simple expressions, not {value}")
-    return lines[0].removeprefix("literal = ")
+    ((_, node),) = kernel.results
+    return dialect.expression(node)
 
 
 def parameters_in(values: Any, at: ModelAt) -> list[str]:
@@ -71,6 +72,11 @@ def parameters_in(values: Any, at: ModelAt) -> list[str]:
 
     collect(values)
     return [f"    {symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+
+
+def _origin(equations: str) -> str:
+    """The line that says which function writes a function, and what of."""
+    return f"    # {builder()}, {equations}"
 
 
 def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
@@ -119,6 +125,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "",
         "",
         "def law(p):",
+        _origin("docs/theory.md (1.6), (1.9)"),
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
         *parameters_in(tuple(at.law.values()), at),
         "    return dict(",
@@ -127,6 +134,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "",
         "",
         "def noise_variances(p):",
+        _origin("docs/theory.md (1.5)"),
         '    """Variances of the Gaussian coordinates of u."""',
         *parameters_in(noise, at),
         f"    return {literal(tuple(noise))}",
@@ -164,6 +172,7 @@ def _planes_source(at: ModelAt) -> list[str]:
         "",
         "",
         "def planes(c):",
+        _origin("docs/theory.md (11.2)"),
         '    """Planes in (X, Y, Gaussian noise) on which loss and metric are not smooth: coefficients, constant."""',
         *read,
         *["    " + line for line in NUMBA.body(kernel)],

@@ -9,9 +9,10 @@ import sympy as sp
 
 from ...authoring.model import ModelAt
 from ...calculus.chain import rows_of_two_as_sigmoids
-from ..kernel import Kernel, freeze
+from ..kernel import Kernel, entries, freeze
+from . import nodes
 from .channel import constants_of, gaussian_noise, joint_discrete_noise
-from .channel_source import names_of, noise_branch
+from .channel_source import noise_branch
 
 
 def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
@@ -26,7 +27,14 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     probabilities, values = joint_discrete_noise(model)
-    kernels: dict[str, Kernel | None] = {"noise_probabilities": probabilities, "metric": None, "baseline": None}
+    noise = [name for name, _ in gaussian_noise(model)]
+    kernels: dict[str, Kernel | None] = {
+        "noise_probabilities": probabilities,
+        "metric": None,
+        "baseline": None,
+        "node": nodes.node(structure, noise, "x"),
+        "teacher_node": nodes.node(structure, noise),
+    }
     if model.metric is not None:
         kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
     baseline_lines: list[str] = []
@@ -34,15 +42,15 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
     if model.baseline is not None:
         expression, B = model.baseline
         expression = rows_of_two_as_sigmoids(expression)
-        entries = list(B)
-        size = len(entries)
-        zero = {b: 0 for b in entries}
+        unknown = list(B)
+        size = len(unknown)
+        zero = {b: 0 for b in unknown}
         outputs = {"baseline": expression.subs(zero)}
-        for i, b in enumerate(entries):
+        for i, b in enumerate(unknown):
             outputs[f"first_{i}"] = sp.diff(expression, b).subs(zero)
             baseline_lines.append(f"gradient[{i}] += weight * first_{i}")
             for j in range(i, size):
-                second = sp.diff(expression, b, entries[j])
+                second = sp.diff(expression, b, unknown[j])
                 if second != 0:
                     outputs[f"second_{i}_{j}"] = second
                     baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
@@ -58,9 +66,12 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "has_baseline": model.baseline is not None,
         "baseline_size": size,
         "baseline_lines": baseline_lines,
-        "x_names": names_of(model.X),
-        "y_names": names_of(model.Y),
+        "x_names": entries("x", L, s),
+        "y_names": entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
+        "gaussian_noise": noise,
+        "arrays": nodes.law_arrays(structure, len(noise)),
+        "coordinates": nodes.coordinates(structure, len(noise)),
+        "teacher_coordinates": nodes.coordinates(structure, len(noise), fields=False),
         "branch": noise_branch(model, probabilities, values, unpack),
     }

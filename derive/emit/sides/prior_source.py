@@ -6,7 +6,7 @@ coordinate are reduced to second moments of (tau, pi).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -23,10 +23,11 @@ from ...calculus.piecewise import almost_everywhere
 from ...theory.free_entropy import free_entropy, split_average
 from ...theory.saddle_point import SaddlePoint, channel_averages
 from ...theory.thermal import beta, corrections
-from ..kernel import Kernel, freeze
+from ..kernel import Entry, Kernel, entries, freeze
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
-from .channel import saddle_for
+from . import rows
+from .channel import name_of, saddle_for
 
 # Points an axis of the grids that find a Boltzmann weight, by the number of variables.
 SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
@@ -45,20 +46,24 @@ def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
 def _named(expression: sp.Expr) -> sp.Expr:
     """Matrix elements A[i, j] as plain symbols A_i_j."""
     return expression.xreplace(
-        {e: sp.Symbol(f"{e.parent.name}_{int(e.i)}_{int(e.j)}", real=True) for e in expression.atoms(MatrixElement)}
+        {e: Entry(e.parent.name, int(e.i), int(e.j)).symbol for e in expression.atoms(MatrixElement)}
     )
 
 
-def _loads(names: Iterable[str], arrays: set[str], vectors: set[str]) -> list[str]:
+def stored(saddle: SaddlePoint) -> dict[Entry, str]:
+    """Entries of overlaps, conjugates and rho* -> where they stand in the array of a context (vectors: one index)."""
+    p = saddle.symbols
+    found = {}
+    for matrix in (*p.overlaps, *p.conjugates, p.rho_star):
+        for entry in entries(matrix.name, *map(int, matrix.shape)):
+            found[entry] = str(entry.place[0]) if matrix in (p.m, p.m_hat) else entry.index
+    return found
+
+
+def _loads(names: Iterable[str], places: Mapping[Entry, str]) -> list[str]:
     """Lines that read A_i_j from the array A of context n."""
-    lines = []
-    for name in sorted(set(names)):
-        stem, *indices = name.rsplit("_", 2)
-        if stem in arrays and len(indices) == 2:
-            i, j = indices
-            index = f"n, {i}" if stem in vectors else f"n, {i}, {j}"
-            lines.append(f"{name} = {stem}[{index}]")
-    return lines
+    read = set(names)
+    return [f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read]
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,12 @@ class Stages:
     """From channel averages and overlaps to the conjugates of one context, entry by entry.
 
     Attributes:
-        averages: (name of an entry, column of the moment row).
+        averages: entry of an average -> column of the moment row.
         inverses: (name, matrix whose inverse it is), innermost first; later matrices use the names of earlier ones.
         targets: conjugates, symmetrised where they must be.
     """
 
-    averages: tuple[tuple[str, int], ...]
+    averages: dict[Entry, int]
     inverses: tuple[tuple[str, sp.Matrix], ...]
     targets: dict[str, sp.Matrix]
 
@@ -80,12 +85,11 @@ def conjugate_stages(saddle: SaddlePoint) -> Stages:
     """Name averages and inverses of the equations for the conjugates."""
     p = saddle.symbols
     named_averages: dict[sp.MatrixExpr, sp.MatrixSymbol] = {}
-    columns: list[tuple[str, int]] = []
-    for position, average in enumerate(channel_averages(saddle)):
-        shape = [int(n) for n in average.shape]
-        named_averages[average] = sp.MatrixSymbol(f"average{position}", *shape)
-        for i, j in product(*map(range, shape)):
-            columns.append((f"average{position}_{i}_{j}", len(columns)))
+    averages: list[Entry] = []
+    for average in channel_averages(saddle):
+        name, shape = f"mean_{name_of(average.summand)}", [int(n) for n in average.shape]
+        named_averages[average] = sp.MatrixSymbol(name, *shape)
+        averages += entries(name, *shape)
     equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
     inverses: list[tuple[str, sp.Matrix]] = []
     while True:
@@ -104,7 +108,7 @@ def conjugate_stages(saddle: SaddlePoint) -> Stages:
         if target == p.V_hat.name:
             matrix = (matrix + matrix.T) / 2
         targets[target] = matrix.applyfunc(_named)
-    return Stages(tuple(columns), tuple(inverses), targets)
+    return Stages({entry: column for column, entry in enumerate(averages)}, tuple(inverses), targets)
 
 
 def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
@@ -112,10 +116,7 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
     saddle = saddle_for(model)
-    p = saddle.symbols
-    vectors = {p.m.name, p.m_hat.name}
-    arrays = {a.name for a in (*p.overlaps, *p.conjugates, p.rho_star)}
-
+    places = stored(saddle)
     stages = conjugate_stages(saddle)
     names: set[str] = set()
     inverses: list[tuple[str, int, list[str]]] = []
@@ -127,12 +128,11 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
         inverses.append((name, int(matrix.shape[0]), dialect.body(kernel)))
     outputs: dict[str, sp.Expr] = {}
     for target, matrix in stages.targets.items():
-        for i, j in product(*map(range, matrix.shape)):
-            index = f"n, {i}" if target in vectors else f"n, {i}, {j}"
-            outputs[f"{target}[{index}]"] = matrix[i, j]
+        for entry in entries(target, *matrix.shape):
+            outputs[f"{target}[n, {places[entry]}]"] = matrix[entry.place]
     conjugate_kernel = freeze(outputs)
     names |= conjugate_kernel.names
-    loads = _loads(names, arrays, vectors) + [f"{n} = moments[n, {k}]" for n, k in stages.averages if n in names]
+    loads = _loads(names, places) + [f"{n} = moments[n, {k}]" for n, k in stages.averages.items() if n in names]
 
     return {
         "s": s,
@@ -140,24 +140,24 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
         "channel_inverses": inverses,
         "conjugate_loads": loads,
         "conjugate_lines": dialect.body(conjugate_kernel),
-        "composite_lines": _composite_lines(saddle, arrays, vectors, dialect),
-        "trace_lines": _trace_lines(saddle, model, arrays, vectors, dialect),
-        "thermal_trace_lines": _thermal_trace_lines(saddle, arrays, vectors, dialect),
+        "composite_lines": _composite_lines(saddle, places, dialect),
+        "trace_lines": _trace_lines(saddle, model, places, dialect),
+        "thermal_trace_lines": _thermal_trace_lines(saddle, places, dialect),
         **(
-            _penalty_context(model, model.penalty, saddle, vectors, dialect)
+            _penalty_context(model, model.penalty, saddle, places, dialect)
             if model.penalty
-            else _ridge_lines(model, saddle, vectors, dialect)
+            else _ridge_lines(model, saddle, places, dialect)
         ),
     }
 
 
-def composite_entries(saddle: SaddlePoint) -> dict[str, sp.Expr]:
-    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B (entries of `field`): linear in the
-    conjugates."""
+def composite_entries(saddle: SaddlePoint) -> dict[tuple[str, str], sp.Expr]:
+    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B (entries of `field`), by array and
+    place in it: linear in the conjugates (docs/theory.md (3.8))."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
     gamma_n = sp.Symbol("gamma_n", real=True)
-    entries: dict[str, sp.Expr] = {}
+    found: dict[tuple[str, str], sp.Expr] = {}
     for composite, summand in p.composites.items():
         matrix = _entries(summand)
         if composite == p.B:
@@ -165,28 +165,20 @@ def composite_entries(saddle: SaddlePoint) -> dict[str, sp.Expr]:
                 coefficients = {"n": sp.diff(matrix[a, 0], p.tau)}
                 coefficients |= {f"contexts + {b}": sp.diff(matrix[a, 0], p.pi[b, 0]) for b in range(t)}
                 for column, e in coefficients.items():
-                    entries[f"field[{a}, {column}]"] = _named(e.subs(p.gamma, gamma_n))
+                    found["field", f"{a}, {column}"] = _named(e.subs(p.gamma, gamma_n))
         else:
             for i, j in product(range(s), range(s)):
-                entries[f"{composite.name}[{i}, {j}]"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
-    return entries
+                found[composite.name, f"{i}, {j}"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
+    return found
 
 
-def _composite_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
+def _composite_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
     """`composite_entries` added up, as lines."""
-    composite_lines: list[str] = []
-    composite_names: set[str] = set()
-    for target, e in composite_entries(saddle).items():
-        kernel = freeze({target: e})
-        composite_names |= kernel.names
-        (line,) = dialect.body(kernel)
-        composite_lines.append(line.replace(" = ", " += ", 1))
-    return _loads(composite_names, arrays, vectors) + composite_lines
+    kernel = freeze({f"{array}[{place}]": e for (array, place), e in composite_entries(saddle).items()})
+    return _loads(kernel.names, places) + dialect.body(kernel, "{} += {}".format)
 
 
-def _trace_lines(
-    saddle: SaddlePoint, model: ModelAt, arrays: set[str], vectors: set[str], dialect: Dialect
-) -> list[str]:
+def _trace_lines(saddle: SaddlePoint, model: ModelAt, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
     """The part of Phi that pairs overlaps with conjugates, for one context."""
     phi = free_entropy(int(saddle.symbols.s), int(saddle.symbols.t), model.regulariser)
     trace = sp.Integer(0)
@@ -195,14 +187,14 @@ def _trace_lines(
         if average.kind == CONTEXTS:
             trace += coefficient * _trace_entries(average.summand)
     kernel = freeze({"trace_n": _named(trace)})
-    return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
+    return [*_loads(kernel.names, places), *dialect.body(kernel), "trace += trace_n"]
 
 
-def _thermal_trace_lines(saddle: SaddlePoint, arrays: set[str], vectors: set[str], dialect: Dialect) -> list[str]:
+def _thermal_trace_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
     """What a temperature adds to it."""
     trace = _trace_entries(corrections(saddle.symbols, ridge=False).trace)
     kernel = freeze({"trace_n": _named(trace).xreplace({beta: 1 / sp.Symbol("temperature", positive=True)})})
-    return [*_loads(kernel.names, arrays, vectors), *dialect.body(kernel), "trace += trace_n"]
+    return [*_loads(kernel.names, places), *dialect.body(kernel), "trace += trace_n"]
 
 
 def overlap_entries(
@@ -230,38 +222,46 @@ def overlap_entries(
 
 
 def _overlap_lines(
-    saddle: SaddlePoint, vectors: set[str], entries_of: Callable[[sp.MatrixExpr], sp.Matrix], dialect: Dialect
+    saddle: SaddlePoint,
+    places: Mapping[Entry, str],
+    entries_of: Callable[[sp.MatrixExpr], sp.Matrix],
+    dialect: Dialect,
 ) -> list[str]:
     """`overlap_entries` added to the overlaps of context n, as lines."""
-    outputs: dict[str, sp.Expr] = {}
-    for target, matrix in overlap_entries(saddle, entries_of).items():
-        for i, j in product(*map(range, matrix.shape)):
-            index = f"n, {i}" if target.name in vectors else f"n, {i}, {j}"
-            outputs[f"{target.name}[{index}]"] = matrix[i, j]
-    lines = []
-    for line in dialect.body(freeze(outputs)):
-        target, expression = line.split(" = ", 1)
-        lines.append(f"{target} += weight * ({expression})" if "[" in target else line)
-    return lines
+    outputs = {
+        f"{target.name}[n, {places[entry]}]": matrix[entry.place]
+        for target, matrix in overlap_entries(saddle, entries_of).items()
+        for entry in entries(target.name, *matrix.shape)
+    }
+    return dialect.body(freeze(outputs), "{} += weight * ({})".format)
 
 
 def _penalty_context(
-    model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect
+    model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect
 ) -> dict[str, Any]:
     """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
     w = list(penalty.w)
-    upper = [(i, j) for i in range(s) for j in range(i, s)]
+    upper = [Entry("h", i, j) for i in range(s) for j in range(i, s)]
     # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
     gradient = [almost_everywhere(sp.diff(penalty.expression, a)) for a in w]
-    slopes = {f"d_{i}": e for i, e in enumerate(gradient)}
-    slopes |= {f"h_{i}_{j}": almost_everywhere(sp.diff(gradient[i], w[j])) for i, j in upper}
+    slopes = {Entry("d", i): e for i, e in enumerate(gradient)}
+    slopes |= {h: almost_everywhere(sp.diff(gradient[h.place[0]], w[h.place[1]])) for h in upper}
     kernels = {
         "value": freeze({"value": penalty.expression}),
         "slopes": freeze(slopes),
         "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}),
     }
+    pi_names = [b.name for b in penalty.pi] if penalty.knows_teacher else []
+    row_kernels = {
+        "stationarity": rows.stationarity(s),
+        "envelope": rows.envelope(s),
+        "density": rows.normal_density(),
+        "known_teachers": rows.known_teachers(pi_names),
+    }
+    if s == 1:
+        row_kernels["resting_field"] = rows.resting_field()
     names = [symbol.name for key in penalty.parameters.values() for symbol in leaves(key.symbols(model.structure))]
 
     def unpack(kernel: Kernel) -> str:
@@ -279,22 +279,28 @@ def _penalty_context(
         known = {(p.w, p.w.T): square, (p.w, p.pi.T): taught}
         return scalar * _entries(known[tuple(factors)])
 
-    lines = [f"ww_{a}_{b} = ww[{a}, {b}]" for a in range(s) for b in range(s)]
-    lines += [f"response_{a}_{b} = response[{a}, {b}]" for a in range(s) for b in range(s)]
+    lines = [f"{e} = {e.array}[{e.index}]" for e in (*entries("ww", s, s), *entries("response", s, s))]
     lines += [f"wtau_{a}_0 = wz[{a}, n]" for a in range(s)]
     lines += [f"wpi_{a}_{b} = wz[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
     return {
         "prior_side": "penalty.py.jinja",
-        "kernels": kernels,
+        "kernels": kernels | row_kernels,
         "unpack": unpack,
         "corners": penalty.kinks,
         "known_teachers": t if penalty.knows_teacher else 0,
         "w_names": [a.name for a in w],
-        "pi_names": [b.name for b in penalty.pi] if penalty.knows_teacher else [],
-        "d_names": [f"d_{i}" for i in range(s)],
-        "h_names": [f"h_{i}_{j}" for i, j in upper],
+        "pi_names": pi_names,
+        "b_names": entries("b", s),
+        "G_names": [Entry("G", a, b) for a in range(s) for b in range(a, s)],
+        "factor_names": [
+            e
+            for e in (*entries("factor", len(pi_names), len(pi_names)), *entries("zeta", len(pi_names)))
+            if e in row_kernels["known_teachers"].names
+        ],
+        "d_names": entries("d", s),
+        "h_names": upper,
         "scan": SCAN[min(s, max(SCAN))],
-        "overlap_lines": lines + _overlap_lines(saddle, vectors, entries_of, dialect),
+        "overlap_lines": lines + _overlap_lines(saddle, places, entries_of, dialect),
     }
 
 
@@ -315,7 +321,7 @@ def ridge_moments(
     return resolvent, product_BB, product_tau, product_pi, entries_of
 
 
-def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect: Dialect) -> dict[str, Any]:
+def _ridge_lines(model: ModelAt, saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> dict[str, Any]:
     """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
     p: Symbols = saddle.symbols
     s, t = model.structure.student_rank, model.structure.teacher_rank
@@ -331,7 +337,7 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, vectors: set[str], dialect
 
     overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
     overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
-    overlap_lines += _overlap_lines(saddle, vectors, entries_of, dialect)
+    overlap_lines += _overlap_lines(saddle, places, entries_of, dialect)
 
     phi = free_entropy(s, t, model.regulariser)
     entropic = sp.Integer(0)

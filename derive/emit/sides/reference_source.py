@@ -13,10 +13,9 @@ from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, GaussianNoise
 from ...calculus.piecewise import almost_everywhere, switches, zeros
 from ...calculus.subexpressions import extract
-from ..kernel import Kernel, freeze
+from ..kernel import Kernel, entries, freeze, upper_entries
 from ..printers.mpmath import MPMATH
-from .channel import Channel, constants_of, gaussian_noise
-from .channel_source import blocks_of, names_of
+from .channel import Channel, constants_of, gaussian_noise, row_names
 from .metadata_source import literal, parameters_in
 from .prior_source import prior_context
 
@@ -111,8 +110,7 @@ def reference_context(
         metric: kernel of the metric; unpack: lines that read a kernel's constants.
     """
     structure = model.structure
-    fields = [f"{l}_{a}" for l in range(structure.tokens) for a in range(structure.student_rank)]
-    row = sum(moment.shape[0] * moment.shape[1] for moment in channel.moments)
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     probabilities = channel.noise_probabilities
     noise = tuple(variance for _, variance in gaussian_noise(model))
     kernels = {
@@ -123,7 +121,6 @@ def reference_context(
         "probabilities": probabilities,
         "metric": metric,
     }
-    y, u = names_of(model.Y), [symbol.name for symbol, _ in model.noise.values()]
     integrals = {}
     laws = [p for _, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
     for name, expression in (("loss", model.loss), ("metric", model.metric)):
@@ -134,7 +131,7 @@ def reference_context(
                 values = getattr(integral, part)
                 kernels[f"{name}_{part}"] = freeze({f"{part}_{n}": e for n, e in enumerate(values)})
     prior = prior_context(model, MPMATH)
-    kernels |= {f"penalty_{name}": kernel for name, kernel in prior.get("kernels", {}).items() if name != "corners"}
+    kernels |= {f"penalty_{name}": prior["kernels"][name] for name in ("value", "slopes") if "kernels" in prior}
     return {
         "kernels": kernels,
         "integrals": integrals,
@@ -143,15 +140,15 @@ def reference_context(
         "returned": _returned,
         "constants": constants_of(model),
         "features": list(channel.feature_names),
-        "x_names": names_of(model.X),
-        "y_names": y,
-        "u_names": u,
-        "w_names": [f"w_{field}" for field in fields],
-        "g_names": [f"g_{field}" for field in fields],
-        "dw_names": [f"dw_{field}" for field in fields],
-        "dy_names": [f"d{name}" for name in y],
-        "p_names": blocks_of(structure, "p"),
-        "row_names": [f"r_{l}_{i}" for l in range(structure.tokens) for i in range(row)],
+        "x_names": entries("x", L, s),
+        "y_names": entries("y", L, t),
+        "u_names": [symbol.name for symbol, _ in model.noise.values()],
+        "w_names": entries("w", L, s),
+        "g_names": entries("g", L, s),
+        "dw_names": entries("dw", L, s),
+        "dy_names": entries("dy", L, t),
+        "p_names": upper_entries("p", L, s),
+        "row_names": row_names(channel.moments, L),
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "noise_values": _noise_values(model),
         "gaussian": tuple(isinstance(law, GaussianNoise) for _, law in model.noise.values()),
@@ -160,8 +157,8 @@ def reference_context(
         "noise_parameters": "\n".join(parameters_in(noise, model)),
         "noise": literal(noise, MPMATH),
         "prior": prior,
-        "s": structure.student_rank,
-        "t": structure.teacher_rank,
+        "s": s,
+        "t": t,
     }
 
 

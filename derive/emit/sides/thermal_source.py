@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ...authoring.model import ModelAt
-from ..kernel import Kernel, freeze
+from ..kernel import Entry, Kernel, entries, freeze, upper_entries
+from . import nodes
 from .channel import (
     constants_of,
     discrete_noise,
     gaussian_noise,
     joint_discrete_noise,
     moment_rows,
-    quadratic_part,
+    row_names,
     saddle_for,
     teacher_features,
 )
-from .channel_source import blocks_of, names_of, noise_branch
+from .channel_source import noise_branch
 from .prior_source import SCAN
 
 MOST_FIELDS = 4  # of an integral over X by product rules, at every node of another integral
@@ -29,14 +30,18 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     features, feature_names, loss = teacher_features(model)
-    moments, rows, own = moment_rows(model, saddle_for(model), loss)
-    row = sum(m.shape[0] * m.shape[1] for m in moments)
+    moments, summands, own = moment_rows(model, saddle_for(model), loss)
+    noise = [name for name, _ in gaussian_noise(model)]
+    rows = row_names(moments, L)
     probabilities, values = joint_discrete_noise(model)
     kernels: dict[str, Kernel | None] = {
         "features": features,
         "loss": freeze({"loss": loss}),
-        "quadratic": freeze({"value": quadratic_part(model)}),
-        "moment_rows": freeze(rows, prefix="z"),
+        "quadratic": freeze({"value": nodes.quadratic(structure)}),
+        "node": nodes.node(structure, noise, "w"),
+        "field": nodes.field(structure, "mean"),
+        "response": nodes.thermal_response(structure),
+        "moment_rows": freeze(summands, prefix="z"),
         "own_slopes": own,
     }
     return {
@@ -44,7 +49,8 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "L": L,
         "s": s,
         "t": t,
-        "row": row,
+        "rows": rows,
+        "row": len(rows) // L,
         "scan": SCAN.get(L * s, 0),
         "has_averages": L * s <= MOST_FIELDS,
         "constants": constants_of(model),
@@ -55,12 +61,15 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "features": list(feature_names),
         "noise_values": values,
         "own": [name for name, _ in own.results] if own else [],
-        "x_names": names_of(model.X),
-        "y_names": names_of(model.Y),
-        "w_names": [f"w_{l}_{a}" for l in range(L) for a in range(s)],
+        "x_names": entries("x", L, s),
+        "y_names": entries("y", L, t),
+        "w_names": entries("w", L, s),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": [name for name, _ in gaussian_noise(model)],
+        "gaussian_noise": noise,
         "discrete_noise": discrete_noise(model),
-        "p_names": blocks_of(structure, "p"),
-        "accumulators": [f"s_r_{l}_{i}" for l in range(L) for i in range(row)],
+        "p_names": upper_entries("p", L, s),
+        "mean_names": entries("mean", L, s),
+        "spread_names": [Entry("spread", i, j) for i in range(L * s) for j in range(i, L * s)],
+        "arrays": nodes.law_arrays(structure, len(noise)),
+        "coordinates": nodes.coordinates(structure, len(noise)),
     }

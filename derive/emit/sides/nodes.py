@@ -1,0 +1,385 @@
+"""What is computed at a node of an integral beside the loss, as kernels: the Gaussian law of the fields, the proximal
+point's field, and the densities and derivatives of the prox-space rule (docs/theory.md section 11).
+
+Fields are L x s matrices x, w (omega), g, dw (omega - m), those of the teacher L x t: y, dy (Y - m*); V, V^(-1) and the
+precision of omega given Y are the symmetric blocks v, p and r of a token. H and d are Hessian and gradient of the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sympy as sp
+
+from ...authoring.parameters import Structure
+from ..kernel import Entry, Kernel, entries, freeze
+
+
+def matrix(array: str, rows: int, columns: int) -> sp.Matrix:
+    """Symbols of the entries of an array."""
+    return sp.Matrix(rows, columns, [entry.symbol for entry in entries(array, rows, columns)])
+
+
+def student(structure: Structure, array: str) -> sp.Matrix:
+    """Symbols of the student's fields, L x s."""
+    return matrix(array, structure.tokens, structure.student_rank)
+
+
+def teacher(structure: Structure, array: str) -> sp.Matrix:
+    """Symbols of the teacher's fields, L x t."""
+    return matrix(array, structure.tokens, structure.teacher_rank)
+
+
+def block(structure: Structure, array: str, token: int) -> sp.Matrix:
+    """Symbols of the symmetric s x s block of a token."""
+    s = structure.student_rank
+    return sp.Matrix(s, s, lambda a, b: Entry(array, token, min(a, b), max(a, b)).symbol)
+
+
+def blocks(structure: Structure, array: str) -> sp.Matrix:
+    """Block diagonal over tokens, D x D."""
+    return sp.diag(*[block(structure, array, token) for token in range(structure.tokens)])
+
+
+def symmetric(array: str, size: int) -> sp.Matrix:
+    """Symbols of the upper triangle of a symmetric matrix, in both places."""
+    return sp.Matrix(size, size, lambda i, j: Entry(array, min(i, j), max(i, j)).symbol)
+
+
+def hessian(structure: Structure) -> sp.Matrix:
+    """Symbols of the Hessian of the loss, D x D."""
+    return symmetric("h", structure.tokens * structure.student_rank)
+
+
+def gradient(structure: Structure) -> sp.Matrix:
+    """Symbols of the gradient of the loss, L x s."""
+    size = structure.tokens, structure.student_rank
+    return sp.Matrix(*size, [entry.symbol for entry in entries("d", size[0] * size[1])])
+
+
+def _entries_of(array: str, values: sp.Matrix) -> dict[str, sp.Expr]:
+    return {entry: values[entry.place] for entry in entries(array, *values.shape)}
+
+
+def _column(fields: sp.Matrix) -> sp.Matrix:
+    """All fields of a sentence, token by token."""
+    return fields.reshape(len(fields), 1)
+
+
+def _dot(one: Iterable[sp.Expr], other: Iterable[sp.Expr]) -> sp.Expr:
+    return sp.Add(*[a * b for a, b in zip(one, other, strict=True)])
+
+
+# --- the law of the fields --------------------------------------------------------------------------------------------
+
+
+def law_arrays(structure: Structure, noise: int = 0) -> list[Entry]:
+    """Entries of all arrays that the fields of a node are made of, but for its coordinates."""
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
+    shapes = {"teacher_mean": (L, t), "teacher_factor": (L, t, t), "field_mean": (L, s)}
+    shapes |= {"field_from_teacher": (L, s, t), "field_factor": (L, s, s), "noise_scale": (noise,)}
+    return [entry for array, shape in shapes.items() for entry in entries(array, *shape)]
+
+
+def coordinates(structure: Structure, noise: int, fields: bool = True) -> list[Entry]:
+    """Standard normal coordinates of a node: of Y, of omega where the node has them, of the Gaussian noise."""
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
+    return entries("z", L * t + (L * s if fields else 0) + noise)
+
+
+def node(structure: Structure, noise: list[str], fields: str = "") -> Kernel:
+    """Fields of a node of the law (3.12) from its standard normal coordinates z: Y first, then omega by (3.14).
+
+    Args:
+        noise: names of the Gaussian coordinates of u; fields: name of the student's fields, if the node has them.
+    """
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
+    z = [entry.symbol for entry in coordinates(structure, len(noise), bool(fields))]
+    steps: dict[str, sp.Expr] = {}
+    places: dict[str, sp.Expr] = {}
+    for l in range(L):
+        of_teacher, of_field = z[l * t : (l + 1) * t], z[L * t + l * s : L * t + (l + 1) * s]
+        for b in range(t):
+            factor = [Entry("teacher_factor", l, b, e).symbol for e in range(b + 1)]
+            steps[step := Entry("dy", l, b)] = _dot(factor, of_teacher[: b + 1])
+            places[step.of("y")] = step.of("teacher_mean").symbol + step.symbol
+        for a in range(s if fields else 0):
+            taught = [Entry("field_from_teacher", l, a, e).symbol for e in range(t)]
+            own = [Entry("field_factor", l, a, e).symbol for e in range(a + 1)]
+            steps[step := Entry(f"d{fields}", l, a)] = _dot([*taught, *own], [*of_teacher, *of_field[: a + 1]])
+            places[step.of(fields)] = step.of("field_mean").symbol + step.symbol
+    last = z[len(z) - len(noise) :]
+    places |= {u: Entry("noise_scale", n).symbol * last[n] for n, u in enumerate(noise)}
+    return freeze({**{name: sp.Symbol(str(name), real=True) for name in steps}, **places}, steps, prefix="n")
+
+
+def field_means(structure: Structure) -> Kernel:
+    """Mean of omega given Y, in the coordinates of Y: mu of (3.14)."""
+    L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
+    z = sp.Matrix(L, t, [entry.symbol for entry in entries("z", L * t)])
+    means = {}
+    for place in entries("mu", L, s):
+        l, a = place.place
+        taught = [Entry("field_from_teacher", l, a, e).symbol for e in range(t)]
+        means[place] = place.of("field_mean").symbol + _dot(taught, z[l, :])
+    return freeze(means, prefix="n")
+
+
+# --- the proximal point -----------------------------------------------------------------------------------------------
+
+
+def quadratic(structure: Structure) -> sp.Expr:
+    """1/2 (x - w)^T V^(-1) (x - w) summed over tokens, of (4.3)."""
+    total = sp.Integer(0)
+    for token in range(structure.tokens):
+        step = (student(structure, "x")[token, :] - student(structure, "w")[token, :]).T
+        total += (step.T * block(structure, "p", token) * step)[0, 0] / 2
+    return total
+
+
+def field(structure: Structure, x: str = "x", g: str = "g") -> Kernel:
+    """g = V^(-1) (x - omega), (4.4), at a minimum x."""
+    found: dict[str, sp.Expr] = {}
+    for token in range(structure.tokens):
+        step = (student(structure, x)[token, :] - student(structure, "w")[token, :]).T
+        values = block(structure, "p", token) * step
+        found |= {Entry(g, token, a): values[a] for a in range(structure.student_rank)}
+    return freeze(found, prefix="b")
+
+
+def _half_step(structure: Structure, x: str) -> sp.Expr:
+    """1/2 (x - omega) . g, the quadratic part of (4.3) by (4.4)."""
+    return _dot(student(structure, x) - student(structure, "w"), student(structure, "g")) / 2
+
+
+def loss_of(structure: Structure, value: str, x: str = "x") -> Kernel:
+    """The loss at a minimum x of the objective (4.3) from the minimum's value and field."""
+    return freeze({"loss": sp.Symbol(value, real=True) - _half_step(structure, x)}, prefix="b")
+
+
+def moreau_of(structure: Structure) -> Kernel:
+    """The objective (4.3) at a critical point x from the loss there."""
+    return freeze({"moreau": sp.Symbol("loss", real=True) + _half_step(structure, "x")}, prefix="b")
+
+
+def linear_response(structure: Structure) -> Kernel:
+    """I + H V and -H, whose quotient is dg/domega (8.1)."""
+    H, V = hessian(structure), blocks(structure, "v")
+    size = H.rows
+    system, right = sp.eye(size) + H * V, -H
+    return freeze(
+        {
+            f"{array}[{i}, {j}]": m[i, j]
+            for i in range(size)
+            for j in range(size)
+            for array, m in (("work", system), ("slopes", right))
+        },
+        prefix="b",
+    )
+
+
+def thermal_response(structure: Structure) -> Kernel:
+    """dg/domega = V^(-1) (Cov(X) V^(-1) / T - 1) of (12.5), `spread` being the covariance over T."""
+    P = blocks(structure, "p")
+    size = P.rows
+    response = P * symmetric("spread", size) * P - P
+    return freeze({f"slopes[row, {i}, {j}]": response[i, j] for i in range(size) for j in range(size)}, prefix="b")
+
+
+# --- prox-space -------------------------------------------------------------------------------------------------------
+
+
+def critical_point(structure: Structure) -> Kernel:
+    """omega = x + V grad loss, (11.1): the field that a critical point x belongs to."""
+    x, d = student(structure, "x"), gradient(structure)
+    found: dict[str, sp.Expr] = {}
+    for token in range(structure.tokens):
+        omega = x[token, :].T + block(structure, "v", token) * d[token, :].T
+        found |= {Entry("w", token, a): omega[a] for a in range(structure.student_rank)}
+    return freeze(found, prefix="b")
+
+
+def critical_field(structure: Structure) -> Kernel:
+    """g = -grad loss, (4.8), and omega - m at a critical point."""
+    step = student(structure, "w") - student(structure, "field_mean")
+    return freeze({**_entries_of("g", -gradient(structure)), **_entries_of("dw", step)}, prefix="b")
+
+
+def determinant(structure: Structure) -> sp.Expr:
+    """det(I + V H) of (11.2), V block diagonal over tokens and H the Hessian of the loss."""
+    V = blocks(structure, "v")
+    return (sp.eye(V.rows) + V * hessian(structure)).det(method="berkowitz")
+
+
+def _exponent(structure: Structure) -> sp.Expr:
+    """1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
+    total = sp.Integer(0)
+    for token in range(structure.tokens):
+        step = (student(structure, "w")[token, :] - student(structure, "mu")[token, :]).T
+        total += (step.T * block(structure, "r", token) * step)[0, 0] / 2
+    return total
+
+
+def exponent(structure: Structure) -> Kernel:
+    """Minus the logarithm of N(omega; mu, C) of (11.2), up to its norm."""
+    return freeze({"exponent": _exponent(structure)}, prefix="o")
+
+
+def exponent_slopes(structure: Structure) -> Kernel:
+    """Its derivatives in omega, minus those in mu: e = C^(-1) (omega - mu)."""
+    total, w = _exponent(structure), student(structure, "w")
+    return freeze({entry: sp.diff(total, w[entry.place]) for entry in entries("e", *w.shape)}, prefix="b")
+
+
+def weight() -> Kernel:
+    """What a critical point counts for in (11.3): N(omega; mu, C) det(1 + V H), with the weights of the nodes."""
+    norm, copies, minus_log, det = sp.symbols("norm copies exponent determinant", real=True)
+    density = norm * copies * sp.exp(-minus_log)
+    return freeze(
+        {"density": sp.Symbol("density", real=True), "weight": sp.Symbol("density", real=True) * det},
+        {"density": density},
+        prefix="b",
+    )
+
+
+def law(structure: Structure) -> list[Entry]:
+    """The numbers that the law of the fields depends on, in the order of the slopes of the averages.
+
+    Per token: m_a, then b_ab of E[omega | Y] = m + b (Y - m*), then the upper triangles of C = Cov(omega | Y) and V.
+    """
+    s, t = structure.student_rank, structure.teacher_rank
+    found: list[Entry] = []
+    for l in range(structure.tokens):
+        found += [Entry("m", l, a) for a in range(s)]
+        found += [Entry("b", l, a, b) for a in range(s) for b in range(t)]
+        found += [Entry(array, l, a, b) for array in "CV" for a in range(s) for b in range(a, s)]
+    return found
+
+
+def variance_columns(structure: Structure) -> dict[int, Entry]:
+    """Column of `law` -> the entry of V that stands there."""
+    return {column: entry for column, entry in enumerate(law(structure)) if entry.array == "V"}
+
+
+def change_of_omega(structure: Structure, of: Entry) -> sp.Matrix:
+    """Derivative of the omega of a token, (11.1), in an entry of its V, at fixed X (s x 1)."""
+    l, *place = of.place
+    return _unit(structure, *place) * gradient(structure)[l, :].T
+
+
+def _unit(structure: Structure, a: int, b: int) -> sp.Matrix:
+    """Derivative of a symmetric matrix in the entry that stands at (a, b) and (b, a)."""
+    s = structure.student_rank
+    return sp.Matrix(s, s, lambda i, j: int((i, j) in ((a, b), (b, a))))
+
+
+def scores(structure: Structure) -> Kernel:
+    """Derivatives of weight = density determinant in what `law` lists, X and Y held fixed.
+
+    By d log N(omega; mu, C) = e^T (d mu - d omega) + 1/2 e^T dC e - 1/2 Tr(C^(-1) dC) with e of `exponent_slopes`;
+    mu moves with m and b, omega with V.
+    """
+    s = structure.student_rank
+    weight_, density = sp.symbols("weight density", real=True)
+    found: dict[str, sp.Expr] = {}
+    for column, entry in enumerate(law(structure)):
+        l, a, *rest = entry.place
+        e, r = student(structure, "e")[l, :].T, block(structure, "r", l)
+        d_mu, d_omega, d_C = sp.zeros(s, 1), sp.zeros(s, 1), sp.zeros(s, s)
+        of_determinant = sp.Integer(0)
+        if entry.array == "m":
+            d_mu[a] = 1
+        elif entry.array == "b":
+            d_mu[a] = teacher(structure, "dy")[l, rest[0]]
+        elif entry.array == "C":
+            d_C = _unit(structure, a, *rest)
+        else:
+            d_omega = change_of_omega(structure, entry)
+            of_determinant = density * entry.of("det").symbol
+        change = _dot(e, d_mu - d_omega) + (e.T * d_C * e)[0] / 2 - (r * d_C).trace() / 2
+        found[f"scores[{column}]"] = of_determinant + weight_ * change
+    return freeze(found, prefix="b")
+
+
+def share_of_one(structure: Structure) -> dict[str, Kernel]:
+    """The step by which the higher one of two minima is taken away (11.4), smoothed by a kernel of sixth order.
+
+    Of the difference of their values, whose slope in omega is minus the jump of g (4.7), hence -jump (I + V H) in X;
+    `width` is what the lengths `blur` in X are of it.
+    """
+    jump, V, H = _column(student(structure, "jump")), blocks(structure, "v"), hessian(structure)
+    tilt = jump.T * (sp.eye(len(jump)) + V * H)
+    blur = [entry.symbol for entry in entries("blur", len(jump))]
+    difference, width, z = sp.symbols("difference width z", real=True)
+    bell = sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
+    # In -z, as SymPy turns erfc(-z) into 2 - erfc(z), which loses the digits of a small share.
+    step = sp.erfc(z / sp.sqrt(2)) / 2 - bell * z * (7 - z**2) / 8
+    slope = -sp.factor_terms(sp.simplify(sp.diff(step, z))) / width
+    lengths = [slope * length for slope, length in zip(tilt, blur, strict=True)]
+    return {
+        "width": freeze({"width": sp.sqrt(_dot(lengths, lengths))}, prefix="b"),
+        "share": freeze({"share": step, "share_slope": slope}, {"z": -difference / width}, prefix="b"),
+    }
+
+
+def turns(structure: Structure) -> Kernel:
+    """Derivatives of the share of the first of two minima in V at fixed X, where omega moves with V.
+
+    By dM = -g^T domega - 1/2 g^T dV g, (4.7), of both.
+    """
+    found: dict[str, sp.Expr] = {}
+    for column, entry in variance_columns(structure).items():
+        l, *place = entry.place
+        changes = []
+        for side in ("one_g", "two_g"):
+            g = student(structure, side)[l, :].T
+            changes.append(-_dot(g, change_of_omega(structure, entry)) - (g.T * _unit(structure, *place) * g)[0] / 2)
+        found[f"turns[{column}]"] = sp.Symbol("share_slope", real=True) * (changes[0] - changes[1])
+    return freeze(found, prefix="b")
+
+
+def moves(structure: Structure) -> Kernel:
+    """Derivatives of a field g of a minimum in V at fixed X: dg = D (domega + dV g), (8.4), D_j a row of dg/domega."""
+    found: dict[str, sp.Expr] = {}
+    s = structure.student_rank
+    row = [entry.symbol for entry in entries("D", structure.tokens * s)]
+    for column, entry in variance_columns(structure).items():
+        l, *place = entry.place
+        change = change_of_omega(structure, entry) + _unit(structure, *place) * student(structure, "g")[l, :].T
+        found[f"moves[field, {column}]"] = _dot(row[l * s : (l + 1) * s], change)
+    return freeze(found, prefix="b")
+
+
+def moment_moves(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
+    """What moves the moment rows with omega - m at fixed X: their derivatives in `law`, the rows' g held fixed."""
+    dw, columns = student(structure, "dw"), law(structure)
+    found: dict[str, sp.Expr] = {}
+    for n, (name, row) in enumerate(rows.items()):
+        slope = sp.Matrix([sp.diff(row, symbol) for symbol in dw[name.place[0], :]])
+        for column, entry in enumerate(columns):
+            if entry.place[0] != name.place[0] or entry.array not in ("m", "V"):
+                continue
+            if entry.array == "V":
+                change = change_of_omega(structure, entry)
+            else:
+                change = sp.Matrix([-int(a == entry.place[1]) for a in range(len(slope))])
+            if (moved := _dot(slope, change)) != 0:
+                found[f"tangents[{n}, {column}]"] = moved
+    return freeze(found, prefix="y")
+
+
+def moment_turns(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
+    """What moves them with g: `move` are the changes of all fields g with one entry of `law`."""
+    move = sp.Matrix(
+        structure.tokens,
+        structure.student_rank,
+        [e.symbol for e in entries("move", structure.tokens * structure.student_rank)],
+    )
+    g = student(structure, "g")
+    found = {}
+    for n, (name, row) in enumerate(rows.items()):
+        l = name.place[0]
+        turned = _dot([sp.diff(row, symbol) for symbol in g[l, :]], move[l, :])
+        if turned != 0:
+            found[f"tangents[{n}, column]"] = turned
+    return freeze(found, prefix="y")
