@@ -94,9 +94,9 @@ class ProxSpace(Rule):
     def least_counts(
         self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
     ) -> tuple[float, ...]:
-        """The coarser grid guards where the map jumps, by no more than jumps can cost: an average is off by the share
-        that sees them at the most, a slope of it by the root of that (next to a cusp, where it is largest, the length
-        l of the surface of jumps costs l^(3/2), and encloses l^(5/2)).
+        """The coarser grid guards where the map jumps. An average is off by the share that sees them at the most; a
+        slope of it by the root of that (next to a cusp, where it is largest, the length l of the surface of jumps costs
+        l^(3/2), and encloses l^(5/2)), which solutions magnify: a bound where the share is negligible only.
 
         Elsewhere the one integral that is known, the total weight, tells. Kinks of the loss leave steps in the weight
         |det(I + V H)|, so that it converges as slowly, and as irregularly, as the averages do: what it is off by,
@@ -104,7 +104,8 @@ class ProxSpace(Rule):
         """
         bistable = bistable_share(averages)
         if bistable > 0:
-            cost = np.sqrt(bistable) if derivative else bistable
+            bound = np.sqrt(bistable) if self.has_rate(bistable) else np.inf
+            cost = bound if derivative else bistable
             largest = max(float(np.max(np.abs(steps[-1]))), 1e-300)
             return 0.0, *(min(_COARSER_SHARE, cost / largest) for _ in steps[1:])
         missing = max(abs(averages[0].mass - 1) - _MASS_ROUNDING, 0.0)

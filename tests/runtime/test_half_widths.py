@@ -42,12 +42,13 @@ def test_nodes_that_know_nothing_of_jumps_have_no_rate_there(rule):
 
 
 def test_jumps_cost_a_grid_no_more_than_the_share_that_sees_them():
-    """And a slope of the averages the root of it."""
+    """A slope of the averages the root of a negligible one, and more than can be told of others."""
     rule, jumping = ProxSpace(32, 16), (averages(bistable=1e-4),) * 3
     assert counts(rule, 1e-8, 1e-4, known=jumping) == [1.5, 0.35]
     assert counts(rule, 1e-8, 1e-2, known=jumping) == [1.5, pytest.approx(1e-2)]
-    assert counts(rule, 1e-8, 1e-2, known=jumping, derivative=True) == [1.5, 0.35]
-    assert counts(rule, 1e-8, 1.0, known=jumping, derivative=True) == [1.5, pytest.approx(1e-2)]
+    assert counts(rule, 1e-8, 1.0, known=jumping, derivative=True) == [1.5, 0.35]
+    hardly = (averages(bistable=1e-8),) * 3
+    assert counts(rule, 1e-9, 1e-2, known=hardly, derivative=True)[1] == pytest.approx(1e-2)
 
 
 def test_the_total_weight_of_a_grid_says_how_far_it_is_off():
