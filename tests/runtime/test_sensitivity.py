@@ -190,15 +190,17 @@ def test_the_linear_baseline_knows_the_target_only(semantic):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_sampled_sensitivities_hold_the_truth(agree, seed):
+def test_sampled_sensitivities_hold_the_truth(seed):
     problem = sf.problem("logistic_regression", alpha=2.0)
     truth = sf.solve(problem, accuracy=1e-9)
     expected = sf.sensitivities(truth, "lambda")["lambda"]
     sampled = sf.solve(problem, truth, integrator="sobol", points=9, accuracy=1e-2, seed=seed)
     found = sf.sensitivities(sampled, "lambda")["lambda"]
     for name in ("q", "V", "theta", "training_loss", "test_error"):
-        agree(found.of(name), expected.of(name), "three standard errors")  # five numbers and three seeds
-        assert found.of(name)[1] < 0.05 * abs(expected.of(name)[0])
+        value, width = found.of(name)
+        exact = expected.of(name)[0]
+        assert abs(value - exact) < 2 * width  # twice: five numbers and three seeds, each within one in 95 %
+        assert width < 0.05 * abs(exact)
 
 
 @pytest.mark.slow
