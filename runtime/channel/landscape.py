@@ -82,7 +82,7 @@ def landscape(
             found = Points(*(np.ascontiguousarray(column[possible]) for column in found))
             omega, best = (block.reshape(len(block), -1) for block in (found.omega, found.x))
             at = omega, fields.precision, found.features, fields.constants
-            number, minima = channel.all_minima(*at, _MOST)
+            number, minima = problem.solver.proximal.all_minima(*at, _MOST)
             quadratic = 0.5 * np.einsum("nla,nla->n", found.g, found.x - found.omega)
             bounded = bounded and not np.any(found.value - quadratic < -1e-12)
             proofs = np.full((len(best), 2), np.nan)

@@ -84,7 +84,7 @@ def solve_auto(
         if len(products) > 1:
             return _refine(problem, name, approach, symmetry, accuracy, products, patient=near is None)
         return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
-    if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
+    if not problem.solver.proximal.HAS_PROX_SPACE or channel.FIELDS > 2:
         return climb_samples(problem, name, approach, symmetry, accuracy, seed, effort)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(
