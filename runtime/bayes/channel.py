@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,7 +97,7 @@ class Channel:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.module: ModuleType = problem.solver.bayes
+        self.module = problem.solver.bayes
         self.observed = [_Coordinate(*c) for c in self.module.OBSERVED]
         self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
         self.every = [*self.observed, *self.hidden]

@@ -34,7 +34,7 @@ def _labelled(problem: Problem) -> bool:
 
 def _best_matrix(problem: Problem, q: np.ndarray, points: int) -> float:
     """E_omega min_B of the averaged quadratic error."""
-    metric = problem.solver.metric
+    metric = problem.solver.baseline_metric
     size = problem.tokens * problem.teacher_rank
     axes = [gauss_hermite(points)] * size
     outer, shares = tensor(axes)
@@ -64,7 +64,7 @@ def _best_field(problem: Problem, q: np.ndarray, points: int) -> float:
     (labels, _), *others = problem.label_choices
     if others or len(problem.noise_scale) > 1:
         return np.nan
-    module, constants = problem.solver.bayes, problem.constants(labels)
+    module, constants = problem.solver.error_bayes, problem.constants(labels)
     planes = problem.planes("metric", constants)
     kinks = [float(-b / y) for x, y, *u, b in planes if y and not x and not any(u)]
     known = max(float(q[0, 0, 0]), 0.0)

@@ -21,7 +21,7 @@ def nodes_in_fields(problem: Problem, refinement: float) -> int:
 
 def sums(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float) -> np.ndarray:
     """As the generated `sample` returns them at zero temperature: token rows, then totals, a row a chunk."""
-    return problem.solver.thermal.averages(
+    return problem.solver.thermal_averages.averages(
         CHUNKS,
         nodes,
         weights,
@@ -40,7 +40,7 @@ def slopes(
     problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise."""
-    return problem.solver.thermal.field_slopes(
+    return problem.solver.thermal_averages.field_slopes(
         CHUNKS,
         nodes,
         weights,

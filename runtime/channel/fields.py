@@ -10,6 +10,8 @@ from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
+Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 
 @dataclass(frozen=True)
 class Fields:
@@ -35,7 +37,7 @@ class Fields:
     constants: np.ndarray
 
     @property
-    def sampling(self) -> tuple[np.ndarray, ...]:
+    def sampling(self) -> Sampling:
         """Leading arguments of the generated sampling loops."""
         return (
             self.teacher_mean,

@@ -75,7 +75,7 @@ def landscape(
             points = Points(*(np.ascontiguousarray(column[possible]) for column in points))
             omega, best = (block.reshape(len(block), -1) for block in (points.omega, points.x))
             at = omega, fields.precision, points.features, fields.constants
-            number, minima = channel.all_minima(*at, _MOST)
+            number, minima = problem.solver.proximal.all_minima(*at, _MOST)
             quadratic = 0.5 * np.einsum("nla,nla->n", points.g, points.x - points.omega)
             bounded = bounded and not np.any(points.value - quadratic < -1e-12)
             proofs = np.full((len(best), 2), np.nan)

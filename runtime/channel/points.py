@@ -46,7 +46,7 @@ def points_at(
         choice: value of the labelled noise, from `noise_choices`.
     """
     problem.only_at_zero_temperature("proximal points are found")
-    channel = problem.solver.channel
+    channel = problem.solver.proximal
     columns = channel.proximal_points(
         CHUNKS,
         np.ascontiguousarray(nodes),

@@ -94,7 +94,7 @@ def law_changes_in_nodes(
 
 def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int) -> np.ndarray:
     """Sums over nodes of the derivatives of the token rows, (L row, L, s, 1 + t + 2 s), see `law_changes_in_nodes`."""
-    channel, tangent = problem.solver.channel, problem.solver.tangent
+    channel, tangent = problem.solver.proximal, problem.solver.tangent
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     choices = noise_choices(problem)
     total = np.zeros((L * channel.ROW, L, s, 1 + t + 2 * s))

@@ -34,6 +34,10 @@ _LOSS_BLUR = 0.8
 _COARSER_SHARE = 0.35
 _MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
 
+_Array = np.ndarray
+_Arguments = tuple[_Array, _Array, _Array, _Array, _Array, _Array, _Array, _Array, _Array, float]
+"""Of the generated prox-space loops after the number of chunks, up to the weight of saddles that are neglected."""
+
 
 @dataclass(frozen=True)
 class ProxSpace(Rule):
@@ -141,11 +145,11 @@ class ProxSpace(Rule):
 
     def _prepared(
         self, problem: Problem, fields: Fields, labels: tuple[int, ...]
-    ) -> tuple[tuple[Any, ...], np.ndarray, Reduction]:
+    ) -> tuple[_Arguments, np.ndarray, Reduction]:
         """What the generated prox-space loops take after the number of chunks, the lengths to smooth over, and what
         the averages over the nodes of Y that were kept stand for."""
         problem.only_at_zero_temperature("the prox-space rule integrates")
-        channel = problem.solver.channel
+        channel = problem.solver.proximal
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
         if self.points**channel.FIELDS > 5e6:
@@ -162,7 +166,8 @@ class ProxSpace(Rule):
         grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
         orbits = reduction.orbits(nodes, problem)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
-        teachers = channel.teacher_table(
+        tables = problem.solver.prox_space
+        teachers = tables.teacher_table(
             np.ascontiguousarray(nodes[keep]),
             np.ascontiguousarray(weights[keep]),
             orbits[keep],
@@ -177,7 +182,7 @@ class ProxSpace(Rule):
         blur = self.blur * 2 * np.array(edges) / self.points
         arguments = (
             grid,
-            channel.student_table(grid, fields.constants),
+            tables.student_table(grid, fields.constants),
             teachers,
             fields.variance,
             fields.precision,
@@ -202,7 +207,7 @@ class ProxSpace(Rule):
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             arguments, blur, reduction = self._prepared(problem, fields, labels)
-            out = channel.prox_space(CHUNKS, *arguments, blur).sum(axis=0)
+            out = problem.solver.prox_space.prox_space(CHUNKS, *arguments, blur).sum(axis=0)
             out = reduction.moments(out, channel.ROW, channel.MOMENTS)
             rows.append(out)
             totals += probability * out[cut:]
@@ -218,12 +223,11 @@ class ProxSpace(Rule):
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Over all minima: where the proximal map jumps, use a rule that knows the global one."""
-        channel = problem.solver.channel
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             arguments, _, reduction = self._prepared(problem, fields, labels)
-            slope, square, _ = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
+            slope, square, _ = problem.solver.prox_space.prox_space_slopes(CHUNKS, *arguments[:-1])
             slopes.append(reduction.slope(slope.sum(axis=0)))
             squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
@@ -236,9 +240,9 @@ class ProxSpace(Rule):
         for labels, _ in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             arguments, blur, reduction = self._prepared(problem, fields, labels)
-            *_, tangents = channel.prox_space_slopes(CHUNKS, *arguments[:-1])
+            *_, tangents = problem.solver.prox_space.prox_space_slopes(CHUNKS, *arguments[:-1])
             if jumps:
-                tangents = tangents + channel.prox_space_jump_slopes(CHUNKS, *arguments, blur)
+                tangents = tangents + problem.solver.jumps.prox_space_jump_slopes(CHUNKS, *arguments, blur)
             out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
         return moments_by_context(problem, parts, channel.ROW)

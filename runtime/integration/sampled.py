@@ -132,7 +132,7 @@ class Sampled(Rule):
     def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if problem.inverse_temperature is not None:
             return boltzmann.sums(problem, fields, nodes, weights, self.inner)
-        return problem.solver.channel.sample(
+        return problem.solver.proximal.sample(
             CHUNKS,
             nodes,
             weights,
@@ -150,7 +150,7 @@ class Sampled(Rule):
         if problem.inverse_temperature is not None:
             shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
             return np.ones(len(shares)), shares, matrices
-        return problem.solver.channel.field_slopes(
+        return problem.solver.proximal.field_slopes(
             CHUNKS,
             nodes,
             weights,

@@ -6,11 +6,10 @@ steps and error bars are taken across them, and one point of the orbit is shown.
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import numpy as np
 
 from .overlaps import Overlaps
+from .parts import Channel
 from .problem import Problem
 from .symmetry import Exchange, loss_exchanges
 
@@ -42,7 +41,7 @@ def generators(problem: Problem) -> np.ndarray:
             if problem.solver.model.NO_PROXIMAL_MAP:
                 slope = _slope_by_differences(channel, x, features, constants)
             else:
-                found = channel.derivatives(*x.ravel(), *x.ravel(), *none, *features, constants)
+                found = problem.solver.proximal.derivatives(*x.ravel(), *x.ravel(), *none, *features, constants)
                 slope = np.array(found[1 : 1 + x.size]).reshape(x.shape)
             line = np.array([np.sum(slope * (x @ A)) for A in basis])
             lines.append(line / (np.linalg.norm(slope) * np.linalg.norm(x) + 1e-300))
@@ -52,9 +51,7 @@ def generators(problem: Problem) -> np.ndarray:
     return np.einsum("kn,nab->kab", directions[rank:], basis)
 
 
-def _slope_by_differences(
-    channel: ModuleType, x: np.ndarray, features: np.ndarray, constants: np.ndarray
-) -> np.ndarray:
+def _slope_by_differences(channel: Channel, x: np.ndarray, features: np.ndarray, constants: np.ndarray) -> np.ndarray:
     """Slope of a loss that jumps, whose derivatives are not generated, at a point off its jumps."""
     steps = 1e-5 * np.eye(x.size)
     ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]
@@ -66,7 +63,7 @@ def _penalty_conditions(problem: Problem, basis: np.ndarray) -> np.ndarray:
     if problem.has_ridge:
         strength = np.diag(problem.strengths)
         return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1) / np.abs(strength).max()
-    prior, s = problem.solver.prior, problem.student_rank
+    prior, s = problem.solver.penalty, problem.student_rank
     generator = np.random.default_rng(13)
     lines = []
     for _ in range(_PROBES * s):

@@ -132,7 +132,7 @@ class Problem:
     @property
     def has_ridge(self) -> bool:
         """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
-        return self.solver.model.REGULARISER == "ridge"
+        return self.solver.has_ridge
 
     @cached_property
     def strengths(self) -> np.ndarray:
@@ -351,10 +351,7 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
     """
     if value is None:
         if solver.model.NO_PROXIMAL_MAP:
-            raise InputError(
-                f"model {solver.name}: {solver.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
-                "is: give inverse_temperature"
-            )
+            raise InputError(solver.no_proximal_map)
         return None
     number = _number("inverse_temperature", value)
     if not 0 < number < np.inf:
@@ -371,7 +368,7 @@ def _check_penalty(problem: Problem) -> None:
     """Refuse values of a penalty's parameters at which it is seen not to be convex (a probe on random chords)."""
     if problem.has_ridge:
         return
-    prior = problem.solver.prior
+    prior = problem.solver.penalty
     generator = np.random.default_rng(17)
     for _ in range(60):
         pi = generator.standard_normal(prior.KNOWN)

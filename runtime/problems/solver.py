@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import platformdirs
 
@@ -28,6 +28,29 @@ from ..progress import say, step
 from .catalogue import STRUCTURAL, catalogue
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
+from .parts import (
+    BaselineMetric,
+    Bayes,
+    Bounds,
+    Channel,
+    ErrorBayes,
+    ErrorMetric,
+    JumpChannel,
+    LabelledChannel,
+    Metric,
+    ModelFacts,
+    OwnChannel,
+    PenaltyPrior,
+    PreciseReference,
+    Prior,
+    ProximalChannel,
+    ProxSpaceChannel,
+    Reference,
+    RidgeTangent,
+    Tangent,
+    ThermalAverages,
+    ThermalChannel,
+)
 
 
 def cache_folder() -> Path:
@@ -44,47 +67,131 @@ class Solver:
     folder: Path
 
     @cached_property
-    def model(self) -> ModuleType:
+    def model(self) -> ModelFacts:
         """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
-        return self._load("model")
+        return cast(ModelFacts, self._load("model"))
 
     @cached_property
-    def channel(self) -> ModuleType:
-        """Where the loss has no proximal map, what a finite temperature needs of it: features, loss and layout."""
-        return self.thermal if self.model.NO_PROXIMAL_MAP else self._load("channel")
+    def channel(self) -> Channel:
+        """What both temperatures have: features, loss and layout."""
+        return self.thermal if self.model.NO_PROXIMAL_MAP else self.proximal
 
     @cached_property
-    def bounds(self) -> ModuleType:
-        """Interval bounds of the Moreau objective, by which proximal points are proved global."""
-        return self._load("bounds")
+    def proximal(self) -> ProximalChannel:
+        """The channel at zero temperature.
+
+        Raises:
+            InputError: the loss has no proximal map.
+        """
+        if self.model.NO_PROXIMAL_MAP:
+            raise InputError(self.no_proximal_map)
+        return cast(ProximalChannel, self._load("channel"))
+
+    @property
+    def no_proximal_map(self) -> str:
+        """Why there is none, where that is so, and what to do."""
+        return (
+            f"model {self.name}: {self.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
+            "is: give inverse_temperature"
+        )
+
+    @property
+    def prox_space(self) -> ProxSpaceChannel:
+        """The channel of few enough fields for a grid of proximal points."""
+        assert self.proximal.HAS_PROX_SPACE
+        return cast(ProxSpaceChannel, self.proximal)
+
+    @property
+    def jumps(self) -> JumpChannel:
+        """The same for a loss that holds neither overlaps nor trained numbers: what jumps of the proximal map add."""
+        assert not self.tangent.OWN
+        return cast(JumpChannel, self.prox_space)
+
+    @property
+    def labelled(self) -> LabelledChannel:
+        """The channel of a model with labelled noise."""
+        assert self.channel.LABELLED_NOISE
+        return cast(LabelledChannel, self.proximal)
+
+    @property
+    def holding_own(self) -> OwnChannel:
+        """The channel of a loss that holds overlaps or trained numbers."""
+        assert self.tangent.OWN
+        return cast(OwnChannel, self.proximal)
 
     @cached_property
-    def prior(self) -> ModuleType:
-        """Prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
-        return self._load("prior")
-
-    @cached_property
-    def tangent(self) -> ModuleType:
-        """How conjugates and overlaps answer to small changes, in NumPy: the parts of dG/du."""
-        return self._load("tangent")
-
-    @cached_property
-    def thermal(self) -> ModuleType:
+    def thermal(self) -> ThermalChannel:
         """The channel at a finite temperature."""
-        return self._load("thermal")
+        return cast(ThermalChannel, self._load("thermal"))
+
+    @property
+    def thermal_averages(self) -> ThermalAverages:
+        """The same for few enough fields: averages over the Boltzmann law of X."""
+        assert self.thermal.HAS_AVERAGES
+        return cast(ThermalAverages, self.thermal)
 
     @cached_property
-    def metric(self) -> ModuleType:
-        """Test error and linear baseline, as averages over nodes."""
-        return self._load("metric")
+    def bounds(self) -> Bounds:
+        """Interval bounds of the Moreau objective, by which proximal points are proved global."""
+        return cast(Bounds, self._load("bounds"))
 
     @cached_property
-    def reference(self) -> ModuleType:
+    def prior(self) -> Prior:
+        """Prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
+        return cast(Prior, self._load("prior"))
+
+    @property
+    def has_ridge(self) -> bool:
+        """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
+        return self.model.REGULARISER == "ridge"
+
+    @property
+    def penalty(self) -> PenaltyPrior:
+        """The prior side of any other penalty."""
+        assert not self.has_ridge
+        return cast(PenaltyPrior, self.prior)
+
+    @cached_property
+    def tangent(self) -> Tangent:
+        """How conjugates and overlaps answer to small changes, in NumPy: the parts of dG/du."""
+        return cast(Tangent, self._load("tangent"))
+
+    @property
+    def ridge_tangent(self) -> RidgeTangent:
+        """The same for a ridge: the overlaps' answer, too."""
+        assert self.has_ridge
+        return cast(RidgeTangent, self.tangent)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """Whether there are a test error and a linear baseline."""
+        return cast(Metric, self._load("metric"))
+
+    @property
+    def error_metric(self) -> ErrorMetric:
+        """The test error, as averages over nodes."""
+        assert self.metric.HAS_METRIC
+        return cast(ErrorMetric, self.metric)
+
+    @property
+    def baseline_metric(self) -> BaselineMetric:
+        """The linear baseline, as averages over nodes."""
+        assert self.metric.HAS_BASELINE
+        return cast(BaselineMetric, self.metric)
+
+    @cached_property
+    def reference(self) -> Reference:
         """Channel, metric and prior for mpmath, at the precision in force."""
-        return self._load("reference")
+        return cast(Reference, self._load("reference"))
+
+    @property
+    def precise_reference(self) -> PreciseReference:
+        """The same where all averages are taken at that precision: a ridge, and two dimensions at most."""
+        assert self.has_ridge and "loss" in self.reference.DRIVES
+        return cast(PreciseReference, self.reference)
 
     @cached_property
-    def bayes(self) -> ModuleType:
+    def bayes(self) -> Bayes:
         """Bayes-optimal inference.
 
         Raises:
@@ -96,7 +203,13 @@ class Solver:
                 f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; models that "
                 f"have one are {having}, and any model file with output="
             )
-        return self._load("bayes")
+        return cast(Bayes, self._load("bayes"))
+
+    @property
+    def error_bayes(self) -> ErrorBayes:
+        """The same for a model with a test error."""
+        assert self.metric.HAS_METRIC
+        return cast(ErrorBayes, self.bayes)
 
     @property
     def has_output(self) -> bool:

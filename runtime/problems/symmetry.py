@@ -222,7 +222,7 @@ def _keeps_law(problem: Problem, exchange: Exchange) -> bool:
 def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
     if problem.has_ridge:
         return True
-    prior = problem.solver.prior
+    prior = problem.solver.penalty
     if prior.KNOWN and min(exchange.teacher) < 0:
         return False
     generator = np.random.default_rng(29)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flint import arb
 
 from ..errors import NotProvedError
+from ..problems.parts import PreciseReference
 from ..problems.problem import Problem
 from .duals import Dual, lift
 
@@ -67,9 +68,9 @@ class Arithmetic:
         return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
 
 
-def on_balls(problem: Problem) -> ModuleType:
+def on_balls(problem: Problem) -> PreciseReference:
     """The generated reference module of a problem's solver, on balls at the precision in force."""
-    return _loaded(problem.solver.folder / "reference.py")
+    return cast(PreciseReference, _loaded(problem.solver.folder / "reference.py"))
 
 
 @lru_cache(maxsize=64)

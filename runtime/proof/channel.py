@@ -186,7 +186,7 @@ class BallChannel(Channel[Goal]):
             return Shape(derivatives, derivatives, kinks)
 
         def metric(x: Dual) -> Dual:
-            (value,) = module.metric(x, *_held(x, (line.y, *line.u)), _held(x, c))
+            (value,) = self.metric(x, *_held(x, (line.y, *line.u)), _held(x, c))
             return lift(value)
 
         return Shape(lambda x: (metric(x), lift(0), lift(0)), lambda x: _twice(metric, x), kinks)

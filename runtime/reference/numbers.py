@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from mpmath import mp, mpf
 
 from ..errors import InputError
 from ..problems.law import TokenLaw
+from ..problems.parts import Reference
 from ..problems.problem import Problem
 
 
@@ -45,7 +45,7 @@ class Numbers:
         value: Any = None,
         *,
         number: Callable[[Any], Any] = exact,
-        reference: ModuleType | None = None,
+        reference: Reference | None = None,
     ) -> Numbers:
         """At the precision in force; `value` replaces that of a scalar parameter (alpha included).
 
@@ -77,7 +77,7 @@ class Numbers:
         return (self.law.rho[label], mpf(label), *self.flat)
 
 
-def _law(problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], reference: ModuleType) -> TokenLaw:
+def _law(problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], reference: Reference) -> TokenLaw:
     if problem.given_law is not None:
         given = dict(vars(problem.given_law))
     else:

@@ -20,7 +20,7 @@ class RuleChannel(Channel[Rule]):
     """Averages of one problem by a rule, at the precision in force."""
 
     def __init__(self, numbers: Numbers, overlaps: Overlaps):
-        super().__init__(numbers, overlaps, numbers.problem.solver.reference, mpf)
+        super().__init__(numbers, overlaps, numbers.problem.solver.precise_reference, mpf)
         self.reach = mp.sqrt(2 * mp.log(10) * (mp.dps + 2))
 
     def positive(self, number: Any) -> bool:
@@ -105,7 +105,7 @@ class RuleChannel(Channel[Rule]):
             inverse = stretch(x, curvature)
             w = x + V * slope
             if name == "metric":
-                (value,) = self.module.metric(x, y, *u, c)
+                (value,) = self.metric(x, y, *u, c)
             yield weight * inverse * mp.npdf(w, mean, spread), w, (value, slope, curvature)
 
     def _end(self, omega: Callable[[Any], Any], mean: Any, spread: Any, way: int) -> Any:

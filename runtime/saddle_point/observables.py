@@ -89,7 +89,7 @@ def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bo
 def _sum(problem: Problem, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
     return sum(
         float(
-            problem.solver.metric.test_error(
+            problem.solver.error_metric.test_error(
                 CHUNKS,
                 np.ascontiguousarray(nodes),
                 np.ascontiguousarray(weights),
@@ -188,9 +188,9 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
 
     Derived from the model's baseline expression, quadratic in B: minimised through its averaged gradient and Hessian.
     """
-    metric = problem.solver.metric
-    if not metric.HAS_BASELINE:
+    if not problem.solver.metric.HAS_BASELINE:
         return np.nan
+    metric = problem.solver.baseline_metric
     size = metric.BASELINE_SIZE
     error, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
     dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)

@@ -84,7 +84,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     if problem.has_ridge:
         law = problem.law
         d_ridge = np.zeros((n + 1, problem.student_rank))
-        changes = problem.solver.tangent.overlaps(
+        changes = problem.solver.ridge_tangent.overlaps(
             law.weights, law.gamma, law.gram, problem.strengths, hats.q, hats.V, hats.m, hats.theta, d_ridge, *d_hats
         )
     else:

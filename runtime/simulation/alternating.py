@@ -29,7 +29,7 @@ _NEAR, _JUMP, _DRAWS = 1e-4, 0.05, 16
 
 def has_corners(problem: Problem) -> bool:
     """Whether the slope of the loss jumps in X, or as good as jumps, at a kink in one of the fields."""
-    channel, generator = problem.solver.channel, np.random.default_rng(29)
+    channel, generator = problem.solver.proximal, np.random.default_rng(29)
     y = generator.standard_normal((_DRAWS, problem.tokens * problem.teacher_rank))
     gaussian = problem.is_gaussian
     noise = generator.standard_normal((_DRAWS, len(gaussian)))
@@ -99,7 +99,7 @@ class _Split:
         eye = np.broadcast_to(np.eye(s), (L, s, s))
         for labels, own in self.instance.groups:
             at = np.ascontiguousarray(fields[own].reshape(-1, L * s))
-            x, _ = problem.solver.channel.proximal_at(
+            x, _ = problem.solver.proximal.proximal_at(
                 at, eye / v, v * eye, self.instance.known[own], problem.constants(labels), problem.search
             )
             out[own] = x.reshape(-1, L, s)

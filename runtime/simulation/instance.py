@@ -180,7 +180,7 @@ class Instance:
 
     def _features(self, block: _Block, teachers: np.ndarray) -> np.ndarray:
         """Features of samples whose centred teacher fields (samples, L, t) are given."""
-        problem, channel = self.problem, self.problem.solver.channel
+        problem, channel = self.problem, self.problem.solver.proximal
         gaussian = problem.is_gaussian
         out = np.empty((len(teachers), channel.FEATURES))
         for choice, (labels, _) in enumerate(problem.label_choices):
@@ -190,7 +190,7 @@ class Instance:
             noise = np.empty((len(rows), len(gaussian)))
             noise[:, gaussian] = block.noise[rows]
             if channel.LABELLED_NOISE:
-                below = np.cumsum(channel.noise_law_at(y, c), axis=1)[:, :-1]
+                below = np.cumsum(problem.solver.labelled.noise_law_at(y, c), axis=1)[:, :-1]
                 noise[:, ~gaussian] = np.array(channel.LABELLED_NOISE)[(block.uniform[rows, None] > below).sum(axis=1)]
             out[rows] = channel.features_at(y, noise, c)
         return out

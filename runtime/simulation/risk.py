@@ -106,10 +106,10 @@ class Risk:
             for labels, own in self._members(span):
                 x = np.ascontiguousarray(fields[own].reshape(-1, L * s))
                 known = instance.known[span][own]
-                values, slopes[own] = problem.solver.channel.losses_at(x, known, constants[labels])
+                values, slopes[own] = problem.solver.proximal.losses_at(x, known, constants[labels])
                 total += float(values.sum())
                 if self.holds_own:
-                    held = problem.solver.channel.own_gradients_at(x, known, constants[labels]).sum(axis=0)
+                    held = problem.solver.holding_own.own_gradients_at(x, known, constants[labels]).sum(axis=0)
                     own_sums += self._by_context(labels, held)
             by_token = slopes.reshape(-1, s)
             gradient += flat.T @ (by_token[:, 0] if s == 1 else by_token) / root
@@ -128,8 +128,8 @@ class Risk:
         if problem.has_ridge:
             slope = W * problem.strengths
             return float(np.sum(W * slope)) / (2 * self.instance.d) + own, Weights(slope, ridge * weights.phi)
-        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
-        values, slope = problem.solver.prior.penalties_at(W, known, problem.strengths)
+        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.penalty.KNOWN])
+        values, slope = problem.solver.penalty.penalties_at(W, known, problem.strengths)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> Value:

@@ -183,7 +183,7 @@ def checked(plan: Plan) -> Plan:
         InputError: an unknown start or method, or numbers out of range; the sentence says what is allowed.
     """
     problem = plan.problem
-    corners = not problem.has_ridge and problem.solver.prior.CORNERS > 0
+    corners = not problem.has_ridge and problem.solver.penalty.CORNERS > 0
     method = plan.method
     if method == "auto":
         method = "fista" if corners else ADMM if alternating.is_for(problem) else "lbfgs"

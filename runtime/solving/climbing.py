@@ -77,7 +77,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         if len(products) > 1:
             return _refine(task, approach, products, patient=near is None)
         return climb_samples(task, approach)
-    if not channel.HAS_PROX_SPACE or channel.FIELDS > 2:
+    if not problem.solver.proximal.HAS_PROX_SPACE or channel.FIELDS > 2:
         return climb_samples(task, approach)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(

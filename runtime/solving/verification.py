@@ -75,7 +75,7 @@ def other_family(problem: Problem, rule: Rule) -> str:
 
 
 def _grids_suit(problem: Problem) -> bool:
-    channel = problem.solver.channel
+    channel = problem.solver.proximal
     return channel.HAS_PROX_SPACE and channel.FIELDS <= 2
 
 
