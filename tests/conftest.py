@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,32 @@ def _attention(alpha: float, start: str, accuracy: float) -> Solution:
 def attention() -> Callable[[float, str, float], Solution]:
     """attention(alpha, start, accuracy): the paper's base case, omega = 0.3."""
     return _attention
+
+
+def _plain(text: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The names of a source without its imports of Numba and of the library of loops."""
+    scope = {"njit": lambda **_: lambda function: function, "prange": range, **given}
+    exec("\n".join(line for line in text.splitlines() if not line.startswith("from ")), scope)
+    return scope
+
+
+@cache
+def _loops() -> dict[str, SimpleNamespace]:
+    given = {"tuple_setitem": lambda row, i, value: (*row[:i], value, *row[i + 1 :])}
+    files = (Path(sf.__path__[0]) / "loops").glob("*.py")
+    return {file.stem: SimpleNamespace(**_plain(file.read_text(encoding="utf-8"), given)) for file in files}
+
+
+@pytest.fixture(scope="session")
+def loops() -> dict[str, SimpleNamespace]:
+    """The library of loops as plain Python, by file: what is tested is the text, and nothing is compiled."""
+    return _loops()
+
+
+@pytest.fixture(scope="session")
+def plain() -> Callable[[str], dict[str, Any]]:
+    """plain(text): the names of a generated Numba module as plain Python, on the library as plain Python."""
+    return lambda text: _plain(text, dict(_loops()))
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,10 @@
-"""The interval arithmetic of generated bounds, run as plain Python: enclosures, and what branch and bound drops."""
+"""Interval arithmetic and generated bounds, run as plain Python: enclosures, and what branch and bound drops."""
 
 from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Callable
-from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import mpmath as mp
@@ -17,23 +14,23 @@ import sympy as sp
 
 from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from saddleforge.derive.emit.kernel import freeze
-from saddleforge.derive.emit.printers.interval import body, calls
+from saddleforge.derive.emit.printers.interval import body
 from saddleforge.derive.emit.writer import _environment
 
-FUNCTIONS = {
-    "exp", "log", "tanh", "cosh", "sinh", "sin", "cos", "atan", "erf", "erfc", "sqrt", "pow", "pi", "abs", "max", "min",
-    "sign", "heaviside", "equal", "where", "gt", "ge", "lt", "le", "and", "or", "sigmoid", "softplus",
-}  # fmt: skip
 COUNTS = {1: 30, 2: 5}  # random polynomials, by fields
 Interval = tuple[float, float]
 
 
-@cache
-def arithmetic(fields: int = 1) -> Any:
-    """The template with every function, without Numba."""
+@pytest.fixture
+def intervals(loops: Any) -> Any:
+    return loops["intervals"]
+
+
+def bounds(fields: int) -> str:
+    """The template, without expressions of a model."""
     names = [f"x_0_{a}" for a in range(fields)]
     pairs = [(i, j) for i in range(fields) for j in range(i, fields)]
-    text = (
+    return (
         _environment()
         .get_template("bounds.py.jinja")
         .render(
@@ -42,8 +39,6 @@ def arithmetic(fields: int = 1) -> Any:
             structure="s",
             constants=(),
             D=fields,
-            calls=FUNCTIONS,
-            widths=[3],
             x_names=names,
             w_names=[],
             p_names=[],
@@ -53,9 +48,6 @@ def arithmetic(fields: int = 1) -> Any:
             results=["value", *[f"d_{i}" for i in range(fields)], *[f"h_{i}_{j}" for i, j in pairs]],
         )
     )
-    space: dict[str, Any] = {}
-    exec(re.sub(r"@njit\(.*\)\n", "", text).replace("from numba import njit", ""), space)
-    return SimpleNamespace(**space), space
 
 
 def softmax(*logits: Any) -> Any:
@@ -94,10 +86,10 @@ def draw(generator: random.Random, low: float, high: float) -> tuple[Interval, l
 
 
 @pytest.mark.parametrize("name", SCALAR)
-def test_every_function_encloses_its_values(name):
+def test_every_function_encloses_its_values(name, intervals):
     """Against 40 digits and without any tolerance."""
     function, low, high = SCALAR[name]
-    enclosed = arithmetic()[1][f"_{name}"]
+    enclosed = getattr(intervals, name)
     generator = random.Random(name)
     with mp.workdps(40):
         for _ in range(60):
@@ -108,20 +100,20 @@ def test_every_function_encloses_its_values(name):
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 12])
-def test_powers_enclose_their_values(n):
+def test_powers_enclose_their_values(n, intervals):
     generator = random.Random(n)
     with mp.workdps(60):
         for _ in range(60):
             interval, points = draw(generator, -3, 3)
-            lower, upper = arithmetic()[0]._power(interval, n)
+            lower, upper = intervals.power(interval, n)
             assert all(lower <= mp.mpf(point) ** n <= upper for point in points)
 
 
-@pytest.mark.parametrize("name", ["sum", "product", "greatest", "least", "raised", "hull"])
-def test_functions_of_two_enclose_their_values(name):
+@pytest.mark.parametrize("name", ["plus", "times", "greatest", "least", "raised", "hull"])
+def test_functions_of_two_enclose_their_values(name, intervals):
     function = {
-        "sum": lambda a, b: a + b,
-        "product": lambda a, b: a * b,
+        "plus": lambda a, b: a + b,
+        "times": lambda a, b: a * b,
         "greatest": max,
         "least": min,
         "raised": lambda a, b: a**b,
@@ -132,44 +124,43 @@ def test_functions_of_two_enclose_their_values(name):
         for _ in range(60):
             one, points = draw(generator, 0.01 if name == "raised" else -4, 4)
             other, others = draw(generator, -4, 4)
-            lower, upper = arithmetic()[1][f"_{name}"](one, other)
+            lower, upper = getattr(intervals, name)(one, other)
             for a, b in zip(points, others, strict=True):
                 assert lower <= function(mp.mpf(a), mp.mpf(b)) <= upper
 
 
-def test_rows_of_softmax_enclose_their_values():
+def test_rows_of_softmax_enclose_their_values(intervals):
     generator = random.Random(1)
     with mp.workdps(40):
         for scale in (1, 5, 20, 200):
             for _ in range(100):
                 drawn = [draw(generator, -scale, scale) for _ in range(3)]
-                rows = arithmetic()[0]._softmax3(*[interval for interval, _ in drawn])
+                rows = intervals.softmax(*[interval for interval, _ in drawn])
                 for n in range(8):
                     logits = [mp.mpf(points[n]) for _, points in drawn]
                     for i, (lower, upper) in enumerate(rows):
                         assert lower <= softmax(logits[i], *logits[:i], *logits[i + 1 :]) <= upper
 
 
-def test_what_is_not_a_number_becomes_the_whole_line():
-    m = arithmetic()[0]
+def test_what_is_not_a_number_becomes_the_whole_line(intervals):
     everything = (-math.inf, math.inf)
-    assert m._product((0.0, 1.0), everything) == everything
-    assert m._inverse((-1.0, 1.0)) == everything
-    assert m._sum(everything, everything) == everything
-    assert m._log((-2.0, -1.0)) == everything
+    assert intervals.times((0.0, 1.0), everything) == everything
+    assert intervals.inverse((-1.0, 1.0)) == everything
+    assert intervals.plus(everything, everything) == everything
+    assert intervals.log((-2.0, -1.0)) == everything
 
 
-def test_an_undecided_condition_takes_both_pieces():
-    m = arithmetic()[0]
+def test_an_undecided_condition_takes_both_pieces(intervals):
+    m = intervals
     one, other = (1.0, 2.0), (-3.0, -2.0)
-    assert m._where(m._gt((2.0, 3.0), (0.0, 1.0)), one, other) == one
-    assert m._where(m._gt((-1.0, 0.0), (0.5, 1.0)), one, other) == other
-    assert m._where(m._gt((0.0, 3.0), (1.0, 1.0)), one, other) == (-3.0, 2.0)
+    assert m.where(m.gt((2.0, 3.0), (0.0, 1.0)), one, other) == one
+    assert m.where(m.gt((-1.0, 0.0), (0.5, 1.0)), one, other) == other
+    assert m.where(m.gt((0.0, 3.0), (1.0, 1.0)), one, other) == (-3.0, 2.0)
     undecided, sure, never = (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)
-    assert (m._and(undecided, sure), m._and(undecided, never), m._or(undecided, sure)) == (undecided, never, sure)
+    assert (m.both(undecided, sure), m.both(undecided, never), m.either(undecided, sure)) == (undecided, never, sure)
     for name, truth in (("lt", (1.0, 1.0)), ("le", (1.0, 1.0)), ("gt", never), ("ge", never)):
-        assert getattr(m, f"_{name}")((0.0, 1.0), (1.5, 2.0)) == truth
-        assert getattr(m, f"_{name}")((0.0, 1.6), (1.5, 2.0)) == undecided
+        assert getattr(m, name)((0.0, 1.0), (1.5, 2.0)) == truth
+        assert getattr(m, name)((0.0, 1.6), (1.5, 2.0)) == undecided
 
 
 @pytest.mark.parametrize(
@@ -182,14 +173,13 @@ def test_an_undecided_condition_takes_both_pieces():
         "SoftmaxEntry(1, x, 2*x, 1 - x)**2 - x",
     ],
 )
-def test_printed_kernels_enclose_the_expression(expression):
+def test_printed_kernels_enclose_the_expression(expression, intervals):
     """From SymPy through the printer, on boxes of all widths."""
     x = sp.Symbol("x", real=True)
     names = {"x": x, "Sigmoid": Sigmoid, "Softplus": Softplus, "SoftmaxEntry": SoftmaxEntry}
     truth = sp.sympify(expression, locals=names)
     kernel = freeze({"value": truth})
-    assert calls(kernel) <= FUNCTIONS | {"softmax"}
-    space = dict(arithmetic()[1])
+    space: dict[str, Any] = {"intervals": intervals}
     exec("def run(x):\n    " + "\n    ".join(body(kernel)) + "\n    return value\n", space)
     generator = random.Random(expression)
     for _ in range(15):
@@ -209,8 +199,8 @@ def enclosing(coefficients: np.ndarray, m: Any) -> Callable[..., None]:
         total = (0.0, 0.0)
         for n in range(order, len(row)):
             factor = float(row[n]) * math.perm(n, order)
-            power = m._power(x, n - order) if n > order else (1.0, 1.0)
-            total = m._sum(total, m._product((factor, factor), power))
+            power = m.power(x, n - order) if n > order else (1.0, 1.0)
+            total = m.plus(total, m.times((factor, factor), power))
         return total
 
     def enclose(low: Any, high: Any, omega: Any, precision: Any, known: Any, c: Any, out: np.ndarray) -> None:
@@ -218,13 +208,13 @@ def enclosing(coefficients: np.ndarray, m: Any) -> Callable[..., None]:
         D, mixed = len(boxes), (float(c), float(c))
         value = (0.0, 0.0)
         for row, box in zip(coefficients, boxes, strict=True):
-            value = m._sum(value, polynomial(row, box, 0))
+            value = m.plus(value, polynomial(row, box, 0))
         if D == 2:
-            value = m._sum(value, m._product(mixed, m._product(*boxes)))
+            value = m.plus(value, m.times(mixed, m.times(*boxes)))
         out[0] = value
         for i, (row, box) in enumerate(zip(coefficients, boxes, strict=True)):
             slope = polynomial(row, box, 1)
-            out[1 + i] = m._sum(slope, m._product(mixed, boxes[1 - i])) if D == 2 else slope
+            out[1 + i] = m.plus(slope, m.times(mixed, boxes[1 - i])) if D == 2 else slope
         second = [polynomial(row, box, 2) for row, box in zip(coefficients, boxes, strict=True)]
         out[1 + D :] = second if D == 1 else [second[0], mixed, second[1]]
 
@@ -232,9 +222,9 @@ def enclosing(coefficients: np.ndarray, m: Any) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("fields", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_only_the_global_minimum_is_proved(fields):
+def test_only_the_global_minimum_is_proved(fields, plain):
     """Random quartics, brute force on a fine grid: the lowest point is proved, and any other lacks what it lacks."""
-    module, space = arithmetic(fields)
+    space = plain(bounds(fields))
     generator = np.random.default_rng(fields)
     proved = 0
     for _ in range(COUNTS[fields]):
@@ -251,7 +241,7 @@ def test_only_the_global_minimum_is_proved(fields):
         values = of(axes)
         # A constant makes the lowest value 1, as that of a loss: the box around omega = 0 then holds every minimum.
         coefficients[0, 0] += 1 - values.min()
-        space["enclose"] = enclosing(coefficients, module)
+        space["enclose"] = enclosing(coefficients, space["intervals"])
         lowest = float(of(descended(of, axes[values.argmin()])))
         places = [axes[values.argmin()], *axes[generator.integers(0, len(axes), 6)]]
         for place in places:
@@ -259,7 +249,7 @@ def test_only_the_global_minimum_is_proved(fields):
             rows = np.array([of(best)])
             spread = np.full(fields, 12.0)
             arguments = (np.zeros((1, fields)), None, spread, [None], mixed, best[None], rows, 1e-6, 4000)
-            out = module.shortfalls(*arguments)
+            out = space["shortfalls"](*arguments)
             excess = float(of(best) - lowest)
             if excess > 1e-4:
                 assert out[0, 0] >= excess * (1 - 1e-3) - 1e-5

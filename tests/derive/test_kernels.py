@@ -1,6 +1,7 @@
 """From SymPy to a kernel and to printed code: no value is lost on the way."""
 
 import math
+from types import SimpleNamespace
 
 import mpmath as mp
 import pytest
@@ -145,7 +146,7 @@ def test_hoisting_keeps_every_value(name):
 
 
 def run_printed(kernel: Kernel, point: dict[sp.Symbol, float]) -> dict[str, float]:
-    """Printed source as plain Python, with plain definitions of the helpers the templates supply."""
+    """Printed source as plain Python, with plain definitions of the functions that the library supplies."""
 
     def row(*logits: float) -> tuple[float, ...]:
         weights = [math.exp(z - max(logits)) for z in logits]
@@ -154,11 +155,13 @@ def run_printed(kernel: Kernel, point: dict[sp.Symbol, float]) -> dict[str, floa
     scope: dict = {str(symbol): value for symbol, value in point.items()}
     scope |= {
         "math": math,
-        "_sigmoid": lambda z: 1 / (1 + math.exp(-z)),
-        "_softplus": lambda z: math.log1p(math.exp(z)),
-        "_step": lambda z: (z > 0) + 0.5 * (z == 0),
+        "special": SimpleNamespace(
+            sigmoid=lambda z: 1 / (1 + math.exp(-z)),
+            softplus=lambda z: math.log1p(math.exp(z)),
+            step=lambda z: (z > 0) + 0.5 * (z == 0),
+            softmax=row,
+        ),
     }
-    scope |= {f"_softmax{n}": row for n in numba_printer.helpers([kernel])}
     exec("\n".join(numba_printer.body(kernel)), scope)
     return {name: scope[name] if node != ("name", name) else scope[node[1]] for name, node in kernel.results}
 

@@ -1,8 +1,10 @@
 """Names of entries, the order in which kernels are printed, and what is computed at a node beside the loss."""
 
 import math
+from functools import cache
 
 import mpmath as mp
+import numpy as np
 import pytest
 import sympy as sp
 
@@ -102,13 +104,113 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
 
 
 def test_the_smoothed_step_keeps_the_digits_of_a_small_share():
-    kernel = nodes.share_of_one(Structure(1, 1, 1, 1))["share"]
-    value: dict = {"math": math, "difference": -6.0, "width": 1.0}
-    exec("\n".join(numba_printer.body(kernel)), value)
+    found = step_between_minima(-6.0, 1.0)
     with mp.workdps(30):
         z = mp.mpf(-6)
         bell = mp.exp(-z * z / 2) / mp.sqrt(2 * mp.pi)
         share = mp.erfc(-z / mp.sqrt(2)) / 2 + bell * z * (7 - z * z) / 8
         slope = bell * (15 - 10 * z * z + z**4) / 8
-    assert value["share"] == pytest.approx(float(share), rel=1e-13)
-    assert value["share_slope"] == pytest.approx(float(slope), rel=1e-13)
+    assert found == pytest.approx((float(share), float(slope)), rel=1e-13)
+
+
+def run(kernel: Kernel, names: dict) -> dict:
+    """What is printed of a kernel, run as plain Python."""
+    scope = {"math": math, **names}
+    exec("\n".join(numba_printer.body(kernel)), scope)
+    return scope
+
+
+def upper_named(array: str, matrix: np.ndarray) -> dict[str, float]:
+    size = len(matrix)
+    return {Entry(array, i, j): float(matrix[i, j]) for i in range(size) for j in range(i, size)}
+
+
+def blocks_named(array: str, blocks: np.ndarray) -> dict[str, float]:
+    names = upper_entries(array, len(blocks), len(blocks[0]))
+    return {name: float(blocks[name.place]) for name in names}
+
+
+def positive(rng: np.random.Generator, tokens: int, student: int) -> tuple[np.ndarray, np.ndarray]:
+    """A positive definite block a token, and the block diagonal matrix of them."""
+    roots = rng.normal(size=(tokens, student, student))
+    blocks = roots @ np.swapaxes(roots, 1, 2) + 0.1 * np.eye(student)
+    whole = np.zeros((tokens * student, tokens * student))
+    for l, block in enumerate(blocks):
+        whole[l * student : (l + 1) * student, l * student : (l + 1) * student] = block
+    return blocks, whole
+
+
+def symmetric(rng: np.random.Generator, size: int) -> np.ndarray:
+    matrix = rng.normal(size=(size, size))
+    return matrix + matrix.T
+
+
+SIZES = [(1, 1), (2, 1), (1, 3), (3, 2)]
+
+
+@pytest.mark.parametrize(("tokens", "student"), SIZES)
+def test_slopes_of_the_proximal_map(tokens, student):
+    """dg/domega = -(I + H V)^(-1) H, which solves (x - omega) V^(-1) + grad = 0 differentiated."""
+    rng, size = np.random.default_rng(3), tokens * student
+    hessian, (blocks, V) = symmetric(rng, size), positive(rng, tokens, student)
+    arrays = {"work": np.empty((size, size)), "slopes": np.empty((size, size))}
+    names = upper_named("h", hessian) | blocks_named("v", blocks) | arrays
+    run(nodes.linear_response(Structure(tokens, student, 1)), names)
+    slopes = np.linalg.solve(arrays["work"], arrays["slopes"])
+    moved = np.linalg.solve(np.linalg.inv(V) + hessian, np.linalg.inv(V))  # dx/domega
+    assert np.linalg.det(arrays["work"]) == pytest.approx(np.linalg.det(np.eye(size) + hessian @ V), rel=1e-11)
+    assert slopes == pytest.approx(np.linalg.inv(V) @ (moved - np.eye(size)), rel=1e-9, abs=1e-10)
+
+
+@pytest.mark.parametrize(("tokens", "student"), SIZES)
+def test_the_field_answers_by_the_spread_of_the_boltzmann_law(tokens, student):
+    rng, size = np.random.default_rng(4), tokens * student
+    (blocks, P), (_, spread) = positive(rng, tokens, student), positive(rng, 1, size)
+    out = np.empty((1, size, size))
+    names = upper_named("spread", spread) | blocks_named("p", blocks) | {"slopes": out, "row": 0}
+    run(nodes.thermal_response(Structure(tokens, student, 1)), names)
+    assert out[0] == pytest.approx(P @ (spread @ P - np.eye(size)), rel=1e-11, abs=1e-12)
+
+
+@cache
+def step_kernel() -> Kernel:
+    return nodes.share_of_one(Structure(1, 1, 1))["share"]
+
+
+def step_between_minima(difference: float, width: float) -> tuple[float, float]:
+    scope = run(step_kernel(), {"difference": difference, "width": width})
+    return scope["share"], scope["share_slope"]
+
+
+def test_the_step_between_two_minima_has_its_own_slope_and_is_odd():
+    width, h = 0.7, 1e-5
+    assert step_between_minima(0.0, width)[0] == 0.5
+    for z in (-3.1, -0.4, 0.9, 2.5):
+        share, slope = step_between_minima(z * width, width)
+        above, below = (step_between_minima((z + side) * width, width)[0] for side in (h, -h))
+        assert slope == pytest.approx((above - below) / (2 * h * width), rel=1e-7)
+        assert share + step_between_minima(-z * width, width)[0] == pytest.approx(1, abs=1e-14)
+    assert step_between_minima(7 * width, width) == pytest.approx((1, 0), abs=1e-8)
+
+
+@pytest.mark.parametrize(("tokens", "student"), SIZES)
+def test_the_step_is_as_wide_as_blurs_in_x_are_in_the_difference(tokens, student):
+    """The difference has slope -jump in omega, and omega = X + V grad loss the slope I + V H in X."""
+    rng, size = np.random.default_rng(5), tokens * student
+    hessian, (blocks, V) = symmetric(rng, size), positive(rng, tokens, student)
+    jump, blur = rng.normal(size=size), rng.uniform(0.1, 1, size)
+    names = upper_named("h", hessian) | blocks_named("v", blocks)
+    names |= dict(zip(entries("jump", tokens, student), jump, strict=True))
+    names |= dict(zip(entries("blur", size), blur, strict=True))
+    width = run(nodes.share_of_one(Structure(tokens, student, 1))["width"], names)["width"]
+    assert width == pytest.approx(np.linalg.norm(jump @ (np.eye(size) + V @ hessian) * blur), rel=1e-11)
+
+
+def test_the_step_is_smoothed_by_a_kernel_of_sixth_order():
+    """Its slope integrates to 1, and its moments 2 and 4 vanish but for what is cut beyond seven widths."""
+    points, weights = np.polynomial.legendre.leggauss(200)
+    z = 7 * points
+    slope = np.array([step_between_minima(float(d), 1.0)[1] for d in z])
+    moments = [float(7 * np.sum(weights * slope * z**n)) for n in (0, 2, 4, 6)]
+    assert moments[:3] == pytest.approx([1, 0, 0], abs=1e-5)
+    assert moments[3] == pytest.approx(15, rel=1e-4)

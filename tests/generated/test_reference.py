@@ -1,6 +1,7 @@
 """Two printers, one kernel: the mpmath module of every solver agrees with the Numba one."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +22,10 @@ AGREEMENT = 1e-13
 POINTS = 4
 
 
-def plain(problem: Problem, part: str) -> SimpleNamespace:
+@pytest.fixture
+def part(problem: Problem, plain: Any) -> Callable[[str], SimpleNamespace]:
     """A generated Numba module as plain Python: what is compared is the text, and nothing is compiled."""
-    text = (problem.solver.folder / f"{part}.py").read_text()
-    scope: dict[str, Any] = {"njit": lambda **_: lambda function: function, "prange": range}
-    exec("\n".join(line for line in text.splitlines() if not line.startswith("from numba")), scope)
-    return SimpleNamespace(**scope)
+    return lambda name: SimpleNamespace(**plain((problem.solver.folder / f"{name}.py").read_text()))
 
 
 def problem_of(folder: str) -> Problem:
@@ -65,10 +64,10 @@ def thirty_digits() -> Any:
         yield
 
 
-def test_channel_kernels_agree(problem):
+def test_channel_kernels_agree(problem, part):
     """Loss with gradient and Hessian, and the summands of the averages at proximal points of random fields."""
     rng = np.random.default_rng(11)
-    channel, reference = plain(problem, "channel"), problem.solver.reference
+    channel, reference = part("channel"), problem.solver.reference
     for n in range(POINTS):
         overlaps = state_of(problem, rng)
         labels, _ = problem.label_choices[n % len(problem.label_choices)]
@@ -109,9 +108,9 @@ def test_channel_kernels_agree(problem):
         assert agree(sums[: len(expected)], expected)
 
 
-def test_metrics_agree(problem):
+def test_metrics_agree(problem, part):
     rng = np.random.default_rng(12)
-    metric, reference = plain(problem, "metric"), problem.solver.reference
+    metric, reference = part("metric"), problem.solver.reference
     assert hasattr(reference, "metric") == metric.HAS_METRIC
     for labels, _ in problem.label_choices if metric.HAS_METRIC else ():
         c = problem.constants(labels)
@@ -120,10 +119,10 @@ def test_metrics_agree(problem):
             assert agree(metric.metric(*point, c), reference.metric(*as_mpf(point), as_mpf(c))[0])
 
 
-def test_prior_and_free_entropy_agree(problem):
+def test_prior_and_free_entropy_agree(problem, part):
     """Averages to conjugates; with a ridge, conjugates to overlaps and the free entropy."""
     rng = np.random.default_rng(13)
-    prior, reference, row = plain(problem, "prior"), problem.solver.reference, problem.solver.channel.ROW
+    prior, reference, row = part("prior"), problem.solver.reference, problem.solver.channel.ROW
     law = problem.law
     for _ in range(POINTS):
         u = state_of(problem, rng)
