@@ -16,13 +16,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sympy as sp
 
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 
 Node = tuple[Any, ...]
+Name = TypeVar("Name", bound=str)
 
 _CALLS = {
     sp.exp: "exp",
@@ -67,7 +68,7 @@ class Entry(str):
         return sp.Symbol(str(self), real=True)
 
     @property
-    def index(self) -> str:
+    def subscript(self) -> str:
         """The indices as they stand between brackets."""
         return ", ".join(map(str, self.place))
 
@@ -208,7 +209,7 @@ def names(node: Node) -> set[str]:
 
 
 def freeze(
-    outputs: Mapping[str, sp.Expr],
+    outputs: Mapping[Name, sp.Expr],
     definitions: Mapping[str, sp.Expr] | None = None,
     prefix: str = "t",
     inner: bool = False,

@@ -274,7 +274,7 @@ def softmax(*z):
             if j != i:
                 low += exp(plus((z[j][1], z[j][1]), (-z[i][0], -z[i][0])))[1]
                 high += max(exp(plus((z[j][0], z[j][0]), (-z[i][1], -z[i][1])))[0], 0.0)
-        row = tuple_setitem(row, i, widened(1.0 / low, 1.0 / high, _LIBRARY))
+        row = tuple_setitem(row, i, widened(1.0 / low, 1.0 / high, _LIBRARY))  # type: ignore[call-arg]
     return row
 
 

@@ -37,9 +37,9 @@ def softmax(*z):
     total = 0.0
     for i in range(len(z)):
         e = math.exp(z[i] - top)
-        row = tuple_setitem(row, i, e)
+        row = tuple_setitem(row, i, e)  # type: ignore[call-arg]
         total += e
     inverse = 1.0 / total
     for i in range(len(z)):
-        row = tuple_setitem(row, i, row[i] * inverse)
+        row = tuple_setitem(row, i, row[i] * inverse)  # type: ignore[call-arg]
     return row

@@ -19,7 +19,7 @@ x = sp.symbols("x0:2", real=True)
 
 def test_a_name_of_an_entry_knows_the_array_and_the_place():
     entry = Entry("V_hat", 1, 0)
-    assert (entry, entry.array, entry.place, entry.index) == ("V_hat_1_0", "V_hat", (1, 0), "1, 0")
+    assert (entry, entry.array, entry.place, entry.subscript) == ("V_hat_1_0", "V_hat", (1, 0), "1, 0")
     assert entry.of("d_V_hat") == "d_V_hat_1_0"
     assert entry.symbol == sp.Symbol("V_hat_1_0", real=True)
     assert entries("q", 2, 1) == ["q_0_0", "q_1_0"]

@@ -32,7 +32,7 @@ MPMATH = Dialect(_number, _FUNCTIONS, "mp")
 expression, body = MPMATH.expression, MPMATH.body
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _compiled(kernel: Kernel) -> CodeType:
     return compile("\n".join(body(kernel)), "<kernel>", "exec")
 

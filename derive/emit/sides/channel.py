@@ -127,10 +127,14 @@ def build_channel(model: ModelAt) -> Channel:
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
     value = {"value": quadratic + stages.value}
-    first = {Entry("d", i): sp.factor_terms(sp.diff(quadratic, x)) + stages.gradient[i] for i, x in enumerate(X)}
-    second = {Entry("h", i, j): sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()}
-    own_gradient = {Entry("d", i): e for i, e in enumerate(stages.gradient)}
-    own_hessian = {Entry("h", i, j): e for (i, j), e in stages.hessian.items()}
+    first: dict[str, sp.Expr] = {
+        Entry("d", i): sp.factor_terms(sp.diff(quadratic, x)) + stages.gradient[i] for i, x in enumerate(X)
+    }
+    second: dict[str, sp.Expr] = {
+        Entry("h", i, j): sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()
+    }
+    own_gradient: dict[str, sp.Expr] = {Entry("d", i): e for i, e in enumerate(stages.gradient)}
+    own_hessian: dict[str, sp.Expr] = {Entry("h", i, j): e for (i, j), e in stages.hessian.items()}
 
     saddle = saddle_for(model)
     moments, rows, slopes = moment_rows(model, saddle, loss)

@@ -117,7 +117,9 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "factor_lines_unmodified": _factor_lines(D, modified=False),
         "solve_lines": _solve_lines(D),
     }
-    context["keep"] = lambda: _keep(entries("x", L, s), h_names, kernels["apart"])
+    apart = kernels["apart"]
+    assert apart is not None
+    context["keep"] = lambda: _keep(entries("x", L, s), h_names, apart)
     return context
 
 

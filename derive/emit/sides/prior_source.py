@@ -56,7 +56,7 @@ def stored(saddle: SaddlePoint) -> dict[Entry, str]:
     found = {}
     for matrix in (*p.overlaps, *p.conjugates, p.rho_star):
         for entry in entries(matrix.name, *map(int, matrix.shape)):
-            found[entry] = str(entry.place[0]) if matrix in (p.m, p.m_hat) else entry.index
+            found[entry] = str(entry.place[0]) if matrix in (p.m, p.m_hat) else entry.subscript
     return found
 
 
@@ -279,7 +279,7 @@ def _penalty_context(
         known = {(p.w, p.w.T): square, (p.w, p.pi.T): taught}
         return scalar * _entries(known[tuple(factors)])
 
-    lines = [f"{e} = {e.array}[{e.index}]" for e in (*entries("ww", s, s), *entries("response", s, s))]
+    lines = [f"{e} = {e.array}[{e.subscript}]" for e in (*entries("ww", s, s), *entries("response", s, s))]
     lines += [f"wtau_{a}_0 = wz[{a}, n]" for a in range(s)]
     lines += [f"wpi_{a}_{b} = wz[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
     return {

@@ -91,10 +91,10 @@ def _row_lines(channel: Channel) -> dict[str, list[str]]:
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
 
     def stored_slope(slope: Entry, value: str) -> str:
-        return f"{slope.array}[:, {slope.index}] = {value}"
+        return f"{slope.array}[:, {slope.subscript}] = {value}"
 
     fields = [*entries("g", L, s), *entries("dw", L, s), *entries("dy", L, t)]
-    loads = [f"{e} = {e.array}[:, {e.index}]" for e in sorted(fields) if e in kernel.names]
+    loads = [f"{e} = {e.array}[:, {e.subscript}]" for e in sorted(fields) if e in kernel.names]
     return {"row_loads": loads, "row_lines": NUMBA.body(kernel, stored_slope)}
 
 
