@@ -5,22 +5,43 @@ from numba import njit
 
 
 @njit(cache=True, error_model="numpy")
-def inverse(matrix, out):
-    """Inverse of a symmetric positive definite matrix by Cholesky; False where it is not one."""
+def cholesky(matrix, least, out):
+    """Lower Cholesky factor of a symmetric matrix; how many pivots are not above `least` times the diagonal.
+
+    Their columns are left zero.
+    """
     size = matrix.shape[0]
-    factor = np.zeros((size, size))
+    out[:] = 0.0
+    vanishing = 0
     for j in range(size):
         pivot = matrix[j, j]
         for k in range(j):
-            pivot -= factor[j, k] * factor[j, k]
-        if not pivot > 0.0:
-            return False
-        factor[j, j] = np.sqrt(pivot)
+            pivot -= out[j, k] * out[j, k]
+        if not pivot > least * matrix[j, j]:
+            vanishing += 1
+            continue
+        out[j, j] = np.sqrt(pivot)
         for i in range(j + 1, size):
             value = matrix[i, j]
             for k in range(j):
-                value -= factor[i, k] * factor[j, k]
-            factor[i, j] = value / factor[j, j]
+                value -= out[i, k] * out[j, k]
+            out[i, j] = value / out[j, j]
+    return vanishing
+
+
+@njit(cache=True, error_model="numpy")
+def factor(matrix, out):
+    """Lower Cholesky factor of a positive semidefinite matrix; a column of zeros where a pivot vanishes."""
+    cholesky(matrix, 1e-14, out)
+
+
+@njit(cache=True, error_model="numpy")
+def inverse(matrix, out):
+    """Inverse of a symmetric positive definite matrix by Cholesky; False where it is not one."""
+    size = matrix.shape[0]
+    factor = np.empty((size, size))
+    if cholesky(matrix, 0.0, factor) > 0:
+        return False
     column = np.empty(size)
     for e in range(size):
         for i in range(size):
@@ -34,25 +55,6 @@ def inverse(matrix, out):
                 value -= factor[k, i] * out[k, e]
             out[i, e] = value / factor[i, i]
     return True
-
-
-@njit(cache=True, error_model="numpy")
-def factor(matrix, out):
-    """Lower Cholesky factor of a positive semidefinite matrix; a column of zeros where a pivot vanishes."""
-    size = matrix.shape[0]
-    out[:] = 0.0
-    for j in range(size):
-        pivot = matrix[j, j]
-        for k in range(j):
-            pivot -= out[j, k] * out[j, k]
-        if not pivot > 1e-14 * matrix[j, j]:
-            continue
-        out[j, j] = np.sqrt(pivot)
-        for i in range(j + 1, size):
-            value = matrix[i, j]
-            for k in range(j):
-                value -= out[i, k] * out[j, k]
-            out[i, j] = value / out[j, j]
 
 
 @njit(cache=True, error_model="numpy")

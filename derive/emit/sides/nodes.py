@@ -8,6 +8,7 @@ precision of omega given Y are the symmetric blocks v, p and r of a token. H and
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import sympy as sp
 
@@ -128,13 +129,18 @@ def field_means(structure: Structure) -> Kernel:
 # --- the proximal point -----------------------------------------------------------------------------------------------
 
 
-def quadratic(structure: Structure) -> sp.Expr:
-    """1/2 (x - w)^T V^(-1) (x - w) summed over tokens, of (4.3)."""
+def _half_square(structure: Structure, to: str, start: str, array: str) -> sp.Expr:
+    """1/2 (to - start)^T A (to - start) summed over tokens, A the symmetric block of a token."""
     total = sp.Integer(0)
     for token in range(structure.tokens):
-        step = (student(structure, "x")[token, :] - student(structure, "w")[token, :]).T
-        total += (step.T * block(structure, "p", token) * step)[0, 0] / 2
+        step = (student(structure, to)[token, :] - student(structure, start)[token, :]).T
+        total += (step.T * block(structure, array, token) * step)[0, 0] / 2
     return total
+
+
+def quadratic(structure: Structure) -> sp.Expr:
+    """1/2 (x - w)^T V^(-1) (x - w) summed over tokens, of (4.3)."""
+    return _half_square(structure, "x", "w", "p")
 
 
 def field(structure: Structure, x: str = "x", g: str = "g") -> Kernel:
@@ -213,11 +219,7 @@ def determinant(structure: Structure) -> sp.Expr:
 
 def _exponent(structure: Structure) -> sp.Expr:
     """1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
-    total = sp.Integer(0)
-    for token in range(structure.tokens):
-        step = (student(structure, "w")[token, :] - student(structure, "mu")[token, :]).T
-        total += (step.T * block(structure, "r", token) * step)[0, 0] / 2
-    return total
+    return _half_square(structure, "w", "mu", "r")
 
 
 def exponent(structure: Structure) -> Kernel:
@@ -301,6 +303,17 @@ def scores(structure: Structure) -> Kernel:
     return freeze(found, prefix="b")
 
 
+@cache
+def _smoothed_step(z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
+    """A step smoothed by a kernel of sixth order, as a function of minus its argument, and its derivative.
+
+    In -z, as SymPy turns erfc(-z) into 2 - erfc(z), which loses the digits of a small share.
+    """
+    bell = sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
+    step = sp.erfc(z / sp.sqrt(2)) / 2 - bell * z * (7 - z**2) / 8
+    return step, sp.factor_terms(sp.simplify(sp.diff(step, z)))
+
+
 def share_of_one(structure: Structure) -> dict[str, Kernel]:
     """The step by which the higher one of two minima is taken away (11.4), smoothed by a kernel of sixth order.
 
@@ -311,14 +324,11 @@ def share_of_one(structure: Structure) -> dict[str, Kernel]:
     tilt = jump.T * (sp.eye(len(jump)) + V * H)
     blur = [entry.symbol for entry in entries("blur", len(jump))]
     difference, width, z = sp.symbols("difference width z", real=True)
-    bell = sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
-    # In -z, as SymPy turns erfc(-z) into 2 - erfc(z), which loses the digits of a small share.
-    step = sp.erfc(z / sp.sqrt(2)) / 2 - bell * z * (7 - z**2) / 8
-    slope = -sp.factor_terms(sp.simplify(sp.diff(step, z))) / width
+    step, slope_in_z = _smoothed_step(z)
     lengths = [slope * length for slope, length in zip(tilt, blur, strict=True)]
     return {
         "width": freeze({"width": sp.sqrt(_dot(lengths, lengths))}, prefix="b"),
-        "share": freeze({"share": step, "share_slope": slope}, {"z": -difference / width}, prefix="b"),
+        "share": freeze({"share": step, "share_slope": -slope_in_z / width}, {"z": -difference / width}, prefix="b"),
     }
 
 

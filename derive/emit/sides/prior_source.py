@@ -81,6 +81,7 @@ class Stages:
     targets: dict[str, sp.Matrix]
 
 
+@cache
 def conjugate_stages(saddle: SaddlePoint) -> Stages:
     """Name averages and inverses of the equations for the conjugates."""
     p = saddle.symbols
