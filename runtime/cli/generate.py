@@ -72,9 +72,9 @@ def _tree(out: Path | None) -> tuple[Path, str]:
         from ..files import absolute
 
         return absolute(out), f"saddleforge generate --out {out}"
-    import saddleforge.generated
+    from ..problems.catalogue import GENERATED
 
-    return Path(saddleforge.generated.__path__[0]), "saddleforge generate"
+    return GENERATED, "saddleforge generate"
 
 
 def _check_tree(root: Path) -> None:

@@ -149,8 +149,7 @@ class Rule:
             derivative: whether the quantity holds slopes of the averages, which feel the surface on which the proximal
                 map jumps where the averages feel what it encloses.
         """
-        jumps = self.blind and not self.has_rate(bistable_share(averages))
-        return (DIFFERENCE_SAFETY if jumps else 0.0,) * len(steps)
+        return (0.0 if self.has_rate(bistable_share(averages)) else DIFFERENCE_SAFETY,) * len(steps)
 
     def beyond(self, fields: int) -> list[Self]:
         """The finer rules of the family, as far as solving goes; fields: L s."""

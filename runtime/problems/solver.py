@@ -18,14 +18,13 @@ from typing import Any, cast
 
 import platformdirs
 
-from .. import generated
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
 from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
-from .catalogue import STRUCTURAL, catalogue
+from .catalogue import GENERATED, STRUCTURAL, catalogue
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -334,7 +333,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     if unknown:
         raise InputError(f"unknown size {unknown.pop()!r}; known are {', '.join(spec)}")
     key = "_".join(f"{letter}{complete[size]}" for letter, size in zip("lstk", STRUCTURAL, strict=True))
-    folder = Path(generated.__path__[0]) / name / key
+    folder = GENERATED / name / key
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
     folder = _cached_folder(name, key, _catalogue_source())

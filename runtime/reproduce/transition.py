@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 import saddleforge.derive.models
-import saddleforge.generated
 
 from ..branches.branch import Branch
 from ..derive.digest import generator_digest
 from ..files import write_whole
 from ..following.critical import line_from
+from ..problems.catalogue import GENERATED
 from ..problems.problem import Problem
 from ..progress import say
 from ..saddle_point import observables
@@ -74,7 +74,7 @@ class TransitionRun(BaseCaseRun):
         return {"equations": [str(e.target) for e in equations]}
 
     def _compare(self) -> None:
-        root = Path(saddleforge.generated.__path__[0])
+        root = GENERATED
         files = sorted(p for p in root.rglob("*.py") if MODEL in p.parts or p.name == "catalogue.py")
         settings = {"sources": _derive_digest(), "files": digest_of(b"\0".join(p.read_bytes() for p in files))}
 

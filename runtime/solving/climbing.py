@@ -112,7 +112,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     try:
         bistable = APPROACH_RULE.averages(problem, approach.overlaps).bistable
     except DomainError:  # as extrapolated overlaps may be
-        return failed_solution(problem, task.start, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
+        return failed_solution(task, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
     if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
         return climb_samples(task, approach)
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
@@ -181,7 +181,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
         left(_so_far(finer[0], reached, accuracy))
         point = replace(reached, u=reached.u + finer[0])
     if solved is None:
-        return failed_solution(problem, task.start, reached, level)
+        return failed_solution(task, reached, level)
     point, level, finer = solved
     solution = solution or finish_point(task, point, level, finer)
     if solution.losses is None or solution.success:
@@ -227,12 +227,12 @@ def climb_samples(task: Task, approach: FixedPoint) -> Solution:
         point = newton_at(task, rule, point, PATIENT if patient else HASTY)
         if not point.status.success:
             if patient or point.status is not Status.MAX_ITERATIONS:
-                return failed_solution(task.problem, task.start, point, rule)
+                return failed_solution(task, point, rule)
             patient, position, point = True, max(position, _PATIENT_LEVEL), replace(point, jacobian=None)
             continue
         found = replicate_shifts(task, point, rule)
         if found is None:
-            return failed_solution(task.problem, task.start, replace(point, status=Status.LEFT_DOMAIN), rule)
+            return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
         budget.offer(partial(finish_point, task, point, rule))
         left(f"half width so far {error:.0e}, asked {accuracy:.0e}")

@@ -60,7 +60,7 @@ def finish_point(
         finer: shift and averages of the next finer rule at this point, where they are known already.
     """
     if not point.status.success:
-        return failed_solution(task.problem, task.start, point, rule)
+        return failed_solution(task, point, rule)
     words = pace.words(task.problem, rule)
     budget.check(pace.expected(task.problem, rule))
     # One step for the clock: half of it would have to be done again.
@@ -114,7 +114,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
         image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
     except DomainError:
-        return failed_solution(problem, task.start, replace(point, status=Status.LEFT_DOMAIN), rule)
+        return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual = residual_of(image, point.u, sizes)
     scales = overlaps.block_scales
     relative = float(np.max(errors / scales))
@@ -275,15 +275,15 @@ def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes, nodes: int) -> f
         return np.nan
 
 
-def failed_solution(problem: Problem, name: str, point: FixedPoint, rule: Rule) -> Solution:
+def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
     """The last iterate as a solution that is none: no losses, half widths nan.
 
     A point that had converged, so that it was the rest that failed, gets MAX_ITERATIONS.
     """
     status = point.status if not point.status.success else Status.MAX_ITERATIONS
     return Solution(
-        problem=problem,
-        start=name,
+        problem=task.problem,
+        start=task.start,
         overlaps=point.overlaps,
         conjugates=None,
         status=status,

@@ -84,8 +84,8 @@ def reach(
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     begun = start_overlaps(problem, start) if isinstance(start, str) else start
     with step(f"solving from the start {name}"), budget.offers() as best:
+        task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
-            task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
             return _reached(task, begun, _way(problem, integrator, points, seed))
         except TimeLimitError as error:
             with budget.overtime():
@@ -95,7 +95,7 @@ def reach(
                 overlaps = begun.overlaps if isinstance(begun, Solution) else begun
                 nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
                 point = error.point if isinstance(error.point, FixedPoint) else nowhere
-                return failed_solution(problem, name, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
+                return failed_solution(task, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
 
 
 Way = Callable[[Task, FixedPoint, Solution | None], Solution]
@@ -120,31 +120,34 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
-    problem, name, seed = task.problem, task.start, task.seed
+    problem, seed = task.problem, task.seed
     _announce_compilation(problem)
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
         if start.symmetry is not None:
             problem = searched(problem, start.overlaps)
+            task = replace(task, problem=problem)
             u, sizes = start.overlaps.pack(), start.overlaps.sizes
             symmetry = replace(start.symmetry, exchanges=of_state(problem, start.overlaps))
             known = start.jacobian if symmetry == start.symmetry else None
             point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known, start.drift)
-            near = way(replace(task, problem=problem, symmetry=symmetry), point, start)
+            near = way(replace(task, symmetry=symmetry), point, start)
             if near.losses is not None:
                 return near
     approach = _approach(problem, start, seed)
     if not _is_near(approach):
-        return _collapsed_or(failed_solution(problem, name, approach, APPROACH_RULE), approach, seed)
+        return _collapsed_or(failed_solution(task, approach, APPROACH_RULE), approach, seed)
     thorough = searched(problem, approach.overlaps)
     if thorough.search != problem.search:
         # The quick search missed minima: what it led to solves another map.
         again = _approach(thorough, approach.overlaps, seed)
         approach = replace(again, iterations=approach.iterations + again.iterations)
+        task = replace(task, problem=thorough)
         if not _is_near(approach):
-            return _collapsed_or(failed_solution(thorough, name, approach, APPROACH_RULE), approach, seed)
-    solution = way(replace(task, problem=thorough, symmetry=_symmetry_of(thorough, approach)), approach, None)
+            return _collapsed_or(failed_solution(task, approach, APPROACH_RULE), approach, seed)
+    task = replace(task, problem=thorough, symmetry=_symmetry_of(thorough, approach))
+    solution = way(task, approach, None)
     return solution if solution.losses is not None else _collapsed_or(solution, approach, seed)
 
 
