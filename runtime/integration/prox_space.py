@@ -110,8 +110,8 @@ class ProxSpace(Rule):
         if bistable > 0:
             bound = np.sqrt(bistable) if self.has_rate(bistable) else np.inf
             cost = bound if derivative else bistable
-            largest = max(float(np.max(np.abs(steps[-1]))), 1e-300)
-            return 0.0, *(min(_COARSER_SHARE, cost / largest) for _ in steps[1:])
+            guards = (min(_COARSER_SHARE, cost / max(float(np.max(np.abs(step))), 1e-300)) for step in steps[1:2])
+            return 0.0, *guards, *(0.0 for _ in steps[2:])
         missing = max(abs(averages[0].mass - 1) - _MASS_ROUNDING, 0.0)
         differs = max(abs(each.mass - averages[0].mass) for each in averages[1:])
         return (DIFFERENCE_SAFETY * missing / max(differs, _MASS_ROUNDING),) * len(steps)

@@ -12,7 +12,7 @@ from saddleforge.branches.equations import BranchEquations
 from saddleforge.errors import DomainError
 from saddleforge.following.events import integration_shift
 from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Rule, SparseGrid
-from saddleforge.integration.estimates import Comparison, compared, difference_counts, half_width
+from saddleforge.integration.estimates import Comparison, compared, difference_counts, finest_half_width, half_width
 from saddleforge.thresholds.conditions import parse_condition
 
 
@@ -49,6 +49,14 @@ def test_jumps_cost_a_grid_no_more_than_the_share_that_sees_them():
     assert counts(rule, 1e-8, 1.0, known=jumping, derivative=True) == [1.5, 0.35]
     hardly = (averages(bistable=1e-8),) * 3
     assert counts(rule, 1e-9, 1e-2, known=hardly, derivative=True)[1] == pytest.approx(1e-2)
+
+
+def test_of_a_ladder_of_grids_the_last_step_and_a_share_of_the_one_before_count_where_the_map_jumps():
+    """What grids coarser than these say of jumps is no matter of the finest."""
+    jumping = (averages(bistable=1e-3),) * 4
+    steps = [np.array(step) for step in (1e-6, 1e-5, 1e-2)]
+    assert finest_half_width(ProxSpace(32, 16), steps, jumping) == pytest.approx(0.35e-5)
+    assert finest_half_width(ProxSpace(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
 
 
 def test_the_total_weight_of_a_grid_says_how_far_it_is_off():
