@@ -1,0 +1,804 @@
+"""What a loss reads of the fields: the fewest combinations of X, Y and Gaussian noise that decide its value.
+
+The loss is a function of the rows of its affine subexpressions, so that these span what it reads, and possibly more:
+rows that are read in truth are the span of its gradients, piece by piece, and of what its steps are taken in. Where a
+sample of gradients has a lower rank, polynomials are looked at by their coefficients, then the null space of the sample;
+whatever comes out is compared with the loss itself at random points.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import Any
+
+import sympy as sp
+from sympy.core.relational import Relational
+
+from ..authoring.language import token_weight
+from ..authoring.model import ModelAt
+from ..authoring.parameters import DiscreteNoise, leaves
+from ..calculus.functions import SoftmaxEntry
+from ..calculus.piecewise import pieces_of
+from ..calculus.spans import Echelon, Entries, Row, combined, coordinates, independent, right_inverse
+from .kinks import integration_variables
+
+_BATCHES = 3  # values of the parameters at which gradients are sampled
+_POINTS = 64  # at which what is written is compared
+_FEWEST = 12  # of them at which the loss has a value
+_SCALES = (0.3, 1.0, 2.5)
+_LOST = 1e-8  # of a gradient, below which a direction is rounding
+_AGREEMENT = 1e-8
+_MOST_OPERATIONS = 400  # of a polynomial that is expanded
+_DENOMINATOR = 60
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is read where the tokens have these labels.
+
+    Fields z = A X + B Y + E u and y = F Y + H u, where X, Y (rows first) and u (Gaussian) are `Reading.variables`.
+    Entries are exact and may hold parameters; at values of these where rows become dependent nothing is reduced.
+
+    Attributes:
+        labels: of the tokens; noise: values of the discrete noise, in the order of `Reading.drawn`, else empty.
+        A, B, E: d_z x L s of full row rank, d_z x L t, d_z x U; F, H: d_y x L t, d_y x U, rows of both independent.
+        loss: the loss in z and y, with what else it holds: discrete noise, parameters, rho_l, q, trained numbers.
+        probabilities: of the joint values of `Reading.discrete`, last fastest, in y; of `noise` alone if that is given.
+        by_sign: whether loss and probabilities read an entry of y through its sign alone.
+    """
+
+    labels: tuple[int, ...]
+    noise: tuple[sp.Expr, ...]
+    A: sp.ImmutableMatrix
+    B: sp.ImmutableMatrix
+    E: sp.ImmutableMatrix
+    F: sp.ImmutableMatrix
+    H: sp.ImmutableMatrix
+    loss: sp.Expr
+    probabilities: tuple[sp.Expr, ...]
+    by_sign: tuple[bool, ...]
+
+    @property
+    def z(self) -> tuple[sp.Symbol, ...]:
+        """The symbols z_0, z_1, ... of its combinations that hold X."""
+        return tuple(_symbol("z", n) for n in range(self.A.rows))
+
+    @property
+    def y(self) -> tuple[sp.Symbol, ...]:
+        """The symbols y_0, y_1, ... of those of teacher and noise alone."""
+        return tuple(_symbol("y", n) for n in range(self.F.rows))
+
+    @property
+    def rows(self) -> sp.ImmutableMatrix:
+        """Coefficients of z, then y, in all variables."""
+        above = sp.Matrix.hstack(self.A, self.B, self.E)
+        below = sp.Matrix.hstack(sp.zeros(self.F.rows, self.A.cols), self.F, self.H)
+        return sp.ImmutableMatrix(sp.Matrix.vstack(above, below))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a loss or a metric reads of the variables of its average (fields h in place of X in a metric).
+
+    Attributes:
+        variables: X, Y, rows first, and Gaussian noise.
+        students, teachers: how many of them are X and Y, L s and L t; the rest is noise.
+        discrete: symbols of the discrete noise that is held.
+        drawn: those of them that `Assignment.noise` gives values; none, or all.
+        assignments: one for each assignment of labels, in the order of product(range(K), repeat=L), and for each
+            of the joint values of `drawn`, last fastest.
+    """
+
+    variables: tuple[sp.Symbol, ...]
+    students: int
+    teachers: int
+    discrete: tuple[sp.Symbol, ...]
+    drawn: tuple[sp.Symbol, ...]
+    assignments: tuple[Assignment, ...]
+
+    @property
+    def dimension(self) -> int:
+        """Of the average over all variables."""
+        return len(self.variables)
+
+    @cached_property
+    def read(self) -> int:
+        """Of the average over what is read, the largest of all assignments; what is read by sign is left out."""
+        return max(len(a.z) + a.by_sign.count(False) for a in self.assignments)
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether an assignment reads fewer combinations than there are variables, or one of them by sign."""
+        others = self.dimension - self.students
+        return any(len(a.z) < self.students or len(a.y) < others or any(a.by_sign) for a in self.assignments)
+
+
+def reading(model: ModelAt, drawn: bool = False) -> Reading:
+    """What the loss and the probabilities of its labelled noise read.
+
+    Args:
+        drawn: for each joint value of the discrete noise on its own, or for any of them.
+
+    Raises:
+        RuntimeError: the loss in its combinations is not the loss; a bug.
+    """
+    return _reading(model, model.loss, drawn)
+
+
+def metric_reading(model: ModelAt, drawn: bool = False) -> Reading | None:
+    """The same of the metric, where X stands for its h; None without one."""
+    return None if model.metric is None else _reading(model, model.metric, drawn)
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A symbol that is constant over an average, its default and range; one of its own `values` if there are any."""
+
+    symbol: sp.Symbol
+    default: sp.Expr
+    low: float | None = None
+    high: float | None = None
+    values: tuple[sp.Expr, ...] = ()
+
+    def drawn(self, generator: random.Random) -> sp.Expr:
+        """A generic exact value within the range."""
+        low, high, default = self.low, self.high, float(self.default)
+        if low is not None and high is not None:
+            value = low + (high - low) * generator.uniform(0.05, 0.95)
+        elif low is not None:
+            value = low + max(1.0, default - low) * generator.uniform(0.3, 1.7)
+        elif high is not None:
+            value = high - max(1.0, high - default) * generator.uniform(0.3, 1.7)
+        else:
+            value = default * generator.uniform(0.6, 1.5) if default else generator.gauss(0, 1)
+        return sp.Rational(str(value)).limit_denominator(9973)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """An integrand at fixed labels; `laws` are the probabilities of all joint values of `noise`."""
+
+    integrand: sp.Expr
+    laws: tuple[sp.Expr, ...]
+    variables: tuple[sp.Symbol, ...]
+    students: int
+    noise: tuple[_Constant, ...]
+    parameters: tuple[_Constant, ...]
+    own: tuple[_Constant, ...]
+
+    @property
+    def parts(self) -> tuple[sp.Expr, ...]:
+        """Everything that is to be written in the combinations."""
+        return (self.integrand, *self.laws)
+
+    @property
+    def varying(self) -> tuple[_Constant, ...]:
+        """What no coefficient may hold."""
+        return (*self.noise, *self.own)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Rows z, rows y, the parts written in them, and which y are read by their sign."""
+
+    z: tuple[Row, ...]
+    y: tuple[Row, ...]
+    parts: tuple[sp.Expr, ...]
+    by_sign: tuple[bool, ...]
+
+
+def _reading(model: ModelAt, integrand: sp.Expr, drawn: bool) -> Reading:
+    structure = model.structure
+    variables = tuple(integration_variables(model))
+    held = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise) and integrand.has(u)]
+    discrete = tuple(u for u, _ in held)
+    laws = [
+        sp.Mul(*[law.probabilities[n] for (_, law), n in zip(held, choice, strict=True)])
+        for choice in product(*[range(len(law.values)) for _, law in held])
+    ]
+    noise = tuple(_Constant(u, law.values[0], values=tuple(law.values)) for u, law in held)
+    questions: list[tuple[tuple[int, ...], tuple[sp.Expr, ...], _Question]] = []
+    for labels in product(range(structure.clusters), repeat=structure.tokens):
+        known: dict[sp.Basic, sp.Basic] = {k: sp.Integer(n) for k, n in zip(model.labels, labels, strict=True)}
+        here = _at(integrand, known)
+        shape = variables, structure.tokens * structure.student_rank
+        if not drawn:
+            question = _Question(here, tuple(laws) if held else (), *shape, noise, _constants(model), _own(model))
+            questions.append((labels, (), question))
+            continue
+        for law, values in zip(laws, product(*[law.values for _, law in held]), strict=True):
+            there = _at(here, dict(zip(discrete, values, strict=True)))
+            question = _Question(there, (law,) if held else (), *shape, (), _constants(model), _own(model))
+            questions.append((labels, values, question))
+    answers = _alike([_answer(question) for *_, question in questions], [question for *_, question in questions])
+    teachers = structure.tokens * structure.teacher_rank
+    return Reading(
+        variables=variables,
+        students=structure.tokens * structure.student_rank,
+        teachers=teachers,
+        discrete=discrete,
+        drawn=discrete if drawn else (),
+        assignments=tuple(
+            _assignment(labels, values, question, answer, teachers)
+            for (labels, values, question), answer in zip(questions, answers, strict=True)
+        ),
+    )
+
+
+def _assignment(
+    labels: tuple[int, ...], noise: tuple[sp.Expr, ...], question: _Question, answer: _Answer, teachers: int
+) -> Assignment:
+    width, first, last = len(question.variables), question.students, question.students + teachers
+
+    def part(rows: Sequence[Row], begin: int, end: int) -> sp.ImmutableMatrix:
+        return sp.ImmutableMatrix(len(rows), end - begin, [e for row in rows for e in row[begin:end]])
+
+    return Assignment(
+        labels=labels,
+        noise=noise,
+        A=part(answer.z, 0, first),
+        B=part(answer.z, first, last),
+        E=part(answer.z, last, width),
+        F=part(answer.y, first, last),
+        H=part(answer.y, last, width),
+        loss=answer.parts[0],
+        probabilities=answer.parts[1:],
+        by_sign=answer.by_sign,
+    )
+
+
+def _at(expression: sp.Expr, known: Mapping[sp.Basic, sp.Basic]) -> sp.Expr:
+    """With labels or noise put in, and what is constant then worked out."""
+    return expression.subs(known) if expression.has(*known) else expression
+
+
+def _constants(model: ModelAt) -> tuple[_Constant, ...]:
+    weights = [_Constant(token_weight(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
+    named = [
+        _Constant(symbol, default, parameter.low, parameter.high)
+        for parameter in model.parameters.values()
+        for symbol, default in zip(
+            leaves(parameter.symbols(model.structure)), leaves(parameter.value(model.structure)), strict=True
+        )
+    ]
+    return (*weights, *named)
+
+
+def _own(model: ModelAt) -> tuple[_Constant, ...]:
+    diagonal = {matrix[a, a] for matrix in model.Q for a in range(matrix.rows)}
+    starts = {symbol: sp.sympify(value.start) for symbol, value in model.trained.values()}
+    return tuple(
+        _Constant(s, starts[s]) if s in starts
+        else _Constant(s, sp.Integer(1), low=0.0) if s in diagonal else _Constant(s, sp.Integer(0), -0.2, 0.2)
+        for s in model.own
+    )  # fmt: skip
+
+
+def _symbol(stem: str, number: int) -> sp.Symbol:
+    return sp.Symbol(f"{stem}_{number}", real=True)
+
+
+@lru_cache(maxsize=256)
+def _answer(question: _Question) -> _Answer:
+    """The smallest span that passes the comparison, in a basis that reads well."""
+    entries, sample = _entries(question), _Sample(question)
+    written = _Forms(question, entries, by_coefficients=False)
+    spanned = [Echelon(written.rows, entries)]
+    ranks = sample.ranks()
+    if ranks and ranks[0] < spanned[-1].rank:
+        spanned.append(Echelon(_Forms(question, entries, by_coefficients=True).rows, entries))
+    if ranks and ranks[0] < spanned[-1].rank and len(set(ranks)) == 1:
+        fewer = _annihilated(sample, spanned[-1], entries)
+        spanned += [Echelon(fewer, entries)] if fewer is not None else []
+    for span in reversed(spanned):
+        z, y = _basis(span, written.rows, question, entries)
+        if not _keeps_rank(z, y, question):
+            continue
+        answer = _in_basis(z, y, question, entries)
+        if _agrees(question, answer):
+            return answer
+    count = len(question.variables)
+    units = [tuple(sp.Integer(int(i == j)) for j in range(count)) for i in range(count)]
+    read = [row for row, v in zip(units, question.variables, strict=True) if any(p.has(v) for p in question.parts)]
+    z, y = ([row for row in read if any(row[: question.students]) is student] for student in (True, False))
+    answer = _in_basis(z, y, question, entries)
+    if not _agrees(question, answer):
+        raise RuntimeError(f"what is read of {question.integrand} does not decide it; please report this")
+    return answer
+
+
+def _entries(question: _Question) -> Entries:
+    generator = random.Random(3)
+    constants = (*question.parameters, *question.noise, *question.own)
+    return Entries([{c.symbol: c.drawn(generator) for c in constants} for _ in range(_BATCHES)])
+
+
+class _Forms:
+    """Rows that together decide the parts, in the order in which the expressions hold them.
+
+    Args:
+        by_coefficients: a polynomial counts for the span of its gradients, not for the forms it is written in.
+    """
+
+    def __init__(self, question: _Question, entries: Entries, by_coefficients: bool) -> None:
+        self.entries, self.by_coefficients = entries, by_coefficients
+        self.variables = {v: n for n, v in enumerate(question.variables)}
+        self.held = set(question.variables)
+        self.varying = [c.symbol for c in question.varying]
+        self._found: dict[Row, None] = {}
+        self._seen: set[sp.Basic] = set()
+        for part in question.parts:
+            for values in product(*[c.values for c in question.noise]):
+                known = {c.symbol: value for c, value in zip(question.noise, values, strict=True)}
+                self._walk(_at(part, known))
+
+    @property
+    def rows(self) -> list[Row]:
+        """Each with a first coefficient of one, where that divides by no parameter."""
+        return list(self._found)
+
+    def _walk(self, e: sp.Basic) -> None:
+        if e in self._seen or not e.free_symbols & self.held:
+            return
+        self._seen.add(e)
+        affine = affine_row(e, self.held)
+        if affine is not None:
+            self._add(affine)
+        elif self.by_coefficients and self._is_polynomial(e):
+            self._gradients(e)
+        elif isinstance(e, sp.Add):
+            easy = self._is_polynomial if self.by_coefficients else lambda a: affine_row(a, self.held) is not None
+            together = [a for a in e.args if a.free_symbols & self.held and easy(a)]
+            rest = [a for a in e.args if a not in together]
+            for part in [sp.Add(*together), *rest]:
+                self._walk(part)
+        elif isinstance(e, SoftmaxEntry):
+            for logit in e.args[2:]:
+                self._walk(logit - e.args[1])
+        elif isinstance(e, Relational):
+            for factor in _deciding(e.lhs - e.rhs):
+                self._walk(factor)
+        elif isinstance(e, sp.sign | sp.Heaviside):
+            for factor in _deciding(e.args[0]):
+                self._walk(factor)
+        else:
+            for a in e.args:
+                self._walk(a)
+
+    def _is_polynomial(self, e: sp.Basic) -> bool:
+        small = isinstance(e, sp.Expr) and sp.count_ops(e) <= _MOST_OPERATIONS
+        return bool(small and e.is_polynomial(*(e.free_symbols & self.held)))
+
+    def _gradients(self, polynomial: sp.Expr) -> None:
+        variables = sorted(polynomial.free_symbols & self.held, key=self.variables.__getitem__)
+        slopes: dict[tuple[int, ...], dict[sp.Symbol, sp.Expr]] = {}
+        for powers, coefficient in sp.Poly(polynomial, *variables).terms():
+            for n, v in enumerate(variables):
+                if powers[n]:
+                    lower = (*powers[:n], powers[n] - 1, *powers[n + 1 :])
+                    slopes.setdefault(lower, {})[v] = powers[n] * coefficient
+        for slope in slopes.values():
+            self._add(slope)
+
+    def _add(self, row: Mapping[sp.Symbol, sp.Expr]) -> None:
+        dense = [sp.Integer(0)] * len(self.variables)
+        for v, coefficient in row.items():
+            dense[self.variables[v]] = self.entries.tidy(coefficient)
+        if any(dense):
+            for scaled in self._constant(_scaled(tuple(dense), self.entries)):
+                self._found.setdefault(scaled)
+
+    def _constant(self, row: Row) -> list[Row]:
+        """Rows without q and trained numbers whose span holds the row."""
+        varying = [s for s in self.varying if any(e.has(s) for e in row)]
+        if not varying:
+            return [row]
+        try:
+            common = sp.lcm_list([sp.fraction(sp.together(e))[1] for e in row])
+            parts: dict[tuple[int, ...], list[sp.Expr]] = {}
+            for n, e in enumerate(row):
+                for powers, coefficient in sp.Poly(sp.cancel(e * common), *varying).terms():
+                    parts.setdefault(powers, [sp.Integer(0)] * len(row))[n] = coefficient
+            rows = [_scaled(tuple(part), self.entries) for part in parts.values() if any(part)]
+            if not any(e.has(*varying) for part in rows for e in part):
+                return rows
+        except sp.PolynomialError:
+            pass
+        return [tuple(sp.Integer(int(i == n)) for i in range(len(row))) for n, e in enumerate(row) if e != 0]
+
+
+def affine_row(e: sp.Basic, held: set[sp.Symbol]) -> dict[sp.Symbol, sp.Expr] | None:
+    """Symbol of `held` -> its coefficient in an expression that is written as an affine one; None where it is not."""
+    if not e.free_symbols & held:
+        return {}
+    if e in held:
+        return {e: sp.Integer(1)}
+    if isinstance(e, sp.Add):
+        total: dict[sp.Symbol, sp.Expr] = {}
+        for term in e.args:
+            row = affine_row(term, held)
+            if row is None:
+                return None
+            for v, coefficient in row.items():
+                total[v] = total.get(v, sp.Integer(0)) + coefficient
+        return total
+    if isinstance(e, sp.Mul):
+        inside = [a for a in e.args if a.free_symbols & held]
+        row = affine_row(inside[0], held) if len(inside) == 1 else None
+        if row is None:
+            return None
+        factor = sp.Mul(*[a for a in e.args if a is not inside[0]])
+        return {v: factor * coefficient for v, coefficient in row.items()}
+    return None
+
+
+def _deciding(switch: sp.Expr) -> list[sp.Expr]:
+    """Factors of which the sign of a switch is the product, without those that are positive."""
+    return [factor for factor in sp.Mul.make_args(switch) if not factor.is_positive]
+
+
+def _scaled(row: Row, entries: Entries) -> Row:
+    """A multiple that divides by no parameter, with a first coefficient of one where that can be."""
+    choices = []
+    for n, pivot in enumerate(row):
+        if pivot != 0:
+            scaled = tuple(entries.tidy(e / pivot) for e in row)
+            below = sum(bool(sp.fraction(sp.together(e))[1].free_symbols) for e in scaled)
+            choices.append((below, sum(bool(e.free_symbols) for e in scaled), n, scaled))
+    below, *_, chosen = min(choices, key=lambda choice: choice[:3])
+    if below:
+        common = sp.lcm_list([sp.fraction(sp.together(e))[1] for e in chosen])
+        chosen = tuple(entries.tidy(e * common) for e in chosen)
+    return chosen
+
+
+def _basis(span: Echelon, written: list[Row], question: _Question, entries: Entries) -> tuple[list[Row], list[Row]]:
+    """Rows z and rows y of a span: the sparsest, those that the expression holds before others."""
+    first = question.students
+    derived = [_scaled(row, entries) for row in span.rows]
+    rows = list(dict.fromkeys([*[row for row in written if row in span], *derived]))
+
+    def rank_of(row: Row) -> tuple[bool, int, bool, int, bool]:
+        symbolic = any(e.free_symbols for e in row)
+        return symbolic and row not in written, sum(e != 0 for e in row[:first]), symbolic, _size(row), row in derived
+
+    rows.sort(key=rank_of)
+    count = sum(pivot < first for pivot in span.pivots)
+    z = independent([row for row in rows if any(row[:first])], count, entries, slice(first))
+    y = independent([row for row in rows if not any(row[:first])], span.rank - count, entries)
+    return sorted(z, key=_place), sorted(y, key=_place)
+
+
+def _size(row: Row) -> int:
+    return sum(e != 0 for e in row)
+
+
+def _place(row: Row) -> list[int]:
+    return [n for n, e in enumerate(row) if e != 0]
+
+
+def _keeps_rank(z: Sequence[Row], y: Sequence[Row], question: _Question) -> bool:
+    """Whether no row depends on others at the defaults of the parameters."""
+    defaults = {c.symbol: sp.sympify(c.default) for c in question.parameters}
+    entries = Entries([{}])
+    at = [[tuple(e.xreplace(defaults) for e in row) for row in rows] for rows in (z, y)]
+    if any(e.has(sp.nan, sp.zoo, sp.oo) for rows in at for row in rows for e in row):
+        return False
+    return all(Echelon(rows, entries).rank == len(rows) for rows in ([row[: question.students] for row in at[0]], at[1]))
+
+
+def _in_basis(z: Sequence[Row], y: Sequence[Row], question: _Question, entries: Entries) -> _Answer:
+    """The parts in z and y: every affine form by its coordinates, whatever is not read put to zero."""
+    basis = [*z, *y]
+    symbols = [_symbol("z", n) for n in range(len(z))] + [_symbol("y", n) for n in range(len(y))]
+    inverse = right_inverse(basis, entries) if basis else [()] * len(question.variables)
+    columns = dict(zip(question.variables, inverse, strict=True))
+    held, written = set(columns), {}
+
+    def write(e: Any) -> Any:
+        if not e.free_symbols & held:
+            return e
+        if e not in written:
+            row = affine_row(e, held)
+            if row is None:
+                written[e] = e.func(*[write(a) for a in e.args])
+            else:
+                weights = [
+                    entries.tidy(sp.Add(*[coefficient * columns[v][j] for v, coefficient in row.items()]))
+                    for j in range(len(basis))
+                ]
+                rest = e.xreplace(dict.fromkeys(row, sp.Integer(0)))
+                written[e] = sp.Add(*[c * s for c, s in zip(weights, symbols, strict=True)], rest)
+        return written[e]
+
+    parts = tuple(write(part) for part in question.parts)
+    chosen = symbols[len(z) :]
+    by_sign = tuple(all(_reads_sign(part, s) for part in parts) for s in chosen)
+    if any(by_sign):
+        by_sign = _seen_by_sign(question, parts, symbols, by_sign)
+    return _Answer(tuple(z), tuple(y), parts, by_sign)
+
+
+def _alike(answers: list[_Answer], questions: list[_Question]) -> list[_Answer]:
+    """Those that read the same combinations of the student's fields with the same A, that of the first."""
+    found: list[_Answer] = []
+    for answer, question in zip(answers, questions, strict=True):
+        first, entries = question.students, _entries(question)
+        own = tuple(row[:first] for row in answer.z)
+        for other in found:
+            wanted = tuple(row[:first] for row in other.z)
+            if wanted == own:
+                break
+            if len(wanted) == len(own) and Echelon([*wanted, *own], entries).rank == len(own):
+                z = [combined(coordinates(row, own, entries), answer.z, entries) for row in wanted]
+                changed = _in_basis(z, answer.y, question, entries)
+                if _keeps_rank(z, answer.y, question) and _agrees(question, changed):
+                    answer = changed
+                break
+        found.append(answer)
+    return found
+
+
+# Numbers. The functions of a loss in doubles, and analytic forms of it: each piece on its own.
+
+
+def _softmax_entry(index: float, *logits: float) -> float:
+    top = max(logits)
+    return math.exp(logits[int(index)] - top) / sum(math.exp(z - top) for z in logits)
+
+
+_FUNCTIONS = {
+    "SoftmaxEntry": _softmax_entry,
+    "Sigmoid": lambda z: 1 / (1 + math.exp(-z)) if z > 0 else math.exp(z) / (1 + math.exp(z)),
+    "Softplus": lambda z: max(z, 0.0) + math.log1p(math.exp(-abs(z))),
+    "Heaviside": lambda z, middle=0.5: middle if z == 0 else float(z > 0),
+}
+
+
+def _compiled(symbols: Sequence[sp.Symbol], expressions: Sequence[sp.Expr]) -> Callable[..., list[float] | None]:
+    """Values of real expressions; None where one of them has none."""
+    functions = [sp.lambdify(symbols, list(expressions), [_FUNCTIONS, library], cse=True) for library in _LIBRARIES]
+
+    def values(*arguments: float) -> list[float] | None:
+        for function in functions:
+            try:
+                found = [float(value) for value in function(*arguments)]
+                return found if all(map(math.isfinite, found)) else None
+            except NameError:
+                continue
+            except (ArithmeticError, ValueError, TypeError):
+                return None
+        return None
+
+    return values
+
+
+_LIBRARIES = ("math", "mpmath")
+
+
+class _Points:
+    """Random values of everything that an integrand holds."""
+
+    def __init__(self, question: _Question, seed: int) -> None:
+        self.question, self.generator = question, random.Random(seed)
+        constants = (*question.parameters, *question.varying)
+        self.symbols = [*question.variables, *[c.symbol for c in constants]]
+
+    def parameters(self) -> list[float]:
+        return [float(c.drawn(self.generator)) for c in self.question.parameters]
+
+    def point(self, parameters: Sequence[float]) -> list[float]:
+        draw = self.generator
+        scale = draw.choice(_SCALES)
+        fields = [draw.gauss(0, scale) for _ in self.question.variables]
+        noise = [float(draw.choice(c.values)) for c in self.question.noise]
+        return [*fields, *parameters, *noise, *[float(c.drawn(draw)) for c in self.question.own]]
+
+
+class _Sample:
+    """Gradients of what the parts are made of, piece by piece, and of what their steps are taken in."""
+
+    def __init__(self, question: _Question) -> None:
+        self.question = question
+        self.choices: list[tuple[list[sp.Dummy], list[tuple[int, ...]]]] = []
+        self.steps: dict[sp.Expr, None] = {}
+        self._written: dict[sp.Basic, Any] = {}
+        parts = [self._analytic(part) for part in question.parts]
+        self.functions = [e for e in [*parts, *self.steps] if e.has(*question.variables)]
+
+    def _analytic(self, e: Any) -> Any:
+        """With a choice of pieces in place of every function in pieces, whatever its switch says."""
+        if e.is_Atom or not e.free_symbols & set(self.question.variables):
+            return e
+        if e not in self._written:
+            self._written[e] = self._choice(e)
+        return self._written[e]
+
+    def _choice(self, e: Any) -> Any:
+        if isinstance(e, sp.sign | sp.Heaviside):
+            self._step(e.args[0])
+        if isinstance(e, sp.Piecewise):
+            for _, condition in e.args:
+                for relation in condition.atoms(Relational):
+                    self._step(relation.lhs - relation.rhs)
+        if isinstance(e, sp.Abs | sp.sign | sp.Heaviside | sp.Max | sp.Min | sp.Piecewise):
+            pieces = [self._analytic(piece) for piece in pieces_of(e)]
+            selectors = [sp.Dummy(real=True) for _ in pieces]
+            self.choices.append((selectors, [tuple(int(i == j) for j in range(len(pieces))) for i in range(len(pieces))]))
+            return sp.Add(*[s * piece for s, piece in zip(selectors, pieces, strict=True)])
+        return e.func(*[self._analytic(a) for a in e.args])
+
+    def _step(self, switch: sp.Expr) -> None:
+        for factor in _deciding(switch):
+            self.steps.setdefault(self._analytic(factor))
+
+    @cached_property
+    def gradients(self) -> list[list[list[float]]]:
+        """Batch by batch, each at one value of the parameters; empty where none can be had."""
+        points = _Points(self.question, 17)
+        selectors = [s for names, _ in self.choices for s in names]
+        variables = self.question.variables
+        slopes = [sp.diff(f, v) for f in self.functions for v in variables]
+        if any(slope.has(sp.Derivative, sp.Subs, sp.DiracDelta) for slope in slopes):
+            return []
+        compiled = _compiled([*points.symbols, *selectors], slopes)
+        wanted = 4 * len(variables) + 4 * len(self.choices) + 8
+        batches = []
+        for _ in range(_BATCHES):
+            parameters, found = points.parameters(), []
+            for _ in range(wanted):
+                chosen = [value for _, options in self.choices for value in points.generator.choice(options)]
+                values = compiled(*points.point(parameters), *chosen)
+                if values is not None:
+                    found += [values[n : n + len(variables)] for n in range(0, len(values), len(variables))]
+            if len(found) < wanted * len(self.functions) // 4:
+                return []
+            batches.append((parameters, found))
+        self.values = [parameters for parameters, _ in batches]
+        return [found for _, found in batches]
+
+    def ranks(self) -> list[int]:
+        """Rank of the gradients in each batch."""
+        return [len(_orthonormal(found)) for found in self.gradients]
+
+
+def _orthonormal(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
+    """A basis of their span, the longest part that is left first."""
+    scale = max((math.hypot(*v) for v in vectors), default=0.0)
+    left = [[e / math.hypot(*v) for e in v] for v in vectors if math.hypot(*v) > _LOST * scale]
+    basis: list[list[float]] = []
+    while left:
+        longest = max(left, key=lambda v: math.hypot(*v))
+        size = math.hypot(*longest)
+        if size < _LOST:
+            break
+        unit = [e / size for e in longest]
+        for _ in range(2):
+            for other in basis:
+                unit = _without(unit, other)
+        unit = [e / math.hypot(*unit) for e in unit]
+        basis.append(unit)
+        left = [_without(v, unit) for v in left]
+    return basis
+
+
+def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
+    along = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
+    return [a - along * b for a, b in zip(vector, unit, strict=True)]
+
+
+def _annihilated(sample: _Sample, span: Echelon, entries: Entries) -> list[Row] | None:
+    """The rows that the gradients span, if they are the same rational combinations of a span's at all parameters."""
+    found: set[tuple[Row, ...]] = set()
+    symbols = [c.symbol for c in sample.question.parameters]
+    for parameters, vectors in zip(sample.values, sample.gradients, strict=True):
+        exact = dict(zip(symbols, map(sp.Float, parameters), strict=True))
+        rows = [[float(e.xreplace(exact)) for e in row] for row in span.rows]
+        # Coordinates stand at the pivots, where the rows of an echelon form are those of a unit matrix.
+        assert all(rows[i][p] == float(i == j) for i in range(len(rows)) for j, p in enumerate(span.pivots))
+        inside = [[vector[p] for p in span.pivots] for vector in _orthonormal(vectors)]
+        reduced = _rational_echelon(inside)
+        if reduced is None:
+            return None
+        found.add(reduced)
+    if len(found) != 1:
+        return None
+    return [combined(row, span.rows, entries) for row in found.pop()]
+
+
+def _rational_echelon(rows: list[list[float]]) -> tuple[Row, ...] | None:
+    """Reduced echelon form, if its entries are rationals of small denominator."""
+    width, done = len(rows[0]), 0
+    for column in range(width):
+        if done == len(rows):
+            break
+        best = max(range(done, len(rows)), key=lambda n: abs(rows[n][column]))
+        if abs(rows[best][column]) < 1e-6:
+            continue
+        rows[done], rows[best] = rows[best], rows[done]
+        rows[done] = [e / rows[done][column] for e in rows[done]]
+        for n in range(len(rows)):
+            if n != done:
+                rows[n] = [a - rows[n][column] * b for a, b in zip(rows[n], rows[done], strict=True)]
+        done += 1
+    exact = tuple(tuple(sp.Rational(str(e)).limit_denominator(_DENOMINATOR) for e in row) for row in rows)
+    near = all(abs(float(a) - b) < 1e-6 for one, other in zip(exact, rows, strict=True) for a, b in zip(one, other, strict=True))
+    return exact if near else None
+
+
+def _agrees(question: _Question, answer: _Answer) -> bool:
+    """Whether the parts in z and y are the parts, at random points; where too few have a value, unless it is plain."""
+    points = _Points(question, 29)
+    basis = [*answer.z, *answer.y]
+    symbols = [_symbol("z", n) for n in range(len(answer.z))] + [_symbol("y", n) for n in range(len(answer.y))]
+    before = _compiled(points.symbols, question.parts)
+    combinations = _compiled(points.symbols, [sp.Add(*[e * v for e, v in zip(row, question.variables, strict=True)]) for row in basis])  # fmt: skip
+    after = _compiled([*symbols, *points.symbols[len(question.variables) :]], answer.parts)
+    compared = 0
+    for _ in range(_POINTS):
+        point = points.point(points.parameters())
+        known, read = before(*point), combinations(*point)
+        if known is None or read is None:
+            continue
+        found = after(*read, *point[len(question.variables) :])
+        if found is None or any(
+            abs(a - b) > _AGREEMENT * (1 + abs(a)) for a, b in zip(known, found, strict=True)
+        ):
+            return False
+        compared += 1
+    return compared >= _FEWEST or all(_size(row) == 1 for row in basis)
+
+
+# What is read by its sign alone.
+
+
+def _reads_sign(expression: sp.Expr, symbol: sp.Symbol) -> bool:
+    """Whether the symbol stands nowhere but where its sign alone counts."""
+    side = sp.Symbol(f"side of {symbol}", real=True)
+
+    def sign_of(e: sp.Expr) -> sp.Expr:
+        factors = [side if factor == symbol else sp.sign(write(factor)) for factor in sp.Mul.make_args(e)]
+        return sp.Mul(*factors)
+
+    def write(e: Any) -> Any:
+        if e.is_Atom or not e.has(symbol):
+            return e
+        if isinstance(e, sp.sign):
+            return sign_of(e.args[0])
+        if isinstance(e, sp.Heaviside):
+            return (1 + sign_of(e.args[0])) / 2
+        if isinstance(e, sp.Abs):
+            return sp.Mul(*[f * side if f == symbol else sp.Abs(write(f)) for f in sp.Mul.make_args(e.args[0])])
+        if isinstance(e, Relational):
+            factors = [side if f == symbol else write(f) for f in sp.Mul.make_args(e.lhs - e.rhs)]
+            return e.func(sp.Mul(*factors), 0)
+        return e.func(*[write(a) for a in e.args])
+
+    return not write(expression).has(symbol)
+
+
+def _seen_by_sign(
+    question: _Question, parts: Sequence[sp.Expr], symbols: Sequence[sp.Symbol], claimed: Sequence[bool]
+) -> tuple[bool, ...]:
+    """Which of the claims hold at random points, where y is multiplied by positive numbers."""
+    points, count = _Points(question, 41), len(symbols)
+    constants = points.symbols[len(question.variables) :]
+    value = _compiled([*symbols, *constants], parts)
+    held = list(claimed)
+    for _ in range(_POINTS):
+        fields = [points.generator.gauss(0, 1) for _ in symbols]
+        rest = points.point(points.parameters())[len(question.variables) :]
+        known = value(*fields, *rest)
+        for n, claim in enumerate(claimed, start=count - len(claimed)):
+            if known is None or not claim:
+                continue
+            factor = 10 ** points.generator.uniform(-3, 3)
+            other = value(*[factor * e if i == n else e for i, e in enumerate(fields)], *rest)
+            if other is None or any(abs(a - b) > _AGREEMENT * (1 + abs(a)) for a, b in zip(known, other, strict=True)):
+                held[n - count + len(claimed)] = False
+    return tuple(held)
