@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import sympy as sp
@@ -9,6 +10,8 @@ import sympy as sp
 Row = tuple[sp.Expr, ...]
 _DIGITS = 30
 _ZERO = sp.Float("1e-18")
+_LOST = 1e-8  # of a vector, below which a direction is rounding
+_DENOMINATOR = 60
 
 
 class Entries:
@@ -133,3 +136,52 @@ def right_inverse(basis: Sequence[Row], entries: Entries) -> list[Row]:
     owner = dict(zip(pivots, reversed(range(count)), strict=True))
     nothing: Row = (sp.Integer(0),) * count
     return [rows[owner[column]][width:] if column in owner else nothing for column in range(width)]
+
+
+def orthonormal(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
+    """A basis of their span, the longest part that is left first."""
+    scale = max((math.hypot(*v) for v in vectors), default=0.0)
+    left = [[e / math.hypot(*v) for e in v] for v in vectors if math.hypot(*v) > _LOST * scale]
+    basis: list[list[float]] = []
+    while left:
+        longest = max(left, key=lambda v: math.hypot(*v))
+        size = math.hypot(*longest)
+        if size < _LOST:
+            break
+        unit = [e / size for e in longest]
+        for _ in range(2):
+            for other in basis:
+                unit = _without(unit, other)
+        unit = [e / math.hypot(*unit) for e in unit]
+        basis.append(unit)
+        left = [_without(v, unit) for v in left]
+    return basis
+
+
+def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
+    along = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
+    return [a - along * b for a, b in zip(vector, unit, strict=True)]
+
+
+def rational_echelon(rows: list[list[float]]) -> tuple[Row, ...] | None:
+    """Reduced echelon form, if its entries are rationals of small denominator."""
+    width, done = len(rows[0]), 0
+    for column in range(width):
+        if done == len(rows):
+            break
+        best = max(range(done, len(rows)), key=lambda n: abs(rows[n][column]))
+        if abs(rows[best][column]) < 1e-6:
+            continue
+        rows[done], rows[best] = rows[best], rows[done]
+        rows[done] = [e / rows[done][column] for e in rows[done]]
+        for n in range(len(rows)):
+            if n != done:
+                rows[n] = [a - rows[n][column] * b for a, b in zip(rows[n], rows[done], strict=True)]
+        done += 1
+    exact = tuple(tuple(sp.Rational(str(e)).limit_denominator(_DENOMINATOR) for e in row) for row in rows)
+    near = all(
+        abs(float(a) - b) < 1e-6
+        for one, other in zip(exact, rows, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+    return exact if near else None

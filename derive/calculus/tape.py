@@ -165,7 +165,7 @@ def _value_rule(e: sp.Basic) -> Callable[..., Any]:
     return _rules(e.func, len(e.args))[0]
 
 
-class _Pair(list):  # type: ignore[type-arg]
+class _Pair(list):
     """A value and its condition: a list, so that it is not taken for a value and its piece."""
 
 

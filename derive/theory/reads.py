@@ -1,14 +1,13 @@
 """What a loss reads of the fields: the fewest combinations of X, Y and Gaussian noise that decide its value.
 
 The loss is a function of the rows of its affine subexpressions, so that these span what it reads, and possibly more:
-rows that are read in truth are the span of its gradients, piece by piece, and of what its steps are taken in. Where a
-sample of gradients has a lower rank, polynomials are looked at by their coefficients, then the sample by its null space;
-whatever comes out is compared with the loss itself at random points.
+rows that are read in truth are the span of its gradients, piece by piece, and of the switches between pieces. Where a
+sample of these has a lower rank, polynomials are looked at by their coefficients, then the sample by its null space.
+Whatever comes out is compared with the loss itself at random points.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,19 @@ from sympy.core.relational import Relational
 from ..authoring.language import token_weight
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, leaves
-from ..calculus.functions import SoftmaxEntry
-from ..calculus.spans import Echelon, Entries, Row, combined, coordinates, independent, right_inverse
+from ..calculus.forms import Forms, affine_row, deciding, scaled
+from ..calculus.piecewise import switches
+from ..calculus.spans import (
+    Echelon,
+    Entries,
+    Row,
+    combined,
+    coordinates,
+    independent,
+    orthonormal,
+    rational_echelon,
+    right_inverse,
+)
 from ..calculus.tape import Tape
 from .kinks import integration_variables
 
@@ -31,10 +41,7 @@ _BATCHES = 3  # values of the parameters at which gradients are sampled
 _POINTS = 64  # at which what is written is compared
 _FEWEST = 12  # of them at which the loss has a value
 _SCALES = (0.3, 1.0, 2.5)
-_LOST = 1e-8  # of a gradient, below which a direction is rounding
 _AGREEMENT = 1e-8
-_MOST_OPERATIONS = 400  # of a polynomial that is expanded
-_DENOMINATOR = 60
 
 
 @dataclass(frozen=True)
@@ -289,11 +296,11 @@ def _symbol(stem: str, number: int) -> sp.Symbol:
 def _answer(question: _Question) -> _Answer:
     """The smallest span that passes the comparison, in a basis that reads well."""
     entries, sample = _entries(question), _sample(question)
-    written = _Forms(question, entries, by_coefficients=False)
+    written = _forms(question, entries)
     spanned = [Echelon(written.rows, entries)]
-    ranks = [len(_orthonormal(batch.gradients)) for batch in sample]
+    ranks = [len(orthonormal(batch.gradients)) for batch in sample]
     if ranks and ranks[0] < spanned[-1].rank:
-        spanned.append(Echelon(_Forms(question, entries, by_coefficients=True).rows, entries))
+        spanned.append(Echelon(_forms(question, entries, by_coefficients=True).rows, entries))
     if ranks and ranks[0] < spanned[-1].rank and len(set(ranks)) == 1:
         fewer = _annihilated(question, sample, spanned[-1], entries)
         spanned += [Echelon(fewer, entries)] if fewer is not None else []
@@ -301,7 +308,10 @@ def _answer(question: _Question) -> _Answer:
         z, y = _basis(span, written.rows, question, entries)
         if not _keeps_rank(z, y, question):
             continue
-        answer = _in_basis(z, y, question, entries)
+        try:
+            answer = _in_basis(z, y, question, entries)
+        except (ValueError, TypeError):  # no value where a direction that was missed is put to zero
+            continue
         if _agrees(question, answer):
             return answer
     count = len(question.variables)
@@ -314,6 +324,16 @@ def _answer(question: _Question) -> _Answer:
     return answer
 
 
+def _forms(question: _Question, entries: Entries, by_coefficients: bool = False) -> Forms:
+    """The forms of all parts, at any values of the noise."""
+    drawn = [
+        dict(zip([c.symbol for c in question.noise], values, strict=True))
+        for values in product(*[c.values for c in question.noise])
+    ]
+    expressions = [_at(part, known) for part in question.parts for known in drawn]
+    return Forms(expressions, question.variables, entries, [c.symbol for c in question.varying], by_coefficients)
+
+
 def _entries(question: _Question) -> Entries:
     generator = random.Random(3)
     constants = (*question.parameters, *question.noise, *question.own)
@@ -323,149 +343,10 @@ def _entries(question: _Question) -> Entries:
     return Entries(draws)
 
 
-class _Forms:
-    """Rows that together decide the parts, in the order in which the expressions hold them.
-
-    Args:
-        by_coefficients: a polynomial counts for the span of its gradients, not for the forms it is written in.
-    """
-
-    def __init__(self, question: _Question, entries: Entries, by_coefficients: bool) -> None:
-        self.entries, self.by_coefficients = entries, by_coefficients
-        self.variables = {v: n for n, v in enumerate(question.variables)}
-        self.held = set(question.variables)
-        self.varying = [c.symbol for c in question.varying]
-        self._found: dict[Row, None] = {}
-        self._seen: set[sp.Basic] = set()
-        for part in question.parts:
-            for values in product(*[c.values for c in question.noise]):
-                known = {c.symbol: value for c, value in zip(question.noise, values, strict=True)}
-                self._walk(_at(part, known))
-
-    @property
-    def rows(self) -> list[Row]:
-        """Each with a first coefficient of one, where that divides by no parameter."""
-        return list(self._found)
-
-    def _walk(self, e: sp.Basic) -> None:
-        if e in self._seen or not e.free_symbols & self.held:
-            return
-        self._seen.add(e)
-        affine = affine_row(e, self.held)
-        if affine is not None:
-            self._add(affine)
-        elif self.by_coefficients and self._is_polynomial(e):
-            self._gradients(e)
-        elif isinstance(e, sp.Add):
-            easy = self._is_polynomial if self.by_coefficients else lambda a: affine_row(a, self.held) is not None
-            together = [a for a in e.args if a.free_symbols & self.held and easy(a)]
-            rest = [a for a in e.args if a not in together]
-            for part in [sp.Add(*together), *rest]:
-                self._walk(part)
-        elif isinstance(e, SoftmaxEntry):
-            for logit in e.args[2:]:
-                self._walk(logit - e.args[1])
-        elif isinstance(e, Relational):
-            for factor in _deciding(e.lhs - e.rhs):
-                self._walk(factor)
-        elif isinstance(e, sp.sign | sp.Heaviside):
-            for factor in _deciding(e.args[0]):
-                self._walk(factor)
-        else:
-            for a in e.args:
-                self._walk(a)
-
-    def _is_polynomial(self, e: sp.Basic) -> bool:
-        small = isinstance(e, sp.Expr) and sp.count_ops(e) <= _MOST_OPERATIONS
-        return bool(small and e.is_polynomial(*(e.free_symbols & self.held)))
-
-    def _gradients(self, polynomial: sp.Expr) -> None:
-        variables = sorted(polynomial.free_symbols & self.held, key=self.variables.__getitem__)
-        slopes: dict[tuple[int, ...], dict[sp.Symbol, sp.Expr]] = {}
-        for powers, coefficient in sp.Poly(polynomial, *variables).terms():
-            for n, v in enumerate(variables):
-                if powers[n]:
-                    lower = (*powers[:n], powers[n] - 1, *powers[n + 1 :])
-                    slopes.setdefault(lower, {})[v] = powers[n] * coefficient
-        for slope in slopes.values():
-            self._add(slope)
-
-    def _add(self, row: Mapping[sp.Symbol, sp.Expr]) -> None:
-        dense = [sp.Integer(0)] * len(self.variables)
-        for v, coefficient in row.items():
-            dense[self.variables[v]] = self.entries.tidy(coefficient)
-        if any(dense):
-            for scaled in self._constant(_scaled(tuple(dense), self.entries)):
-                self._found.setdefault(scaled)
-
-    def _constant(self, row: Row) -> list[Row]:
-        """Rows without q and trained numbers whose span holds the row."""
-        varying = [s for s in self.varying if any(e.has(s) for e in row)]
-        if not varying:
-            return [row]
-        try:
-            common = sp.lcm_list([sp.fraction(sp.together(e))[1] for e in row])
-            parts: dict[tuple[int, ...], list[sp.Expr]] = {}
-            for n, e in enumerate(row):
-                for powers, coefficient in sp.Poly(sp.cancel(e * common), *varying).terms():
-                    parts.setdefault(powers, [sp.Integer(0)] * len(row))[n] = coefficient
-            rows = [_scaled(tuple(part), self.entries) for part in parts.values() if any(part)]
-            if not any(e.has(*varying) for part in rows for e in part):
-                return rows
-        except sp.PolynomialError:
-            pass
-        return [tuple(sp.Integer(int(i == n)) for i in range(len(row))) for n, e in enumerate(row) if e != 0]
-
-
-def affine_row(e: sp.Basic, held: set[sp.Symbol]) -> dict[sp.Symbol, sp.Expr] | None:
-    """Symbol of `held` -> its coefficient in an expression that is written as an affine one; None where it is not."""
-    if not e.free_symbols & held:
-        return {}
-    if e in held:
-        return {e: sp.Integer(1)}
-    if isinstance(e, sp.Add):
-        total: dict[sp.Symbol, sp.Expr] = {}
-        for term in e.args:
-            row = affine_row(term, held)
-            if row is None:
-                return None
-            for v, coefficient in row.items():
-                total[v] = total.get(v, sp.Integer(0)) + coefficient
-        return total
-    if isinstance(e, sp.Mul):
-        inside = [a for a in e.args if a.free_symbols & held]
-        row = affine_row(inside[0], held) if len(inside) == 1 else None
-        if row is None:
-            return None
-        factor = sp.Mul(*[a for a in e.args if a is not inside[0]])
-        return {v: factor * coefficient for v, coefficient in row.items()}
-    return None
-
-
-def _deciding(switch: sp.Expr) -> list[sp.Expr]:
-    """Factors of which the sign of a switch is the product, without those that are positive."""
-    return [factor for factor in sp.Mul.make_args(switch) if not factor.is_positive]
-
-
-def _scaled(row: Row, entries: Entries) -> Row:
-    """A multiple that divides by no parameter, with a first coefficient of one where that can be."""
-    choices = []
-    for n, pivot in enumerate(row):
-        if pivot != 0:
-            scaled = tuple(entries.tidy(e / pivot) for e in row)
-            below = sum(bool(sp.fraction(sp.together(e))[1].free_symbols) for e in scaled)
-            choices.append((below, sum(bool(e.free_symbols) for e in scaled), n, scaled))
-    below, *_, chosen = min(choices, key=lambda choice: choice[:3])
-    if below:
-        common = sp.lcm_list([sp.fraction(sp.together(e))[1] for e in chosen])
-        chosen = tuple(entries.tidy(e * common) for e in chosen)
-    return chosen
-
-
 def _basis(span: Echelon, written: list[Row], question: _Question, entries: Entries) -> tuple[list[Row], list[Row]]:
     """Rows z and rows y of a span: the sparsest, those that the expression holds before others."""
     first = question.students
-    derived = [_scaled(row, entries) for row in span.rows]
+    derived = [scaled(row, entries) for row in span.rows]
     rows = list(dict.fromkeys([*[row for row in written if row in span], *derived]))
 
     def rank_of(row: Row) -> tuple[bool, int, bool, int, bool]:
@@ -582,15 +463,15 @@ class _Batch:
 
 
 def _sample(question: _Question) -> list[_Batch]:
-    """Gradients of the parts, any piece at any point, and of what their steps are taken in; none without a rule."""
+    """Gradients of the parts, any piece at any point, and of switches between pieces; none without a rule."""
     points, variables = _Points(question, 17), question.variables
-    steps = [factor for switch in _steps(question.parts) for factor in _deciding(switch)]
-    functions = [e for e in dict.fromkeys([*question.parts, *steps]) if e.has(*variables)]
+    meets = [factor for switch in switches(question.parts) for factor in deciding(switch)]
+    functions = [e for e in dict.fromkeys([*question.parts, *meets]) if e.has(*variables)]
     try:
         tape = Tape(points.symbols, functions)
     except NotImplementedError:
         return []
-    wanted = 3 * len(variables) + 2 * len(steps) + 8
+    wanted = 3 * len(variables) + 2 * len(meets) + 8
     batches = []
     for _ in range(_BATCHES):
         batch = _Batch(points.parameters(), [])
@@ -604,77 +485,19 @@ def _sample(question: _Question) -> list[_Batch]:
     return batches
 
 
-def _steps(parts: Sequence[sp.Expr]) -> list[sp.Expr]:
-    """What changes its sign where one of the parts may jump."""
-    found: dict[sp.Expr, None] = {}
-    for part in parts:
-        for atom in sorted(part.atoms(sp.sign, sp.Heaviside, Relational), key=sp.default_sort_key):
-            found.setdefault(atom.lhs - atom.rhs if isinstance(atom, Relational) else atom.args[0])
-    return list(found)
-
-
-def _orthonormal(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
-    """A basis of their span, the longest part that is left first."""
-    scale = max((math.hypot(*v) for v in vectors), default=0.0)
-    left = [[e / math.hypot(*v) for e in v] for v in vectors if math.hypot(*v) > _LOST * scale]
-    basis: list[list[float]] = []
-    while left:
-        longest = max(left, key=lambda v: math.hypot(*v))
-        size = math.hypot(*longest)
-        if size < _LOST:
-            break
-        unit = [e / size for e in longest]
-        for _ in range(2):
-            for other in basis:
-                unit = _without(unit, other)
-        unit = [e / math.hypot(*unit) for e in unit]
-        basis.append(unit)
-        left = [_without(v, unit) for v in left]
-    return basis
-
-
-def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
-    along = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
-    return [a - along * b for a, b in zip(vector, unit, strict=True)]
-
-
 def _annihilated(question: _Question, sample: list[_Batch], span: Echelon, entries: Entries) -> list[Row] | None:
     """The rows that the gradients span, if they are the same rational combinations of a span's at all parameters."""
     found: set[tuple[Row, ...]] = set()
     for batch in sample:
         # Coordinates stand at the pivots, where the rows of an echelon form are those of a unit matrix.
-        inside = [[vector[p] for p in span.pivots] for vector in _orthonormal(batch.gradients)]
-        reduced = _rational_echelon(inside)
+        inside = [[vector[p] for p in span.pivots] for vector in orthonormal(batch.gradients)]
+        reduced = rational_echelon(inside)
         if reduced is None:
             return None
         found.add(reduced)
     if len(found) != 1:
         return None
     return [combined(row, span.rows, entries) for row in found.pop()]
-
-
-def _rational_echelon(rows: list[list[float]]) -> tuple[Row, ...] | None:
-    """Reduced echelon form, if its entries are rationals of small denominator."""
-    width, done = len(rows[0]), 0
-    for column in range(width):
-        if done == len(rows):
-            break
-        best = max(range(done, len(rows)), key=lambda n: abs(rows[n][column]))
-        if abs(rows[best][column]) < 1e-6:
-            continue
-        rows[done], rows[best] = rows[best], rows[done]
-        rows[done] = [e / rows[done][column] for e in rows[done]]
-        for n in range(len(rows)):
-            if n != done:
-                rows[n] = [a - rows[n][column] * b for a, b in zip(rows[n], rows[done], strict=True)]
-        done += 1
-    exact = tuple(tuple(sp.Rational(str(e)).limit_denominator(_DENOMINATOR) for e in row) for row in rows)
-    near = all(
-        abs(float(a) - b) < 1e-6
-        for one, other in zip(exact, rows, strict=True)
-        for a, b in zip(one, other, strict=True)
-    )
-    return exact if near else None
 
 
 def _agrees(question: _Question, answer: _Answer) -> bool:
