@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -210,14 +211,16 @@ def _rules(function: type[sp.Function], count: int) -> tuple[Callable[..., float
 
 
 def _lambda(arguments: Sequence[sp.Dummy], expression: sp.Expr) -> Callable[..., float]:
-    functions = [sp.lambdify(arguments, expression, library) for library in ("math", "mpmath")]
+    """A function of doubles; nan where no library has it."""
+    functions = []
+    for library in ("math", "mpmath"):
+        with suppress(NotImplementedError, ValueError):
+            functions.append(sp.lambdify(arguments, expression, library))
 
     def value(*inside: float) -> float:
         for function in functions:
-            try:
+            with suppress(NameError):
                 return float(function(*inside))
-            except NameError:
-                continue
         return math.nan
 
     return value

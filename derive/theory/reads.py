@@ -49,7 +49,8 @@ class Assignment:
     """What is read where the tokens have these labels.
 
     Fields z = A X + B Y + E u and y = F Y + H u, where X, Y (rows first) and u (Gaussian) are `Reading.variables`.
-    Entries are exact and may hold parameters; at values of these where rows become dependent nothing is reduced.
+    Entries are exact and may hold parameters: rows are independent at their defaults and at almost all values, and are
+    not to be used at values where they are not.
 
     Attributes:
         labels: of the tokens; noise: values of the discrete noise, in the order of `Reading.drawn`, else empty.

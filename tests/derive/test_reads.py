@@ -303,6 +303,14 @@ def test_integer_combinations_are_found_back(rows, functions, multiplied):
     assert case.A.rank() == len(case.z) == written[:, :2].rank()
 
 
+def test_a_function_without_a_derivative_is_read_as_it_is_written():
+    at = made(lambda X, Y: (X[0, 0] - sp.floor(Y[0, 0] + 2 * Y[1, 0])) ** 2, name="floored", tokens=2)
+    found = reading(at)
+    x, y, other = symbols("x_0_0 y_0_0 y_1_0")
+    assert combinations(found) == [x, y + 2 * other]
+    agree(at, found, at.loss)
+
+
 def test_the_derivation_says_what_is_read_where_that_is_less():
     shown = describe(catalogue_model("ridge_regression"))
     for line in ("r_1 = x - u - y", "loss(X, Y, k, u) = r_1²/2", "Of the 3 dimensions of its average 1 is left."):
