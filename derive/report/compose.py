@@ -8,6 +8,7 @@ from .blocks import Report, Section
 from .own_symbols import symbols_of
 from .sections.bayes import bayes_sections
 from .sections.own import checked_own_section, own_section
+from .sections.reads import reads_sections
 from .sections.references import Bibliography, reference_section
 from .sections.setting import setting_sections
 from .sections.steps import assumption_section, gamp_section, step_sections
@@ -29,6 +30,7 @@ def report(model: Model, structure: Structure | None = None, steps: bool = False
         title=model.name,
         sections=(
             *setting_sections(model, at),
+            *reads_sections(at),
             *(_with_steps(model, at, theory) if steps else _with_own(at, theory)),
         ),
         names=symbols_of(at),

@@ -8,6 +8,7 @@ import sympy as sp
 
 from ..authoring.language import token_weight
 from ..authoring.model import ModelAt
+from ..theory.kinks import integration_variables
 from .blocks import Names
 from .names import GREEK
 
@@ -15,6 +16,11 @@ from .names import GREEK
 def fresh_fields(at: ModelAt) -> sp.Matrix:
     """Symbols h of the student's fields in the metric, L x s, which at.metric writes like those of the loss."""
     return sp.Matrix(*at.X.shape, lambda l, a: sp.Symbol(f"h_{l}_{a}", real=True))
+
+
+def combination_symbol(number: int) -> sp.Symbol:
+    """The symbol of a combination of fields and noise that a loss reads, counted from 0."""
+    return sp.Symbol(f"combination_{number}", real=True)
 
 
 def entry_symbol(name: str) -> sp.Symbol:
@@ -51,6 +57,10 @@ def symbols_of(at: ModelAt) -> Names:
         add(at.baseline[1], "B0")
     for name, (symbol, _) in at.noise.items():
         names[symbol] = (f"noise {name}", ())
+    given = {name.rstrip("_") for name in (*at.noise, *at.trained, *at.parameters)}
+    letter = next(letter for letter in ("r", "v", "combination") if letter not in given)
+    for n in range(len(integration_variables(at))):
+        names[combination_symbol(n)] = (letter, (n + 1,))
     for l, label in enumerate(at.labels):
         names[label] = ("k", (l + 1,))
         names[token_weight(l)] = ("rho", (l + 1,) if len(at.labels) > 1 else ())

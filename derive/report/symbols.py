@@ -205,7 +205,7 @@ _MADE_OF = {
     "law_row_field": ("b", "pi"), "normal_weight": ("omega", "V"),
 }  # fmt: skip
 # What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices, rho of a token and the like.
-_FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUN", r"\ell", r"\rho")
+_FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUNr", r"\ell", r"\rho")
 TEXT, LATEX = 0, 1
 
 

@@ -1,0 +1,226 @@
+"""Values and gradients of expressions in doubles, node by node: no code is printed, pieces may be chosen at will."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import sympy as sp
+from sympy.core.relational import Relational
+from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.logic.boolalg import And, Boolean, BooleanAtom, Not, Or
+
+from .functions import Sigmoid, SoftmaxEntry, Softplus
+from .piecewise import PIECEWISE
+
+Choice = Callable[[int], int]  # how many pieces -> which
+_FAILED = (ArithmeticError, ValueError, TypeError)
+_COMPARED = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+class Tape:
+    """Expressions as a list of nodes, arguments first, that is run at points.
+
+    Args:
+        symbols: what a point gives values to.
+        outputs: what is asked for, scalars in these symbols.
+
+    Raises:
+        NotImplementedError: an expression holds something other than functions and relations.
+    """
+
+    def __init__(self, symbols: Sequence[sp.Symbol], outputs: Sequence[sp.Basic]) -> None:
+        self.width = len(symbols)
+        self._nodes: list[tuple[sp.Basic, tuple[int, ...], Callable[..., Any] | None]] = [
+            (s, (), None) for s in symbols
+        ]
+        self._index: dict[sp.Basic, int] = {s: n for n, s in enumerate(symbols)}
+        self.outputs = [self._node(e) for e in outputs]
+
+    def _node(self, e: sp.Basic) -> int:
+        if e not in self._index:
+            if isinstance(e, sp.Symbol):
+                raise NotImplementedError(f"no value is given for {e}")
+            number = isinstance(e, sp.Expr) and e.is_number and not isinstance(e, ExprCondPair)
+            if not number and not isinstance(e, _KNOWN):
+                raise NotImplementedError(f"no rule to evaluate {e}")
+            arguments = () if number or isinstance(e, BooleanAtom) else tuple(self._node(a) for a in e.args)
+            value = float(e) if number else bool(e) if isinstance(e, BooleanAtom) else None
+            self._index[e] = len(self._nodes)
+            self._nodes.append((e, arguments, _value_rule(e) if value is None else lambda value=value: value))
+        return self._index[e]
+
+    def run(self, point: Sequence[float], choose: Choice | None = None) -> list[Any]:
+        """Values of all nodes, nan where one has none; with a choice, functions in pieces are one of their pieces.
+
+        In place of its value a node in pieces has (value, number of its piece).
+        """
+        values: list[Any] = list(point)
+        for e, arguments, rule in self._nodes[self.width :]:
+            inside = [_bare(values[n]) for n in arguments]
+            try:
+                if isinstance(e, PIECEWISE):
+                    values.append(_piece(e, inside, choose))
+                else:
+                    values.append(rule(*inside))  # type: ignore[misc]
+            except _FAILED:
+                values.append(math.nan)
+        return values
+
+    def at(self, point: Sequence[float]) -> list[float] | None:
+        """Values of the outputs; None where one of them has none."""
+        values = self.run(point)
+        found = [_bare(values[n]) for n in self.outputs]
+        return found if all(map(_is_finite, found)) else None
+
+    def gradient(self, values: Sequence[Any], output: int) -> list[float] | None:
+        """Of one output in all symbols, after a run; None where it has none."""
+        adjoint = [0.0] * len(values)
+        adjoint[self.outputs[output]] = 1.0
+        for n in range(self.outputs[output], self.width - 1, -1):
+            e, arguments, _ = self._nodes[n]
+            if adjoint[n] and arguments:
+                inside = [_bare(values[m]) for m in arguments]
+                try:
+                    slopes = _piece_slopes(e, values[n]) if isinstance(e, PIECEWISE) else _slopes(e, inside, values[n])
+                except _FAILED:
+                    return None
+                for m, slope in zip(arguments, slopes, strict=True):
+                    if slope:
+                        adjoint[m] += adjoint[n] * slope
+        found = adjoint[: self.width]
+        return found if all(map(math.isfinite, found)) else None
+
+
+_KNOWN = (sp.Add, sp.Mul, sp.Pow, sp.Function, Relational, And, Or, Not, BooleanAtom, ExprCondPair, *PIECEWISE)
+
+
+def _bare(value: Any) -> Any:
+    """Without the number of a piece."""
+    return value[0] if isinstance(value, tuple) else value
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float | int) and math.isfinite(value)
+
+
+def _piece(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[float, int]:
+    """Value of a function in pieces, and which of `pieces_of` it is equal to."""
+    if isinstance(e, sp.Piecewise):
+        values = [pair[0] for pair in inside]
+        chosen = choose(len(values)) if choose else next((n for n, pair in enumerate(inside) if pair[1]), -1)
+        return (values[chosen], chosen) if chosen >= 0 else (math.nan, 0)
+    if isinstance(e, sp.Max | sp.Min):
+        best = (max if isinstance(e, sp.Max) else min)(range(len(inside)), key=inside.__getitem__)
+        chosen = choose(len(inside)) if choose else best
+        return inside[chosen], chosen
+    chosen = choose(2) if choose else int(inside[0] < 0)
+    if isinstance(e, sp.Abs):
+        return (-inside[0] if chosen else inside[0]), chosen
+    if not choose and inside[0] == 0:
+        return 0.5 if isinstance(e, sp.Heaviside) else 0.0, chosen
+    return (1.0, chosen) if not chosen else (0.0 if isinstance(e, sp.Heaviside) else -1.0, chosen)
+
+
+def _piece_slopes(e: sp.Basic, value: tuple[float, int]) -> list[float]:
+    chosen = value[1]
+    if isinstance(e, sp.Abs):
+        return [-1.0 if chosen else 1.0]
+    if isinstance(e, sp.sign | sp.Heaviside):
+        return [0.0] * len(e.args)
+    return [float(n == chosen) for n in range(len(e.args))]
+
+
+def _value_rule(e: sp.Basic) -> Callable[..., Any]:
+    if isinstance(e, sp.Add):
+        return lambda *inside: math.fsum(inside)
+    if isinstance(e, sp.Mul):
+        return lambda *inside: math.prod(inside)
+    if isinstance(e, sp.Pow):
+        return lambda base, exponent: base ** (int(exponent) if exponent == int(exponent) else exponent)
+    if isinstance(e, Relational):
+        return _COMPARED[e.rel_op]
+    if isinstance(e, ExprCondPair):
+        return lambda *inside: _Pair(inside)
+    if isinstance(e, Boolean):
+        return {And: lambda *inside: all(inside), Or: lambda *inside: any(inside), Not: operator.not_}[e.func]
+    if isinstance(e, SoftmaxEntry):
+        return lambda index, *logits: _softmax(logits)[int(index)]
+    if isinstance(e, Sigmoid):
+        return _sigmoid
+    if isinstance(e, Softplus):
+        return lambda z: max(z, 0.0) + math.log1p(math.exp(-abs(z)))
+    if isinstance(e, PIECEWISE):
+        return lambda *_: math.nan
+    return _rules(e.func, len(e.args))[0]
+
+
+class _Pair(list):
+    """A value and its condition: a list, so that it is not taken for a value and its piece."""
+
+
+def _sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z)) if z > 0 else math.exp(z) / (1 + math.exp(z))
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    top = max(logits)
+    weights = [math.exp(z - top) for z in logits]
+    return [w / sum(weights) for w in weights]
+
+
+def _slopes(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
+    if isinstance(e, sp.Add):
+        return [1.0] * len(inside)
+    if isinstance(e, sp.Mul):
+        return [math.prod(inside[:n]) * math.prod(inside[n + 1 :]) for n in range(len(inside))]
+    if isinstance(e, sp.Pow):
+        base, exponent = inside
+        lower = base ** (int(exponent) - 1 if exponent == int(exponent) else exponent - 1)
+        return [exponent * lower, 0.0 if e.exp.is_number else value * math.log(base)]
+    if isinstance(e, ExprCondPair):
+        return [1.0, 0.0]
+    if isinstance(e, SoftmaxEntry):
+        entries = _softmax(inside[1:])
+        j = int(inside[0])
+        return [0.0, *[entries[j] * (int(j == i) - entry) for i, entry in enumerate(entries)]]
+    if isinstance(e, Sigmoid):
+        return [value * (1 - value)]
+    if isinstance(e, Softplus):
+        return [_sigmoid(inside[0])]
+    return [slope(*inside) for slope in _rules(e.func, len(inside))[1]]
+
+
+@cache
+def _rules(function: type[sp.Function], count: int) -> tuple[Callable[..., float], tuple[Callable[..., float], ...]]:
+    """Value of a function of so many arguments, and its slope in each."""
+    arguments = [sp.Dummy(real=True) for _ in range(count)]
+    value = function(*arguments)
+    return _lambda(arguments, value), tuple(_lambda(arguments, sp.diff(value, a)) for a in arguments)
+
+
+def _lambda(arguments: Sequence[sp.Dummy], expression: sp.Expr) -> Callable[..., float]:
+    """A function of doubles; nan where no library has it."""
+    functions = []
+    for library in ("math", "mpmath"):
+        with suppress(NotImplementedError, ValueError):
+            functions.append(sp.lambdify(arguments, expression, library))
+
+    def value(*inside: float) -> float:
+        for function in functions:
+            with suppress(NameError):
+                return float(function(*inside))
+        return math.nan
+
+    return value
