@@ -98,6 +98,13 @@ class ModelAt:
         """The penalty's expression, where the regulariser is one."""
         return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
 
+    @property
+    def constants(self) -> tuple[sp.Symbol, ...]:
+        """What is constant over its averages, in the order of the vector that generated functions take: rho_l, labels
+        k_l, parameters, and what losses hold of the solution itself."""
+        weights = [token_weight(l) for l in range(self.structure.tokens)]
+        return (*weights, *self.labels, *self.parameter_symbols(), *self.own)
+
     def parameter_symbols(self) -> list[sp.Symbol]:
         """All scalar symbols of the parameters, in the order of declaration, rows first."""
         flat: list[sp.Symbol] = []

@@ -32,8 +32,9 @@ class Structure:
     def __post_init__(self) -> None:
         for name in STRUCTURAL:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}: allowed are whole numbers from 1")
+            lowest = 0 if name == "teacher_rank" else 1  # what is left of a loss may read nothing of Y alone
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+                raise ModelError(f"{name} = {value!r}: allowed are whole numbers from {lowest}")
 
     @property
     def key(self) -> str:

@@ -21,19 +21,21 @@ from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
 from ..digest import generator_digest
 from ..theory.kinks import slope_jump
+from ..theory.reduced import ReducedModel, reduced_model
 from .kernel import Frozen, Kernel, recorded
 from .printers.numba import body
 from .probes import check_bounded, check_convex, check_real
 from .sides.bayes_source import bayes_context
 from .sides.channel import build_channel, constants_of
 from .sides.channel_source import bounds_context, channel_context
-from .sides.metadata_source import metadata_file
+from .sides.metadata_source import metadata_file, reduced_metadata_file
 from .sides.metric_source import metric_context
 from .sides.prior_source import prior_context
 from .sides.reference_source import reference_context
-from .sides.tangent_source import tangent_context
+from .sides.tangent_source import moment_tangent_context, tangent_context
 from .sides.thermal_source import thermal_context
 
+REDUCED = "reduced"  # folder of a solver for the problem that its averages are those of, where that has fewer dimensions
 _HERE = Path(__file__).parent
 _IMPORT = re.compile(r"^((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)\n", re.MULTILINE)
 # What each file is written by, beside this module: the digest in its header follows their imports.
@@ -87,6 +89,9 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     jump, unpack, digest = slope_jump(at), _unpacker(at), at.digest()
     metric = metric_context(at, unpack)
     files = {"model.py": metadata_file(model, at, _header(digest, "model.py"), jump)}
+    reduced = reduced_model(at)
+    if reduced is not None:
+        files |= {f"{REDUCED}/{name}": text for name, text in _reduced_files(reduced, digest, jump).items()}
     contexts: dict[str, dict[str, Any]] = {
         "prior.py": prior_context(at),
         "thermal.py": thermal_context(at, unpack),
@@ -102,11 +107,29 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
         }
     if at.output is not None:
         contexts["bayes.py"] = bayes_context(at, at.output, unpack)
-    environment, key = _environment(), at.structure.key
-    for name, context in contexts.items():
-        template = environment.get_template(f"{name}.jinja")
-        files[name] = template.render(model=at.name, structure=key, header=_header(digest, name), **context)
+    files |= _rendered(contexts, at, digest)
     return {name: _tidy(_with_equations(text)) for name, text in files.items()}
+
+
+def _reduced_files(at: ReducedModel, digest: str, jump: str) -> dict[str, str]:
+    """Of the problem that the averages are those of: its facts, its channel, how moments answer."""
+    unpack = _unpacker(at)
+    contexts: dict[str, dict[str, Any]] = {"thermal.py": thermal_context(at, unpack)}
+    if not jump:
+        channel = build_channel(at)
+        contexts |= {"channel.py": channel_context(channel, unpack), "tangent.py": moment_tangent_context(channel)}
+    facts = {"model.py": reduced_metadata_file(at, _header(digest, "model.py"), jump)}
+    return facts | _rendered(contexts, at, digest)
+
+
+def _rendered(contexts: dict[str, dict[str, Any]], at: ModelAt, digest: str) -> dict[str, str]:
+    environment, key = _environment(), at.structure.key
+    return {
+        name: environment.get_template(f"{name}.jinja").render(
+            model=at.name, structure=key, header=_header(digest, name), **context
+        )
+        for name, context in contexts.items()
+    }
 
 
 def _header(model_digest: str, file: str) -> str:

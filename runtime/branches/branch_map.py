@@ -17,6 +17,7 @@ from ..integration import ProxSpace
 from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps, packed_length
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..problems.symmetry import Exchange, Symmetry, exchanges
 from ..saddle_point.observables import free_entropy_at
 from ..saddle_point.printed_slopes import MapSlopes, NoFormula, map_slopes
@@ -132,7 +133,7 @@ class BranchMap:
         return self._formulas(u.tobytes(), tuple(float(v) for v in values), rule)
 
     def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: Rule) -> MapSlopes | None:
-        if self.problem.solver.channel.FIELDS == 1:
+        if integrated(self.problem).solver.channel.FIELDS == 1:
             reason = "of a single field they are faster"
         else:
             try:

@@ -35,7 +35,7 @@ class Reduction:
             axes: nodes and weights of every coordinate of Y, then of the noise; None of a rule that is no product,
                 which has none of the symmetries.
         """
-        if axes is None:
+        if not axes:
             return cls(())
         found = [e for e in loss_exchanges(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
         return cls(tuple(e for e in found if _keeps_fields(e, fields) and _keeps_nodes(e, problem, axes)))
@@ -124,7 +124,7 @@ def _keeps_fields(exchange: Exchange, fields: Fields) -> bool:
         (fields.field_factor, fields.field_factor[order] * square),
         (fields.variance, fields.variance[order] * square),
     )
-    return all(bool(np.all(np.abs(one - other) <= EXACT * np.abs(one).max())) for one, other in pairs)
+    return all(bool(np.all(np.abs(one - other) <= EXACT * np.abs(one).max(initial=0.0))) for one, other in pairs)
 
 
 def _keeps_nodes(exchange: Exchange, problem: Problem, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:

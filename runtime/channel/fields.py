@@ -55,7 +55,7 @@ class Fields:
         """
         L, s, t = self.field_from_teacher.shape
         x, y, u, constant = np.split(planes, [L * s, L * (s + t), planes.shape[1] - 1], axis=1)
-        x, y = x.reshape(-1, L, s), y.reshape(-1, L, t)
+        x, y = x.reshape(len(planes), L, s), y.reshape(len(planes), L, t)
         on_teacher = np.einsum("klb,lbe->kle", y, self.teacher_factor) + np.einsum(
             "kla,lae->kle", x, self.field_from_teacher
         )

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import ReducedProblem, integrated
 from ..progress import step
 from .fields import fields_of
 from .nodes import sobol_normal
@@ -27,16 +28,21 @@ def searched(problem: Problem, overlaps: Overlaps) -> Problem:
     points; one miss decides. A single field is always searched all over its interval, and nothing is searched at a
     finite temperature.
     """
-    if problem.solver.channel.FIELDS == 1 or problem.search == THOROUGH or problem.inverse_temperature is not None:
+    if problem.search == THOROUGH or problem.inverse_temperature is not None:
         return problem
-    nodes = sobol_normal(problem.dimension, LOG2_POINTS, 31, ())
-    for labels, _ in problem.label_choices:
+    part, there = integrated(problem), overlaps
+    if part.solver.channel.FIELDS == 1:
+        return problem
+    if isinstance(part, ReducedProblem):
+        there = part.read.overlaps(overlaps)
+    nodes = sobol_normal(part.dimension, LOG2_POINTS, 31, ())
+    for labels, _ in part.label_choices:
         try:
-            fields = fields_of(problem, overlaps, labels)
+            fields = fields_of(part, there, labels)
         except DomainError:
             return problem
-        for choice in noise_choices(problem):
-            quick, thorough = (points_at(problem, fields, nodes, n, choice).value for n in (QUICK, THOROUGH))
+        for choice in noise_choices(part):
+            quick, thorough = (points_at(part, fields, nodes, n, choice).value for n in (QUICK, THOROUGH))
             if np.any(quick - thorough > 1e-9 * (1 + np.abs(thorough))):
                 return replace(problem, search=THOROUGH)
     return problem

@@ -111,8 +111,8 @@ def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: 
             fields.constants,
             search,
         )
-        z_Y = part[:, : L * t].reshape(-1, L, t)
-        z_omega = part[:, L * t : L * (t + s)].reshape(-1, L, s)
+        z_Y = part[:, : L * t].reshape(len(part), L, t)
+        z_omega = part[:, L * t : L * (t + s)].reshape(len(part), L, s)
         dy = np.einsum("lbe,nle->nlb", fields.teacher_factor, z_Y)
         for choice in choices:
             points = points_at(problem, fields, part, search, choice)

@@ -332,7 +332,7 @@ def _refined(equations: Equations) -> bool:
     refined = False
     for branch in equations.branches:
         losses = isinstance(equations, CrossingEquations)
-        finer = (branch.loss_rule if losses else branch.rule).beyond(branch.problem.solver.channel.FIELDS)
+        finer = (branch.loss_rule if losses else branch.rule).beyond(branch.problem)
         if finer and losses:
             branch.loss_rule, refined = finer[0], True
         elif finer:

@@ -90,7 +90,7 @@ def located_event(
         integration = integration_shift(equations, z, matrix)[-1]
         root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
         error = float(integration) + root
-        finer = branch.rule.beyond(branch.problem.solver.channel.FIELDS)
+        finer = branch.rule.beyond(branch.problem)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]

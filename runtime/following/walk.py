@@ -99,7 +99,7 @@ class Walk:
     def _pass(self, place: Place) -> Station:
         solution = self._finished(place)
         while solution.status is Status.ACCURACY_NOT_REACHED and self._rule_is_coarse(place):
-            finer = self.branch.rule.beyond(self.branch.problem.solver.channel.FIELDS)
+            finer = self.branch.rule.beyond(self.branch.problem)
             if not finer or self.branch.rule.replicated:
                 break
             self.branch.rule = finer[0]

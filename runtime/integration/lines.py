@@ -15,6 +15,7 @@ from ..channel.nodes import gauss_legendre, trapezoid
 from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from .rule import Rule
 from .sampled import Sampled, TeacherRule
 
@@ -90,11 +91,12 @@ class Lines(Sampled):
 
     def lines(self, problem: Problem) -> float:
         """How many lines it visits where nothing is split, about."""
-        return float(self.points) ** (problem.dimension - 1) * len(problem.label_choices)
+        part = integrated(problem)
+        return float(self.points) ** (part.dimension - 1) * len(part.label_choices)
 
     def nodes(self, problem: Problem) -> float:
         """Where nothing is split."""
-        return float(self.points) ** problem.dimension
+        return float(self.points) ** integrated(problem).dimension
 
     def cost(self, problem: Problem) -> float:
         """Hundreds of proximal points a line."""

@@ -16,6 +16,7 @@ from ..channel.tangents import Units, law_changes
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..problems.symmetry import loss_exchanges
 from .rule import (
     DIFFERENCE_SAFETY,
@@ -80,8 +81,9 @@ class ProxSpace(Rule):
 
     def nodes(self, problem: Problem) -> float:
         """X times Y, whose axes beyond the second have no more nodes in all than a plane."""
-        known = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
-        return float(self.points**problem.solver.channel.FIELDS * self.teacher ** min(known, 2))
+        part = integrated(problem)
+        fields = part.tokens * part.student_rank
+        return float(self.points**fields * self.teacher ** min(part.dimension - fields, 2))
 
     def cost(self, problem: Problem) -> float:
         """Its nodes: the unit."""
@@ -116,9 +118,10 @@ class ProxSpace(Rule):
         differs = max(abs(each.mass - averages[0].mass) for each in averages[1:])
         return (DIFFERENCE_SAFETY * missing / max(differs, _MASS_ROUNDING),) * len(steps)
 
-    def beyond(self, fields: int) -> list[ProxSpace]:
+    def beyond(self, problem: Problem) -> list[ProxSpace]:
         """Of LINE_GRIDS for a single field, of PLANE_GRIDS for more."""
-        return [level for level in (PLANE_GRIDS if fields > 1 else LINE_GRIDS) if level.points > self.points]
+        levels = PLANE_GRIDS if integrated(problem).solver.channel.FIELDS > 1 else LINE_GRIDS
+        return [level for level in levels if level.points > self.points]
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
         """Where the proximal map jumps a grid does not know which of its minima is the global one."""
@@ -131,7 +134,7 @@ class ProxSpace(Rule):
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """A small grid where there are several fields: Newton's method needs no more."""
-        if problem.solver.channel.FIELDS > 1:
+        if integrated(problem).solver.channel.FIELDS > 1:
             return min(self, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
         return self, 1e-4, False
 
@@ -194,7 +197,7 @@ class ProxSpace(Rule):
         )
         return arguments, blur, reduction
 
-    def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """As of `Rule`, by docs/theory.md (11.4): `bistable` is the weight (11.5) of the saddles, `gap` nan.
 
         Raises:
@@ -221,7 +224,7 @@ class ProxSpace(Rule):
             mass=float(totals[3]),
         )
 
-    def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Over all minima: where the proximal map jumps, use a rule that knows the global one."""
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
@@ -232,7 +235,7 @@ class ProxSpace(Rule):
             squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
 
-    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """With the correction where the proximal map jumps; the step there must be smoothed."""
         channel = problem.solver.channel
         units = Units.of(overlaps.sizes)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..channel.tangents import Units
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import Moments, ReducedProblem, integrated
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,18 @@ def moments_by_context(problem: Problem, rows: list[np.ndarray], row: int) -> np
     return moments
 
 
+def _layouts(problem: Problem, part: Problem) -> tuple[Moments, Moments, int]:
+    """Rows of averages over a reduced problem and of those that the problem asks for, and how long these are."""
+    channel = problem.solver.channel
+    return part.solver.channel.MOMENTS, channel.MOMENTS, channel.ROW
+
+
 class Rule:
     """An integration rule for the channel, one of a family from coarse to fine.
 
-    A new one is a subclass in a file of its own: those up to `coarser` integrate, the others say what its family is
-    like wherever the default does not hold.
+    A new one is a subclass in a file of its own: `_averages`, `_jacobians` and `_moment_tangents` integrate over the
+    fields of the problem that they are handed, those up to `coarser` make a family of it, and the others say what that
+    is like wherever the default does not hold.
 
     Attributes:
         name: on the command line; most_points: that `--points` may ask for.
@@ -84,11 +93,21 @@ class Rule:
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """Channel averages at the overlaps; raises DomainError outside their domain."""
-        raise NotImplementedError
+        part = integrated(problem)
+        if not isinstance(part, ReducedProblem):
+            return self._averages(problem, overlaps)
+        read = part.read
+        found = self._averages(part, read.overlaps(overlaps))
+        regression, _ = read.regression(overlaps)
+        return replace(found, moments=read.moments(found.moments, regression, *_layouts(problem, part)))
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Averages of the field's Jacobian, for the replicon."""
-        raise NotImplementedError
+        part = integrated(problem)
+        if not isinstance(part, ReducedProblem):
+            return self._jacobians(problem, overlaps)
+        found = self._jacobians(part, part.read.overlaps(overlaps))
+        return JacobianAverages(part.read.slope(found.slope), part.read.square(found.square))
 
     def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
         """Derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
@@ -98,6 +117,31 @@ class Rule:
         Args:
             jumps: whether to count what jumps of the proximal map add (see `counts_jumps`).
         """
+        part = integrated(problem)
+        if not isinstance(part, ReducedProblem):
+            return self._moment_tangents(problem, overlaps, jumps)
+        read, units = part.read, Units.of(overlaps.sizes)
+        there = read.overlaps(overlaps)
+        slopes = self._moment_tangents(part, there, jumps) @ read.overlap_changes(units)
+        moments = self._averages(part, there).moments.mean(axis=0)
+        regression, _ = read.regression(overlaps)
+        moved = read.moments(np.moveaxis(slopes, -1, 0), regression, *_layouts(problem, part))
+        turned = read.moments(moments, read.regression_changes(overlaps, units), *_layouts(problem, part))
+        layout = {text: slice(at, at + int(np.prod(shape))) for text, shape, at in problem.solver.channel.MOMENTS}
+        for text in ("g*dY.T", "g*domega.T"):
+            moved[..., layout[text]] += turned[..., layout[text]]
+        return np.moveaxis(moved, 0, -1)
+
+    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+        """Over all fields of the problem."""
+        raise NotImplementedError
+
+    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+        """Over all fields of the problem."""
+        raise NotImplementedError
+
+    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
+        """Over all fields of the problem."""
         raise NotImplementedError
 
     def finer(self) -> Self:
@@ -151,8 +195,8 @@ class Rule:
         """
         return (0.0 if self.has_rate(bistable_share(averages)) else DIFFERENCE_SAFETY,) * len(steps)
 
-    def beyond(self, fields: int) -> list[Self]:
-        """The finer rules of the family, as far as solving goes; fields: L s."""
+    def beyond(self, problem: Problem) -> list[Self]:
+        """The finer rules of the family, as far as solving goes."""
         return [self.finer(), self.finer().finer()]
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:

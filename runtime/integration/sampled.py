@@ -18,6 +18,7 @@ from ..channel.tangents import Units, law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from .rule import DIFFERENCE_SAFETY, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
@@ -94,7 +95,7 @@ class Sampled(Rule):
         """Exchanges that leave the fields and the nodes as they are."""
         return Reduction(())
 
-    def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
         channel = problem.solver.channel
         row = channel.ROW
@@ -162,7 +163,7 @@ class Sampled(Rule):
             problem.search if self.starts is None else self.starts,
         )
 
-    def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """As of `Rule`: a replicate for every set of nodes; what lies near a cusp follows docs/theory.md (11.6)."""
         slopes, squares = [], []
         for labels, _ in problem.label_choices:
@@ -177,7 +178,7 @@ class Sampled(Rule):
             squares.append(np.stack([reduction.square(square) for _, square in parts]))
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
 
-    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
         problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
         channel = problem.solver.channel
@@ -252,15 +253,16 @@ class GaussHermite(Sampled):
         return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
 
     def nodes(self, problem: Problem) -> float:
-        """The full product in Y, noise and omega."""
-        return float(self.points) ** problem.dimension
+        """The full product in Y, noise and omega, as far as they are read."""
+        return float(self.points) ** integrated(problem).dimension
 
     def is_affordable_at_temperature(self, problem: Problem) -> bool:
         """Whether the losses that it evaluates at a finite temperature, X and omega together, are within reach."""
-        inner = float(boltzmann.nodes_in_fields(problem, self.inner)) ** problem.solver.thermal.FIELDS
-        return self.nodes(problem) * len(problem.label_choices) * inner <= _MOST_WARM
+        part = integrated(problem)
+        inner = float(boltzmann.nodes_in_fields(part, self.inner)) ** part.solver.thermal.FIELDS
+        return self.nodes(part) * len(part.label_choices) * inner <= _MOST_WARM
 
-    def beyond(self, fields: int) -> list[GaussHermite]:
+    def beyond(self, problem: Problem) -> list[GaussHermite]:
         """Of PRODUCTS."""
         return [level for level in PRODUCTS if level.points > self.points]
 
@@ -270,7 +272,7 @@ class GaussHermite(Sampled):
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """A small product at a finite temperature, where each node has a law of the fields to average over."""
-        if problem.inverse_temperature is not None and problem.dimension > 2:
+        if problem.inverse_temperature is not None and integrated(problem).dimension > 2:
             return min(self, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
         return self, 1e-4, False
 
@@ -316,7 +318,8 @@ class SparseGrid(Sampled):
 
     def nodes(self, problem: Problem) -> float:
         """Up to the factor by which shells share nodes."""
-        return float(comb(self.level + problem.dimension, problem.dimension) * 2 ** min(self.level, problem.dimension))
+        dimension = integrated(problem).dimension
+        return float(comb(self.level + dimension, dimension) * 2 ** min(self.level, dimension))
 
     def least_counts(
         self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
@@ -368,7 +371,8 @@ class Sobol(Sampled):
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
         sets = []
         for k in range(self.first, self.first + self.scramblings):
-            nodes = sobol_normal(problem.dimension, self.log2, 1000 * self.seed + k, (teacher, student))
+            groups = tuple(filter(None, (teacher, student)))
+            nodes = sobol_normal(problem.dimension, self.log2, 1000 * self.seed + k, groups)
             sets.append((nodes, np.full(len(nodes), 1 / len(nodes))))
         return sets
 
@@ -376,7 +380,7 @@ class Sobol(Sampled):
         """Of all sets together."""
         return float(self.scramblings * 2**self.log2)
 
-    def beyond(self, fields: int) -> list[Sobol]:
+    def beyond(self, problem: Problem) -> list[Sobol]:
         """Of SAMPLES, with the same seed."""
         return [replace(level, seed=self.seed) for level in SAMPLES if level.log2 > self.log2]
 

@@ -113,6 +113,8 @@ def _basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
 
     Axes of the coordinates stay what they are where they can.
     """
+    if dimension == 0:
+        return np.zeros((0, 0)), 0
     columns: list[np.ndarray] = []
 
     def complete(candidates: np.ndarray, least: float) -> None:

@@ -52,6 +52,16 @@ class ModelFacts(Protocol):
         """Of loss and metric: where they are not smooth, rows of coefficients and a constant."""
 
 
+class ReducedFacts(Protocol):
+    """model.py of a reduced problem: which combinations of the fields of another its own are."""
+
+    STRUCTURE: Mapping[str, int]
+    LABELS: Sequence[tuple[int, ...]]
+
+    def combinations(self, c: Any) -> Mapping[str, Any]:
+        """Rows A, B, E, F, H and the share of its labels, of every case."""
+
+
 class Channel(Protocol):
     """What a channel says at any temperature: its layout, and the loss at single numbers."""
 

@@ -45,6 +45,7 @@ from .parts import (
     ProximalChannel,
     ProxSpaceChannel,
     Reference,
+    ReducedFacts,
     RidgeTangent,
     Tangent,
     ThermalAverages,
@@ -69,6 +70,17 @@ class Solver:
     def model(self) -> ModelFacts:
         """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
         return cast(ModelFacts, self._load("model"))
+
+    @cached_property
+    def reduced(self) -> Solver | None:
+        """Of the problem that the averages are those of, where that has fewer dimensions."""
+        folder = self.folder / "reduced"
+        return Solver(self.name, self.key, folder) if folder.is_dir() else None
+
+    @cached_property
+    def facts(self) -> ReducedFacts:
+        """What the fields of such a problem are."""
+        return cast(ReducedFacts, self._load("model"))
 
     @cached_property
     def channel(self) -> Channel:
@@ -407,6 +419,7 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
         for file, text in written.files.items():
+            (temporary / file).parent.mkdir(exist_ok=True)
             (temporary / file).write_text(text, encoding="utf-8")
         try:
             temporary.rename(folder)

@@ -19,6 +19,7 @@ from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped, newton
 from ..saddle_point.slopes import HASTY, PATIENT, jacobian_by_rule
@@ -71,13 +72,14 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     """Prox-space for few fields, else Sobol with the global proximal map; at a finite temperature a product rule where
     few fields allow it."""
     problem, accuracy, effort = task.problem, task.accuracy, task.effort
-    channel = problem.solver.channel
+    part = integrated(problem)
+    channel = part.solver.channel
     if problem.inverse_temperature is not None:
         products = tuple(level for level in WARM_PRODUCTS if level.is_affordable_at_temperature(problem))[:effort]
         if len(products) > 1:
             return _refine(task, approach, products, patient=near is None)
         return climb_samples(task, approach)
-    if not problem.solver.proximal.HAS_PROX_SPACE or channel.FIELDS > 2:
+    if not part.solver.proximal.HAS_PROX_SPACE or channel.FIELDS > 2:
         return climb_samples(task, approach)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(
@@ -95,7 +97,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
     solution: Solution | None = None
     for levels in filter(None, families):
-        if levels is lines and solution is not None and not (problem.has_moving_kinks or _bends_alone(solution)):
+        if levels is lines and solution is not None and not (part.has_moving_kinks or _bends_alone(solution)):
             continue
         first = _first_level(levels, accuracy, near)
         found = _refine(task, approach, levels[first:], patient=near is None)
@@ -163,7 +165,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
         if not covered or not reached.status.success:
             failures += 1
             # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
-            if problem.solver.channel.FIELDS > 1 and (solved or not patient or failures >= 2):
+            if integrated(problem).solver.channel.FIELDS > 1 and (solved or not patient or failures >= 2):
                 break
             continue
         finer = rule_shift(task, reached, level.finer())

@@ -45,7 +45,7 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
     problem, averages = solution.problem, solution.averages
     rule = solution.loss_rule or solution.rule
     if rule.replicated:
-        for level in rule.beyond(problem.solver.channel.FIELDS):
+        for level in rule.beyond(problem):
             yield with_losses(solution, level)
         return
     if averages is None:

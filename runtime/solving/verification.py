@@ -16,6 +16,7 @@ from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid, rule_named
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..progress import step
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
@@ -48,7 +49,8 @@ def other_rules(problem: Problem, rule: Rule, bistable: float) -> list[Rule]:
     Where the proximal map jumps: lines split there, else Sobol sets. Where it does not: a product of Gauss-Hermite
     rules in few dimensions, lines (equidistant nodes) in some, a sparse grid in many.
     """
-    dimension, fields = problem.dimension, problem.solver.channel.FIELDS
+    part = integrated(problem)
+    dimension, fields = part.dimension, part.solver.channel.FIELDS
     lines: list[Rule] = [Lines(n) for n in _LINES if fields <= 2 and n ** (dimension - 1) <= _MOST_LINES]
     if isinstance(rule, Lines):
         return [*_GRIDS] if _grids_suit(problem) else []
@@ -66,16 +68,17 @@ def other_family(problem: Problem, rule: Rule) -> str:
     Raises:
         InputError: there is none that is good enough.
     """
-    fields = problem.solver.channel.FIELDS
+    part = integrated(problem)
+    fields = part.solver.channel.FIELDS
     if isinstance(rule, ProxSpace):
-        return "sobol" if problem.solver.model.CURVED["loss"] or fields > 2 else Lines.name
+        return "sobol" if part.solver.model.CURVED["loss"] or fields > 2 else Lines.name
     if not _grids_suit(problem):
         raise InputError(f"no second rule for {fields} student fields is as good as Sobol sets; name one")
     return ProxSpace.name
 
 
 def _grids_suit(problem: Problem) -> bool:
-    channel = problem.solver.proximal
+    channel = integrated(problem).solver.proximal
     return channel.HAS_PROX_SPACE and channel.FIELDS <= 2
 
 

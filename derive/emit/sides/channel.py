@@ -14,7 +14,6 @@ from itertools import product
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 
-from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, GaussianNoise
 from ...calculus.averages import Symbols
@@ -108,9 +107,7 @@ def saddle_for(model: ModelAt) -> SaddlePoint:
 
 def constants_of(model: ModelAt) -> tuple[str, ...]:
     """Names of the vector handed to every channel function, constant over its averages."""
-    weights = [token_weight(l).name for l in range(model.structure.tokens)]
-    labels = [k.name for k in model.labels]
-    return (*weights, *labels, *[s.name for s in (*model.parameter_symbols(), *model.own)])
+    return tuple(symbol.name for symbol in model.constants)
 
 
 def build_channel(model: ModelAt) -> Channel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sympy as sp
@@ -9,6 +10,7 @@ import sympy as sp
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
 from ...theory.kinks import integration_variables, loss_kinks, metric_kinks
+from ...theory.reduced import ReducedModel
 from ..kernel import builder, freeze
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
@@ -109,12 +111,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "STARTS = {",
         *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
         "}",
-        "TRAINED = ("
-        + "".join(
-            f"dict(name={n!r}, start={_plain(v.start)!r}, ridge={_plain(v.ridge)!r}), "
-            for n, (_, v) in at.trained.items()
-        )
-        + ")",
+        f"TRAINED = {_trained(at)}",
         f"NOISE = {tuple((n, isinstance(law, GaussianNoise)) for n, (_, law) in at.noise.items())!r}  "
         "# coordinates of u: name, whether Gaussian",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
@@ -145,6 +142,88 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
     if any("math." in line for line in lines):
         lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
     return "\n".join(lines) + "\n"
+
+
+def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
+    """The same of the problem that a model's averages are those of: its size, and which combinations its fields are."""
+    structure, full = at.structure, at.full
+    assert full is not None
+    sides = {name: tuple(_rows(getattr(case, name)) for case in at.cases) for name in ("A", "B", "E", "F", "H")}
+    # The probability of the noise that a case stands for.
+    shares = [(((case.probabilities[0] if case.noise else sp.Integer(1)),),) for case in at.cases]
+    outputs: dict[str, sp.Expr] = {}
+
+    def nested(name: str, matrices: Sequence[Sequence[Sequence[sp.Expr]]]) -> str:
+        """A literal of numbers and of names, whose expressions are collected."""
+
+        def entry(e: sp.Expr, *place: int) -> str:
+            if e.is_number:
+                return repr(float(e))
+            named = "_".join(map(str, (name, *place)))
+            outputs[named] = e
+            return named
+
+        return "({})".format(
+            "".join(
+                "({}), ".format(
+                    "".join(
+                        f"({''.join(entry(e, n, i, j) + ', ' for j, e in enumerate(row)).rstrip()}), "
+                        for i, row in enumerate(rows)
+                    ).rstrip()
+                )
+                for n, rows in enumerate(matrices)
+            ).rstrip()
+        )
+
+    literals = {name: nested(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
+    kernel = freeze(outputs)
+    lines = [
+        header,
+        f'"""What the averages of {at.name} at {full.structure.key} are taken over: the combinations that its loss reads.',
+        "",
+        "Written by saddleforge from the symbolic model; do not edit.",
+        '"""',
+        "",
+        f"STRUCTURE = dict(tokens=1, student_rank={structure.student_rank}, teacher_rank={structure.teacher_rank}, "
+        f"clusters={structure.clusters})",
+        f"LABELS = {tuple(case.labels for case in at.cases)!r}  # of the tokens, a case each",
+        f"NOISE = {tuple((n, False) for n in at.noise)!r}  # coordinates of u that are left: name, whether Gaussian",
+        f"TRAINED = {_trained(at)}",
+        "HOLDS_Q = False",
+        f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
+        "",
+        "",
+        "def combinations(c):",
+        _origin("docs/theory.md (11.12)"),
+        '    """z = A X + B Y + E u and y = F Y + H u of every case, and the share of its labels that it is."""',
+        *[f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names],
+        *["    " + line for line in NUMBA.body(kernel)],
+        "    return dict(",
+        *[f"        {name}={text}," for name, text in literals.items()],
+        "    )",
+        "",
+        "",
+        *_planes_source(at),
+    ]
+    if any("math." in line for line in lines):
+        lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
+    return tuple(tuple(matrix.row(i)) for i in range(matrix.rows))
+
+
+def _trained(at: ModelAt) -> str:
+    """The numbers phi trained with the weights: name, start, ridge."""
+    return (
+        "("
+        + "".join(
+            f"dict(name={n!r}, start={_plain(v.start)!r}, ridge={_plain(v.ridge)!r}), "
+            for n, (_, v) in at.trained.items()
+        )
+        + ")"
+    )
 
 
 def _planes_source(at: ModelAt) -> list[str]:

@@ -31,14 +31,7 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
     s, t = structure.student_rank, structure.teacher_rank
     saddle = saddle_for(model)
     p = saddle.symbols
-    context = {
-        "s": s,
-        "t": t,
-        "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
-        "row": sum(m.shape[0] * m.shape[1] for m in channel.moments),
-        "ridge": model.penalty is None,
-        **_row_lines(channel),
-    }
+    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moments(channel)}
     stages = conjugate_stages(saddle)
     still = set(entries(p.rho_star.name, t, t))
     read: set[str] = set()
@@ -72,6 +65,19 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         ],
     }
     return context | (_ridge_context(saddle) if model.penalty is None else {})
+
+
+def moment_tangent_context(channel: Channel) -> dict[str, Any]:
+    """Lines of the tangent template for the moments alone, of a problem that has no weights of its own."""
+    return {"weights": False, **_moments(channel)}
+
+
+def _moments(channel: Channel) -> dict[str, Any]:
+    return {
+        "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
+        "row": sum(m.shape[0] * m.shape[1] for m in channel.moments),
+        **_row_lines(channel),
+    }
 
 
 def _matrix_lines(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:

@@ -1,0 +1,305 @@
+"""The problem that the averages over the channel are those of, where a loss reads fewer combinations of the fields than
+there are: one token whose student fields are z, teacher fields y (docs/theory.md (11.12)).
+
+Overlaps go there, and averages come back: g_l = A_l^T g_z by the chain rule, and where an average holds omega_l or Y_l,
+their regression on xi = (omega_z, y), as g depends on nothing else. No derivative is taken, so that jumps are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .law import TokenLaw
+from .overlaps import Overlaps
+from .problem import Problem
+
+_SINGULAR = 1e-10  # of singular values: below, combinations depend on each other at these parameters
+
+
+Moments = Sequence[tuple[str, tuple[int, ...], int]]
+
+
+@dataclass(frozen=True)
+class FieldLaw:
+    """What the averages of a reduced problem ask of a law of tokens, a case each.
+
+    Attributes:
+        rho_star: Cov(y), (N, d_y, d_y); teacher_means: E[y], (N, d_y).
+    """
+
+    rho_star: np.ndarray
+    teacher_means: np.ndarray
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """z = A X + B Y + E u and y = F Y + H u of N cases, beside the law of Y and u: all that overlaps are mapped by.
+
+    Attributes:
+        labels: index of the assignment of labels that a case belongs to, (N,); contexts: of its tokens, (N, L).
+        share: of that assignment's measure, (N,).
+        rows: (N, d_z + d_y, L, s + t), coefficients of X and Y of every token, those of z first.
+        known: (N, d_z + d_y, d_z + d_y), what Gaussian noise adds to the covariance of (z, y).
+        fields: d_z; students: s.
+    """
+
+    labels: np.ndarray
+    contexts: np.ndarray
+    share: np.ndarray
+    rows: np.ndarray
+    known: np.ndarray
+    fields: int
+    students: int
+    rho_star: np.ndarray = field(repr=False)
+    teacher_means: np.ndarray = field(repr=False)
+
+    @property
+    def A(self) -> np.ndarray:
+        """(N, d_z, L, s)."""
+        return self.rows[:, : self.fields, :, : self.students]
+
+    @cached_property
+    def law(self) -> FieldLaw:
+        """Of y."""
+        d = self.fields
+        F = self.rows[:, d:, :, self.students :]
+        covariance = np.einsum("ndlb,nlbc,nelc->nde", F, self.rho_star[self.contexts], F) + self.known[:, d:, d:]
+        return FieldLaw(covariance, np.einsum("ndlb,nlb->nd", F, self.teacher_means[self.contexts]))
+
+    def are_independent(self) -> bool:
+        """Whether no combination follows from others at these parameters."""
+        count = len(self.rows)
+        student = np.linalg.svd(self.A.reshape(count, self.fields, -1), compute_uv=False)
+        independent = bool(np.all(student[:, -1] > _SINGULAR * student[:, 0]))
+        if self.law.rho_star.shape[1]:
+            values = np.linalg.eigvalsh(self.law.rho_star)
+            independent &= bool(np.all(values[:, 0] > _SINGULAR * values[:, -1]))
+        return independent
+
+    def of_tokens(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
+        """Cov((omega_l, Y_l), xi), (..., N, L, s + t, d_z + d_y), of blocks (..., C, ...)."""
+        at = self.contexts
+        q, theta, rho_star = q[..., at, :, :], theta[..., at, :, :], rho_star[..., at, :, :]
+        joint = np.concatenate(
+            [np.concatenate([q, theta], axis=-1), np.concatenate([np.swapaxes(theta, -1, -2), rho_star], axis=-1)],
+            axis=-2,
+        )
+        return np.einsum("...nlij,ndlj->...nlid", joint, self.rows, optimize=True)
+
+    def of_combinations(self, of_tokens: np.ndarray) -> np.ndarray:
+        """What the tokens' fields add to Cov(xi), (..., N, d_z + d_y, d_z + d_y)."""
+        return np.einsum("ndli,...nlie->...nde", self.rows, of_tokens, optimize=True)
+
+    def overlaps(self, overlaps: Overlaps) -> Overlaps:
+        """Those of z, a context a case."""
+        d = self.fields
+        covariance = self.of_combinations(self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)) + self.known
+        V, m = overlaps.V[self.contexts], overlaps.m[self.contexts]
+        means = self.teacher_means[self.contexts]
+        B = self.rows[:, :d, :, self.students :]
+        return Overlaps(
+            q=covariance[:, :d, :d],
+            V=np.einsum("ndla,nlab,nelb->nde", self.A, V, self.A),
+            m=np.einsum("ndla,nla->nd", self.A, m) + np.einsum("ndlb,nlb->nd", B, means),
+            theta=covariance[:, :d, d:],
+            phi=overlaps.phi,
+        )
+
+    def overlap_changes(self, units: Any) -> np.ndarray:
+        """Changes of the packed overlaps of z with the packed overlaps, (n_z, n).
+
+        Args:
+            units: `Units` of the overlaps.
+        """
+        d = self.fields
+        changes = self.of_combinations(self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape))))
+        V, m = units.V[:, self.contexts], units.m[:, self.contexts]
+        d_V = np.einsum("ndla,knlab,nelb->knde", self.A, V, self.A, optimize=True)
+        d_m = np.einsum("ndla,knla->knd", self.A, m)
+        rows = [
+            Overlaps(q, V, m, theta, phi).pack()
+            for q, V, m, theta, phi in zip(changes[..., :d, :d], d_V, d_m, changes[..., :d, d:], units.phi, strict=True)
+        ]
+        return np.stack(rows, axis=1)
+
+    def regression(self, overlaps: Overlaps) -> tuple[np.ndarray, np.ndarray]:
+        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, (N, L, s + t, d_z + d_y), and Cov(xi)^(-1)."""
+        of_tokens = self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)
+        inverse = np.linalg.inv(self.of_combinations(of_tokens) + self.known)
+        return np.einsum("nlid,nde->nlie", of_tokens, inverse), inverse
+
+    def regression_changes(self, overlaps: Overlaps, units: Any) -> np.ndarray:
+        """Its changes with the packed overlaps, (n, N, L, s + t, d_z + d_y)."""
+        regression, inverse = self.regression(overlaps)
+        moved = self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
+        change = moved - np.einsum("nlid,knde->knlie", regression, self.of_combinations(moved), optimize=True)
+        return np.einsum("knlid,nde->knlie", change, inverse, optimize=True)
+
+    def moments(self, moments: np.ndarray, regression: np.ndarray, read: Moments, wanted: Moments, row: int) -> np.ndarray:
+        """Averages of the tokens, (..., C, row), from those of z and y, (..., N, row of theirs).
+
+        Args:
+            regression: (N, L, s + t, d_z + d_y), or with leading axes of its own.
+            read, wanted: layouts of the two rows.
+        """
+        d, s = self.fields, self.students
+        size = moments.shape[:-1]
+        own = {text: moments[..., at : at + int(np.prod(shape))].reshape(*size, *shape) for text, shape, at in read}
+        with_known = np.concatenate([own["g*domega.T"], own["g*dY.T"]], axis=-1)
+        along = np.einsum("ndla,...nde,...nlie->...nlai", self.A, with_known, regression, optimize=True)
+        answers = {
+            "g": np.einsum("ndla,...ndi->...nlai", self.A, own["g"]),
+            "g*domega.T": along[..., :s],
+            "g*dY.T": along[..., s:],
+            "g*g.T": np.einsum("ndla,...nde,nelb->...nlab", self.A, own["g*g.T"], self.A, optimize=True),
+        }
+        out = np.zeros((*along.shape[: -4], len(self.teacher_means), row))
+        for text, shape, at in wanted:
+            place = slice(at, at + int(np.prod(shape)))
+            if text in answers:
+                values = answers[text].reshape(*answers[text].shape[:-2], -1)
+                for n, contexts in enumerate(self.contexts):
+                    for l, context in enumerate(contexts):
+                        out[..., context, place] += values[..., n, l, :]
+            else:  # of a loss that holds trained numbers, told with the first token
+                for n, contexts in enumerate(self.contexts):
+                    out[..., contexts[0], place] += own[text][..., n, :, 0]
+        return out
+
+    def slope(self, slope: np.ndarray) -> np.ndarray:
+        """E[G_ll] of every assignment of labels, (..., K, L, s, s), from those of z, (..., N, 1, d_z, d_z)."""
+        own = np.einsum("ndla,...nde,nelb->...nlab", self.A, slope[..., 0, :, :], self.A, optimize=True)
+        return self._by_labels(own, 4)
+
+    def square(self, square: np.ndarray) -> np.ndarray:
+        """E[G_ll' (x) G_ll'] in the same way, (..., K, L, L, s, s, s, s), from (..., N, 1, 1, d_z, d_z, d_z, d_z)."""
+        own = np.einsum(
+            "npla,nrmb,nqle,ntmf,...npqrt->...nlmaebf",
+            *[self.A] * 4, square[..., 0, 0, :, :, :, :], optimize=True,
+        )  # fmt: skip
+        return self._by_labels(own, 7)
+
+    def _by_labels(self, values: np.ndarray, axes: int) -> np.ndarray:
+        """Sums over the cases of one assignment of labels, weighted with their share of it."""
+        values = np.moveaxis(values, -axes, 0)
+        out = np.zeros((self.labels.max() + 1, *values.shape[1:]))
+        for label, share, value in zip(self.labels, self.share, values, strict=True):
+            out[label] += share * value
+        return np.moveaxis(out, 0, -axes)
+
+
+@dataclass(frozen=True)
+class ReducedProblem(Problem):
+    """The fields that a loss reads, as the fields of a problem of one token, a cluster a case.
+
+    Its averages, laws and constants are those of a problem; it has no weights.
+
+    Attributes:
+        full: the problem that it is of; numbers: of the cases that have a measure, among all that the solver knows.
+    """
+
+    full: Problem | None = field(default=None, compare=False)
+    combinations: Combinations | None = field(default=None, compare=False)
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def clusters(self) -> int:
+        """Cases that have a measure."""
+        return len(self.numbers)
+
+    @cached_property
+    def law(self) -> TokenLaw:
+        """Of y: only its covariance and its mean."""
+        return self.read.law  # type: ignore[return-value]
+
+    @property
+    def read(self) -> Combinations:
+        """What its fields are."""
+        assert self.combinations is not None
+        return self.combinations
+
+    @property
+    def whole(self) -> Problem:
+        """The problem that it is of."""
+        assert self.full is not None
+        return self.full
+
+    @cached_property
+    def noise_scale(self) -> np.ndarray:
+        """None: what is left of the noise is labelled."""
+        return np.zeros(0)
+
+    @cached_property
+    def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
+        """The cases, and their probabilities."""
+        shares = self.read.share
+        return [
+            ((n,), self.whole.label_choices[label][1] * float(shares[n])) for n, label in enumerate(self.read.labels)
+        ]
+
+    def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
+        """Those of the full problem, then the case."""
+        (n,) = labels
+        tokens, _ = self.whole.label_choices[self.read.labels[n]]
+        whole = self.whole
+        phi = np.array([number["start"] for number in whole.trained]) if overlaps is None else overlaps.phi
+        return np.concatenate([whole.constants(tokens, None)[: -len(phi) or None], phi, [float(self.numbers[n])]])
+
+
+def integrated(problem: Problem) -> Problem:
+    """The problem that the averages over the channel are taken of: of what its loss reads, where that is less."""
+    return problem.once(_integrated)
+
+
+def _integrated(problem: Problem) -> Problem:
+    solver = problem.solver.reduced
+    if solver is None:
+        return problem
+    facts = solver.facts
+    cases = [
+        (number, label)
+        for number, known in enumerate(facts.LABELS)
+        for label, (labels, _) in enumerate(problem.label_choices)
+        if known == labels
+    ]
+    per_label = [facts.combinations(np.append(problem.constants(labels), 0.0)) for labels, _ in problem.label_choices]
+    kept = [(n, label) for n, label in cases if per_label[label]["share"][n][0][0] > 0]
+    L, s, t, U = problem.tokens, problem.student_rank, problem.teacher_rank, len(problem.noise_scale)
+    size = facts.STRUCTURE["student_rank"], facts.STRUCTURE["teacher_rank"]
+
+    def matrices(name: str, *shape: int) -> np.ndarray:
+        return np.array([per_label[label][name][n] for n, label in kept], float).reshape(len(kept), *shape)
+
+    A, B, E = matrices("A", size[0], L, s), matrices("B", size[0], L, t), matrices("E", size[0], U)
+    F, H = matrices("F", size[1], L, t), matrices("H", size[1], U)
+    above, below = np.concatenate([A, B], axis=3), np.concatenate([np.zeros((len(kept), size[1], L, s)), F], axis=3)
+    noise = np.concatenate([E, H], axis=1) * problem.noise_scale
+    labels = np.array([label for _, label in kept])
+    combinations = Combinations(
+        labels=labels,
+        contexts=np.array([problem.context_of(problem.label_choices[label][0]) for label in labels]),
+        share=np.array([per_label[label]["share"][n][0][0] for n, label in kept]),
+        rows=np.concatenate([above, below], axis=1),
+        known=np.einsum("ndu,neu->nde", noise, noise),
+        fields=size[0],
+        students=s,
+        rho_star=problem.law.rho_star,
+        teacher_means=problem.law.teacher_means,
+    )
+    if not combinations.are_independent():
+        return problem
+    return ReducedProblem(
+        solver,
+        problem.sample_complexity,
+        problem.parameters,
+        search=problem.search,
+        inverse_temperature=problem.inverse_temperature,
+        full=problem,
+        combinations=combinations,
+        numbers=tuple(n for n, _ in kept),
+    )
