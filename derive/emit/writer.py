@@ -21,7 +21,7 @@ from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
 from ..digest import generator_digest
 from ..theory.kinks import slope_jump
-from ..theory.reduced import ReducedModel, reduced_model
+from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
 from .kernel import Frozen, Kernel, recorded
 from .printers.numba import body
 from .probes import check_bounded, check_convex, check_real
@@ -35,7 +35,6 @@ from .sides.reference_source import reference_context
 from .sides.tangent_source import moment_tangent_context, tangent_context
 from .sides.thermal_source import thermal_context
 
-REDUCED = "reduced"  # folder of a solver for the problem that its averages are those of, where that has fewer dimensions
 _HERE = Path(__file__).parent
 _IMPORT = re.compile(r"^((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)\n", re.MULTILINE)
 # What each file is written by, beside this module: the digest in its header follows their imports.
@@ -89,9 +88,9 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     jump, unpack, digest = slope_jump(at), _unpacker(at), at.digest()
     metric = metric_context(at, unpack)
     files = {"model.py": metadata_file(model, at, _header(digest, "model.py"), jump)}
-    reduced = reduced_model(at)
-    if reduced is not None:
-        files |= {f"{REDUCED}/{name}": text for name, text in _reduced_files(reduced, digest, jump).items()}
+    for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
+        if reduced is not None:
+            files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest, jump).items()}
     contexts: dict[str, dict[str, Any]] = {
         "prior.py": prior_context(at),
         "thermal.py": thermal_context(at, unpack),
@@ -112,10 +111,14 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
 
 
 def _reduced_files(at: ReducedModel, digest: str, jump: str) -> dict[str, str]:
-    """Of the problem that the averages are those of: its facts, its channel, how moments answer."""
+    """Of the problem that averages are those of: what its fields are, and its channel, or the test error."""
     unpack = _unpacker(at)
-    contexts: dict[str, dict[str, Any]] = {"thermal.py": thermal_context(at, unpack)}
-    if not jump:
+    contexts: dict[str, dict[str, Any]] = {}
+    if at.metric is not None:
+        contexts["metric.py"] = metric_context(at, unpack)
+    else:
+        contexts["thermal.py"] = thermal_context(at, unpack)
+    if at.metric is None and not jump:
         channel = build_channel(at)
         contexts |= {"channel.py": channel_context(channel, unpack), "tangent.py": moment_tangent_context(channel)}
     facts = {"model.py": reduced_metadata_file(at, _header(digest, "model.py"), jump)}

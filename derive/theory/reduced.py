@@ -1,4 +1,4 @@
-"""A model as its averages need it: what the loss reads of the fields as the fields of a problem of one token.
+"""A model as its averages need it: what a loss or a metric reads of the fields as the fields of one token.
 
 The proximal map, the averages and their derivatives are those of z and y; overlaps go there by z = A X + B Y + E u and
 averages come back by the chain rule and by regression on (z, y), see docs/theory.md (11.12) to (11.15).
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import sympy as sp
 
 from ..authoring.language import by_label
 from ..authoring.model import ModelAt
-from ..authoring.parameters import DiscreteNoise, Structure
+from ..authoring.parameters import DiscreteNoise, Structure, leaves
 from ..authoring.regulariser import Ridge
-from .reads import Assignment, Reading, reading
+from .reads import Assignment, Reading, metric_reading, reading
 
 CASE = sp.Symbol("case", integer=True, nonnegative=True)
 
@@ -58,14 +59,25 @@ class ReducedModel(ModelAt):
         return self.full
 
 
-def reduced_model(model: ModelAt) -> ReducedModel | None:
-    """The problem of one token that the averages of a model are those of, where it has fewer dimensions; else None.
+def reduced_loss(model: ModelAt) -> ReducedModel | None:
+    """The problem of one token that averages over the channel are those of, where it has fewer dimensions; else None.
 
     A loss that holds overlaps, and declared kinks, ask for the fields themselves.
     """
-    if model.loss_holds_q or model.loss_kinks:
+    if model.loss_kinks or model.loss_holds_q:
         return None
-    found = _fewest(model)
+    return _reduced(model, "loss")
+
+
+def reduced_metric(model: ModelAt) -> ReducedModel | None:
+    """The same of the test error; its student fields are combinations of h."""
+    if model.metric is None or model.metric_kinks or model.metric.has(*leaves(model.Q)):
+        return None
+    return _reduced(model, "metric")
+
+
+def _reduced(model: ModelAt, integrand: str) -> ReducedModel | None:
+    found = _fewest(model, integrand)
     rows = found.students, found.dimension - found.students
     sizes = tuple(max(len(part) for part in parts) for parts in zip(*[(c.z, c.y) for c in found.assignments], strict=True))
     if sizes == rows:
@@ -78,7 +90,9 @@ def reduced_model(model: ModelAt) -> ReducedModel | None:
     def here(e: sp.Expr) -> sp.Expr:
         return e.xreplace(dict(zip([*cases[0].z, *cases[0].y], [*X, *Y], strict=True)))
 
+    expressions: dict[str, Any] = {"loss": sp.Integer(0), "metric": None}
     return ReducedModel(
+        **expressions | {integrand: _by_case([here(case.loss) for case in cases])},
         name=model.name,
         structure=structure,
         parameters=model.parameters,
@@ -88,8 +102,6 @@ def reduced_model(model: ModelAt) -> ReducedModel | None:
         labels=(CASE,),
         Q=(),
         trained=model.trained,
-        loss=_by_case([here(case.loss) for case in cases]),
-        metric=None,
         baseline=None,
         law={},
         regulariser=Ridge(),
@@ -101,13 +113,14 @@ def reduced_model(model: ModelAt) -> ReducedModel | None:
     )
 
 
-def _fewest(model: ModelAt) -> Reading:
+def _fewest(model: ModelAt, integrand: str) -> Reading:
     """What is read at any value of the labelled noise, or at each on its own, where that is less and its law known."""
-    found = reading(model)
+    read = {"loss": reading, "metric": metric_reading}[integrand]
+    found = read(model)
     laws = [p for u, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
     if not found.discrete or any(sp.sympify(p).has(*model.Y) for p in laws):
         return found
-    drawn = reading(model, drawn=True)
+    drawn = read(model, drawn=True)
 
     def size(one: Reading) -> int:
         return max(len(case.z) + len(case.y) for case in one.assignments)

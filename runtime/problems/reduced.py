@@ -253,11 +253,24 @@ class ReducedProblem(Problem):
 
 def integrated(problem: Problem) -> Problem:
     """The problem that the averages over the channel are taken of: of what its loss reads, where that is less."""
-    return problem.once(_integrated)
+    return problem.once(_of_loss)
 
 
-def _integrated(problem: Problem) -> Problem:
-    solver = problem.solver.reduced
+def averaged_by_metric(problem: Problem) -> Problem:
+    """The same for the test error: its fields omega are combinations of h."""
+    return problem.once(_of_metric)
+
+
+def _of_loss(problem: Problem) -> Problem:
+    return _reduced(problem, "loss")
+
+
+def _of_metric(problem: Problem) -> Problem:
+    return _reduced(problem, "metric")
+
+
+def _reduced(problem: Problem, integrand: str) -> Problem:
+    solver = problem.solver.reduced(integrand)
     if solver is None:
         return problem
     facts = solver.facts

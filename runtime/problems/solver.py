@@ -71,10 +71,13 @@ class Solver:
         """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
         return cast(ModelFacts, self._load("model"))
 
-    @cached_property
-    def reduced(self) -> Solver | None:
-        """Of the problem that the averages are those of, where that has fewer dimensions."""
-        folder = self.folder / "reduced"
+    def reduced(self, integrand: str) -> Solver | None:
+        """Of the problem that averages are those of, where that has fewer dimensions.
+
+        Args:
+            integrand: "loss", for averages over the channel, or "metric".
+        """
+        folder = self.folder / f"reduced_{integrand}"
         return Solver(self.name, self.key, folder) if folder.is_dir() else None
 
     @cached_property

@@ -16,6 +16,7 @@ from ..integration.rule import Averages
 from ..integration.splitting import Split
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import ReducedProblem, averaged_by_metric
 from ..progress import step
 from .state_map import StateMap
 
@@ -74,6 +75,14 @@ def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant:
 
 def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
     """E metric of every Sobol set, (R,); R = 1 of a product rule."""
+    part = averaged_by_metric(problem)
+    if isinstance(part, ReducedProblem):
+        overlaps = part.read.overlaps(overlaps)
+    return _means(part, overlaps, size, equidistant)
+
+
+def _means(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
+    """The same over all fields of the problem."""
     total: np.ndarray | float = 0.0
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
@@ -110,13 +119,14 @@ def _split_of(problem: Problem, fields: Fields) -> Split:
 
 def is_sampled(problem: Problem) -> bool:
     """Whether the metric is averaged over Sobol sets, whose spread knows of jumps that no rule is split at."""
-    return problem.dimension > _MOST_AXES or bool(problem.solver.model.CURVED["metric"])
+    part = averaged_by_metric(problem)
+    return part.dimension > _MOST_AXES or bool(part.solver.model.CURVED["metric"])
 
 
 def _sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A Sobol set in (z_Y, z_h, noise)."""
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
-    groups = tuple(range(outer)), tuple(range(outer, outer + inner))
+    groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
     nodes = sobol_normal(problem.dimension, log2, _SEED + seed, groups)
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
@@ -125,7 +135,7 @@ def metric_size(problem: Problem, budget: float) -> int:
     """Size of the rule of `average_metric` that takes about `budget` nodes (in a panel)."""
     if is_sampled(problem):
         return max(4, int(np.log2(budget / (4 * _SETS))))
-    return max(6, min(64, round(budget ** (1 / problem.dimension))))
+    return max(6, min(64, round(budget ** (1 / averaged_by_metric(problem).dimension))))
 
 
 def _sizes(problem: Problem, most: float) -> Iterator[int]:
@@ -140,7 +150,7 @@ def _sizes(problem: Problem, most: float) -> Iterator[int]:
         if not sizes:
             size = max(size + 2, size * 4 // 3)
             sizes = [size]
-        if sizes[0] ** problem.dimension > max(_BUDGET, most) or sizes[0] > _MOST_POINTS:
+        if sizes[0] ** averaged_by_metric(problem).dimension > max(_BUDGET, most) or sizes[0] > _MOST_POINTS:
             return
 
 
