@@ -1,7 +1,7 @@
 """A model as its averages need it: what a loss or a metric reads of the fields as the fields of one token.
 
 The proximal map, the averages and their derivatives are those of z and y; overlaps go there by z = A X + B Y + E u and
-averages come back by the chain rule and by regression on (z, y), see docs/theory.md (11.12) to (11.15).
+averages come back by the chain rule and by regression on (z, y), see docs/theory.md (11.7) to (11.10).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def reduced_metric(model: ModelAt) -> ReducedModel | None:
 def _reduced(model: ModelAt, integrand: str) -> ReducedModel | None:
     found = _fewest(model, integrand)
     rows = found.students, found.dimension - found.students
-    sizes = tuple(max(len(part) for part in parts) for parts in zip(*[(c.z, c.y) for c in found.assignments], strict=True))
+    sizes = max(len(case.z) for case in found.assignments), max(len(case.y) for case in found.assignments)
     if sizes == rows:
         return None
     cases = tuple(_filled(case, sizes, model) for case in found.assignments)
@@ -117,10 +117,12 @@ def _fewest(model: ModelAt, integrand: str) -> Reading:
     """What is read at any value of the labelled noise, or at each on its own, where that is less and its law known."""
     read = {"loss": reading, "metric": metric_reading}[integrand]
     found = read(model)
+    assert found is not None
     laws = [p for u, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
     if not found.discrete or any(sp.sympify(p).has(*model.Y) for p in laws):
         return found
     drawn = read(model, drawn=True)
+    assert drawn is not None
 
     def size(one: Reading) -> int:
         return max(len(case.z) + len(case.y) for case in one.assignments)
@@ -165,9 +167,10 @@ def _noise(
     laws: dict[str, tuple[sp.Symbol, DiscreteNoise]] = {}
     for place, (name, u, law) in enumerate(held):
         assert isinstance(law, DiscreteNoise)
-        own = [
-            _by_case([sp.Add(*[p for p, c in zip(joint, choices, strict=True) if c[place] == n]) for joint in probabilities])
-            for n in range(len(law.values))
-        ]
+        parts = [[sp.Integer(0)] * len(law.values) for _ in probabilities]
+        for part, joint in zip(parts, probabilities, strict=True):
+            for probability, choice in zip(joint, choices, strict=True):
+                part[choice[place]] += probability
+        own = [_by_case(values) for values in zip(*parts, strict=True)]
         laws[name] = (u, DiscreteNoise(law.values, tuple(own)))
     return laws

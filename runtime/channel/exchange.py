@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.symmetry import EXACT, Exchange, loss_exchanges
 from .fields import Fields
-from .tangents import Units
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Reduction:
         """Derivatives (L row, n) of the token rows in the packed overlaps, averaged over the group."""
         total = out.copy()
         for e in self.exchanges:
-            moved = (out @ units.exchanged(e, clusters).T).T.reshape(len(units), -1, row)
+            moved = (out @ _of_packed(e, units, clusters).T).T.reshape(len(units), -1, row)
             total += np.stack([e.of_moments(rows, moments).ravel() for rows in moved], axis=1)
         return total / self._size
 
@@ -103,6 +103,12 @@ class Reduction:
     @cached_property
     def _size(self) -> int:
         return 1 + len(self.exchanges)
+
+
+def _of_packed(exchange: Exchange, units: Units, clusters: int) -> np.ndarray:
+    """The exchange as an orthogonal matrix (n, n) on packed overlaps."""
+    unpacked = [Overlaps.unpack(unit, units.sizes) for unit in np.eye(len(units))]
+    return np.stack([exchange.of_overlaps(one, clusters).pack() for one in unpacked], axis=1)
 
 
 def _moved(exchange: Exchange, nodes: np.ndarray, problem: Problem) -> np.ndarray:

@@ -7,49 +7,14 @@ normal coordinates the fields move, and g with them: dg = G (d omega + dV g), G 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..problems.overlaps import OVERLAPS, Overlaps, Sizes, packed_length
+from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
-from ..problems.symmetry import Exchange
 from .fields import Fields
 from .points import CHUNKS, noise_choices, points_at
 
 _BATCH = 20000  # nodes at a time
-
-
-@dataclass(frozen=True)
-class Units:
-    """The unit vectors of the packed overlaps as blocks, a direction a row.
-
-    Attributes:
-        q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P).
-    """
-
-    sizes: Sizes
-    q: np.ndarray
-    V: np.ndarray
-    m: np.ndarray
-    theta: np.ndarray
-    phi: np.ndarray
-
-    @classmethod
-    def of(cls, sizes: Sizes) -> Units:
-        """A direction for every packed component, in the order of `Overlaps.pack`: n = C (s (s + 1) + s + s t) + P."""
-        rows = [Overlaps.unpack(unit, sizes) for unit in np.eye(packed_length(sizes))]
-        blocks = {name: np.stack([getattr(row, name) for row in rows]) for name in (*OVERLAPS, "phi")}
-        return cls(sizes, **blocks)
-
-    def __len__(self) -> int:
-        return len(self.q)
-
-    def exchanged(self, exchange: Exchange, clusters: int) -> np.ndarray:
-        """The exchange as an orthogonal matrix (n, n) on packed overlaps."""
-        units = np.eye(len(self))
-        images = [exchange.of_overlaps(Overlaps.unpack(unit, self.sizes), clusters).pack() for unit in units]
-        return np.stack(images, axis=1)
 
 
 def _conditional_changes(

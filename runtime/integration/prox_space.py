@@ -12,9 +12,9 @@ from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import legendre, sobol_normal, tensor
 from ..channel.points import CHUNKS, noise_choices, points_at
-from ..channel.tangents import Units, law_changes
+from ..channel.tangents import law_changes
 from ..errors import InputError
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import loss_exchanges

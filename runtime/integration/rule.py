@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..channel.tangents import Units
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import Moments, ReducedProblem, integrated
 

@@ -14,9 +14,9 @@ from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_hermite, smolyak, sobol_normal, tensor
 from ..channel.points import CHUNKS
-from ..channel.tangents import Units, law_changes_in_nodes, node_tangents
+from ..channel.tangents import law_changes_in_nodes, node_tangents
 from ..errors import InputError
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import DIFFERENCE_SAFETY, Averages, JacobianAverages, Rule, moments_by_context

@@ -110,6 +110,32 @@ class Overlaps:
 
 
 @dataclass(frozen=True)
+class Units:
+    """The unit vectors of the packed overlaps as blocks, a direction a row.
+
+    Attributes:
+        q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P).
+    """
+
+    sizes: Sizes
+    q: np.ndarray
+    V: np.ndarray
+    m: np.ndarray
+    theta: np.ndarray
+    phi: np.ndarray
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> Units:
+        """A direction for every packed component, in the order of `Overlaps.pack`: n = C (s (s + 1) + s + s t) + P."""
+        rows = [Overlaps.unpack(unit, sizes) for unit in np.eye(packed_length(sizes))]
+        blocks = {name: np.stack([getattr(row, name) for row in rows]) for name in (*OVERLAPS, "phi")}
+        return cls(sizes, **blocks)
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+
+@dataclass(frozen=True)
 class Conjugates:
     """q_hat, V_hat (C, s, s), m_hat (C, s), theta_hat (C, s, t); they carry the probability of the label."""
 

@@ -1,5 +1,5 @@
 """The problem that the averages over the channel are those of, where a loss reads fewer combinations of the fields than
-there are: one token whose student fields are z, teacher fields y (docs/theory.md (11.12)).
+there are: one token whose student fields are z, teacher fields y (docs/theory.md (11.7)).
 
 Overlaps go there, and averages come back: g_l = A_l^T g_z by the chain rule, and where an average holds omega_l or Y_l,
 their regression on xi = (omega_z, y), as g depends on nothing else. No derivative is taken, so that jumps are counted.
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from math import prod
 
 import numpy as np
 
 from .law import TokenLaw
-from .overlaps import Overlaps
+from .overlaps import Overlaps, Units
 from .problem import Problem
 
 _SINGULAR = 1e-10  # of singular values: below, combinations depend on each other at these parameters
@@ -64,6 +64,18 @@ class Combinations:
         return self.rows[:, : self.fields, :, : self.students]
 
     @cached_property
+    def flat(self) -> np.ndarray:
+        """The rows with all tokens side by side, (N, d_z + d_y, L (s + t))."""
+        return self.rows.reshape(*self.rows.shape[:2], -1)
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """What the teacher adds to the means of z, (N, d_z)."""
+        return np.einsum(
+            "ndlb,nlb->nd", self.rows[:, : self.fields, :, self.students :], self.teacher_means[self.contexts]
+        )
+
+    @cached_property
     def law(self) -> FieldLaw:
         """Of y."""
         d = self.fields
@@ -82,93 +94,104 @@ class Combinations:
         return independent
 
     def of_tokens(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
-        """Cov((omega_l, Y_l), xi), (..., N, L, s + t, d_z + d_y), of blocks (..., C, ...)."""
-        at = self.contexts
-        q, theta, rho_star = q[..., at, :, :], theta[..., at, :, :], rho_star[..., at, :, :]
-        joint = np.concatenate(
-            [np.concatenate([q, theta], axis=-1), np.concatenate([np.swapaxes(theta, -1, -2), rho_star], axis=-1)],
-            axis=-2,
-        )
-        return np.einsum("...nlij,ndlj->...nlid", joint, self.rows, optimize=True)
+        """Cov((omega_l, Y_l), xi), (..., N, L (s + t), d_z + d_y), tokens slowest, of blocks (..., C, ...)."""
+        s, width = self.students, self.rows.shape[3]
+        count, tokens = self.contexts.shape
+        joint = np.zeros((*q.shape[:-3], count, tokens, width, tokens, width))
+        for l in range(tokens):
+            at, there = self.contexts[:, l], (..., l, slice(None, s), l, slice(None, s))
+            joint[there] = q[..., at, :, :]
+            joint[..., l, :s, l, s:] = theta[..., at, :, :]
+            joint[..., l, s:, l, :s] = np.swapaxes(theta[..., at, :, :], -1, -2)
+            joint[..., l, s:, l, s:] = rho_star[..., at, :, :]
+        size = tokens * width
+        return joint.reshape(*q.shape[:-3], count, size, size) @ np.swapaxes(self.flat, 1, 2)
 
     def of_combinations(self, of_tokens: np.ndarray) -> np.ndarray:
         """What the tokens' fields add to Cov(xi), (..., N, d_z + d_y, d_z + d_y)."""
-        return np.einsum("ndli,...nlie->...nde", self.rows, of_tokens, optimize=True)
+        return self.flat @ of_tokens
 
     def overlaps(self, overlaps: Overlaps) -> Overlaps:
         """Those of z, a context a case."""
         d = self.fields
         covariance = self.of_combinations(self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)) + self.known
-        V, m = overlaps.V[self.contexts], overlaps.m[self.contexts]
-        means = self.teacher_means[self.contexts]
-        B = self.rows[:, :d, :, self.students :]
+        m = self.A.reshape(len(self.A), d, -1) @ overlaps.m[self.contexts].reshape(len(self.A), -1, 1)
         return Overlaps(
             q=covariance[:, :d, :d],
-            V=np.einsum("ndla,nlab,nelb->nde", self.A, V, self.A),
-            m=np.einsum("ndla,nla->nd", self.A, m) + np.einsum("ndlb,nlb->nd", B, means),
+            V=self._squared(overlaps.V),
+            m=m[..., 0] + self.means,
             theta=covariance[:, :d, d:],
             phi=overlaps.phi,
         )
 
-    def overlap_changes(self, units: Any) -> np.ndarray:
-        """Changes of the packed overlaps of z with the packed overlaps, (n_z, n).
+    def _squared(self, blocks: np.ndarray) -> np.ndarray:
+        """sum_l A_l B_l A_l^T, (..., N, d_z, d_z), of blocks (..., C, s, s)."""
+        parts = (self.A[:, :, l] @ blocks[..., at, :, :] @ np.swapaxes(self.A[:, :, l], 1, 2)
+                 for l, at in enumerate(self.contexts.T))  # fmt: skip
+        return sum(parts, np.zeros(1))
 
-        Args:
-            units: `Units` of the overlaps.
-        """
+    def overlap_changes(self, units: Units) -> np.ndarray:
+        """Changes of the packed overlaps of z with the packed overlaps, (n_z, n)."""
         d = self.fields
-        changes = self.of_combinations(self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape))))
-        V, m = units.V[:, self.contexts], units.m[:, self.contexts]
-        d_V = np.einsum("ndla,knlab,nelb->knde", self.A, V, self.A, optimize=True)
-        d_m = np.einsum("ndla,knla->knd", self.A, m)
+        changes = self.of_combinations(self._moved(units))
+        d_V = self._squared(units.V)
+        m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
+        d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
         rows = [
             Overlaps(q, V, m, theta, phi).pack()
             for q, V, m, theta, phi in zip(changes[..., :d, :d], d_V, d_m, changes[..., :d, d:], units.phi, strict=True)
         ]
         return np.stack(rows, axis=1)
 
+    def _moved(self, units: Units) -> np.ndarray:
+        return self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
+
     def regression(self, overlaps: Overlaps) -> tuple[np.ndarray, np.ndarray]:
-        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, (N, L, s + t, d_z + d_y), and Cov(xi)^(-1)."""
+        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, (N, L (s + t), d_z + d_y), and Cov(xi)^(-1)."""
         of_tokens = self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)
         inverse = np.linalg.inv(self.of_combinations(of_tokens) + self.known)
-        return np.einsum("nlid,nde->nlie", of_tokens, inverse), inverse
+        return of_tokens @ inverse, inverse
 
-    def regression_changes(self, overlaps: Overlaps, units: Any) -> np.ndarray:
-        """Its changes with the packed overlaps, (n, N, L, s + t, d_z + d_y)."""
+    def regression_changes(self, overlaps: Overlaps, units: Units) -> np.ndarray:
+        """Its changes with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
         regression, inverse = self.regression(overlaps)
-        moved = self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
-        change = moved - np.einsum("nlid,knde->knlie", regression, self.of_combinations(moved), optimize=True)
-        return np.einsum("knlid,nde->knlie", change, inverse, optimize=True)
+        moved = self._moved(units)
+        return (moved - regression @ self.of_combinations(moved)) @ inverse
 
-    def moments(self, moments: np.ndarray, regression: np.ndarray, read: Moments, wanted: Moments, row: int) -> np.ndarray:
+    def moments(
+        self, moments: np.ndarray, regression: np.ndarray, read: Moments, wanted: Moments, row: int
+    ) -> np.ndarray:
         """Averages of the tokens, (..., C, row), from those of z and y, (..., N, row of theirs).
 
         Args:
-            regression: (N, L, s + t, d_z + d_y), or with leading axes of its own.
+            regression: (N, L (s + t), d_z + d_y), or with leading axes of its own.
             read, wanted: layouts of the two rows.
         """
-        d, s = self.fields, self.students
-        size = moments.shape[:-1]
-        own = {text: moments[..., at : at + int(np.prod(shape))].reshape(*size, *shape) for text, shape, at in read}
+        s, size = self.students, moments.shape[:-1]
+        own = {text: moments[..., at : at + prod(shape)].reshape(*size, *shape) for text, shape, at in read}
         with_known = np.concatenate([own["g*domega.T"], own["g*dY.T"]], axis=-1)
-        along = np.einsum("ndla,...nde,...nlie->...nlai", self.A, with_known, regression, optimize=True)
-        answers = {
-            "g": np.einsum("ndla,...ndi->...nlai", self.A, own["g"]),
-            "g*domega.T": along[..., :s],
-            "g*dY.T": along[..., s:],
-            "g*g.T": np.einsum("ndla,...nde,nelb->...nlab", self.A, own["g*g.T"], self.A, optimize=True),
-        }
-        out = np.zeros((*along.shape[: -4], len(self.teacher_means), row))
-        for text, shape, at in wanted:
-            place = slice(at, at + int(np.prod(shape)))
-            if text in answers:
-                values = answers[text].reshape(*answers[text].shape[:-2], -1)
-                for n, contexts in enumerate(self.contexts):
-                    for l, context in enumerate(contexts):
-                        out[..., context, place] += values[..., n, l, :]
-            else:  # of a loss that holds trained numbers, told with the first token
-                for n, contexts in enumerate(self.contexts):
-                    out[..., contexts[0], place] += own[text][..., n, :, 0]
+        along = with_known @ np.swapaxes(regression, -1, -2)  # E[g_z (omega, Y)^T], all tokens side by side
+        width = along.shape[-1] // self.contexts.shape[1]
+        out = np.zeros((*along.shape[:-3], len(self.teacher_means), row))
+        for l, contexts in enumerate(self.contexts.T):
+            back = np.swapaxes(self.A[:, :, l], 1, 2)
+            mixed = back @ along[..., l * width : (l + 1) * width]
+            answers = {
+                "g": lambda back=back: back @ own["g"],
+                "g*domega.T": lambda mixed=mixed: mixed[..., :s],
+                "g*dY.T": lambda mixed=mixed: mixed[..., s:],
+                "g*g.T": lambda back=back: back @ own["g*g.T"] @ np.swapaxes(back, 1, 2),
+            }
+            for text, shape, at in wanted:
+                if text in answers:
+                    values = answers[text]()
+                elif l == 0:  # of a loss that holds trained numbers, told with the first token
+                    values = own[text]
+                else:
+                    continue
+                values = values.reshape(*values.shape[:-2], -1)
+                for n, context in enumerate(contexts):
+                    out[..., context, at : at + prod(shape)] += values[..., n, :]
         return out
 
     def slope(self, slope: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..channel.tangents import Units
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Units
 from ..problems.problem import Problem
 from .state_map import StateMap
 

@@ -179,7 +179,7 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
     kernel = freeze(outputs)
     lines = [
         header,
-        f'"""What the averages of {at.name} at {full.structure.key} are taken over: the combinations that its loss reads.',
+        f'"""What averages of {at.name} at {full.structure.key} are taken over: combinations of its fields.',
         "",
         "Written by saddleforge from the symbolic model; do not edit.",
         '"""',
@@ -194,7 +194,7 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
         "",
         "",
         "def combinations(c):",
-        _origin("docs/theory.md (11.12)"),
+        _origin("docs/theory.md (11.7)"),
         '    """z = A X + B Y + E u and y = F Y + H u of every case, and the share of its labels that it is."""',
         *[f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names],
         *["    " + line for line in NUMBA.body(kernel)],
