@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
+from time import monotonic
 from typing import Protocol
 
 _quiet = False
 _steps: list[Step] = []
 _lock = RLock()
+_told = 0.0  # when what is left was last said
+_SELDOM = 0.05  # seconds between two such: a quick loop is not to wake another process each time
 _bar: _Bar | None = None  # on a terminal, which it has to itself
 
 
@@ -54,6 +57,10 @@ def left(text: str) -> None:
         if not _steps:
             return
         _steps[-1].left = text
+        global _told
+        if monotonic() - _told < _SELDOM:
+            return
+        _told = monotonic()
     _tell()
 
 

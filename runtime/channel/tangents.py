@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..problems.overlaps import Overlaps, Units
+from ..problems.overlaps import Overlaps, Units, triangle
 from ..problems.problem import Problem
 from .fields import Fields
 from .points import CHUNKS, noise_choices, points_at
@@ -34,7 +34,7 @@ def _conditional_changes(
 def law_changes(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: Units) -> np.ndarray:
     """What the generated prox-space slopes are taken in, differentiated in the packed overlaps: (LAW, n)."""
     d_m, d_b, d_C, d_V = _conditional_changes(problem, overlaps, labels, units)
-    rows, columns = np.triu_indices(problem.student_rank)
+    rows, columns = triangle(problem.student_rank)
     blocks = [d_m, d_b, d_C[..., rows, columns], d_V[..., rows, columns]]
     return np.concatenate([block.reshape(*block.shape[:2], -1) for block in blocks], axis=2).reshape(len(units), -1).T
 

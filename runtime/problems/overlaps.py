@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
@@ -26,6 +27,12 @@ def places_of(sizes: Sizes) -> dict[str, slice]:
     counts = {"q": half, "V": half, "m": contexts * s, "theta": contexts * s * t, "phi": trained}
     ends = accumulate(counts.values())
     return {name: slice(end - count, end) for (name, count), end in zip(counts.items(), ends, strict=True)}
+
+
+@cache
+def triangle(s: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries of an s x s matrix on and above its diagonal, rows first."""
+    return np.triu_indices(s)
 
 
 def packed_length(sizes: Sizes) -> int:
@@ -54,7 +61,7 @@ class Overlaps:
 
     def pack(self) -> np.ndarray:
         """Independent components: upper triangles of q and V, m, theta, phi."""
-        rows, columns = np.triu_indices(self.q.shape[1])
+        rows, columns = triangle(self.q.shape[1])
         upper = [block[:, rows, columns].ravel() for block in (self.q, self.V)]
         return np.concatenate([*upper, self.m.ravel(), self.theta.ravel(), self.phi])
 
@@ -63,7 +70,7 @@ class Overlaps:
         """The overlaps of independent components in the order of `pack`: copies, q and V filled in by symmetry."""
         parts = {name: vector[place] for name, place in places_of(sizes).items()}
         shapes = shapes_of(sizes)
-        rows, columns = np.triu_indices(sizes[1])
+        rows, columns = triangle(sizes[1])
 
         def symmetric(name: str) -> np.ndarray:
             full = np.zeros(shapes[name], vector.dtype)

@@ -14,7 +14,7 @@ from ..derive.errors import ModelError
 from ..errors import InputError
 from .catalogue import STRUCTURAL
 from .law import TokenLaw
-from .overlaps import Overlaps, Sizes
+from .overlaps import Overlaps, Sizes, triangle
 from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
@@ -228,7 +228,7 @@ class Problem:
         contexts = self.context_of(labels)
         own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
         if self.solver.model.HOLDS_Q:
-            rows, columns = np.triu_indices(self.student_rank)
+            rows, columns = triangle(self.student_rank)
             q = np.zeros((self.contexts, *[self.student_rank] * 2))
             if overlaps is not None:
                 # Of the weights with themselves. A minimum found by simulation has no V.

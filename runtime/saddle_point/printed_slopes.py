@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Units
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Units, triangle
 from ..problems.problem import Problem
 from .state_map import StateMap
 
@@ -95,7 +95,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
 def _packed(changes: tuple[np.ndarray, ...]) -> np.ndarray:
     """Changes of q, V, m and theta to changes of the packed overlaps, (n, N)."""
     q, V, m, theta = changes
-    rows, columns = np.triu_indices(q.shape[-1])
+    rows, columns = triangle(q.shape[-1])
     blocks = q[..., rows, columns], V[..., rows, columns], m, theta
     return np.concatenate([block.reshape(len(block), -1) for block in blocks], axis=1)
 

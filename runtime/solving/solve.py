@@ -12,11 +12,12 @@ import numpy as np
 from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration import Lines, ProxSpace, Rule, Sobol, rule_named
+from ..integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, rule_named
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
@@ -208,6 +209,8 @@ def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
     warm = WARM_PRODUCTS[0]
     if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser(), inner=0.75), warm
+    if problem.inverse_temperature is None and integrated(problem).dimension == 1:
+        return GaussHermite(24), GaussHermite(36)
     return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
 
 
