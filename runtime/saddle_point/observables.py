@@ -20,6 +20,7 @@ from ..problems.reduced import ReducedProblem, averaged_by_metric
 from ..progress import step
 from .state_map import StateMap
 
+_ROUNDING = 16 * np.finfo(float).eps
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_AXES = 6  # of a product rule
@@ -28,11 +29,16 @@ _MOST_POINTS = 180  # of Gauss-Hermite
 
 @dataclass(frozen=True)
 class Losses:
-    """Per d. At the saddle point free_entropy = -(data + penalty); the difference measures how well it is solved."""
+    """Per d. At the saddle point free_entropy = -(data + penalty); the difference measures how well it is solved.
+
+    Attributes:
+        rounding: of the free entropy, whose terms are larger than it and sums of many.
+    """
 
     free_entropy: float
     data: float
     penalty: float
+    rounding: float
 
     @property
     def training_loss(self) -> float:
@@ -55,7 +61,9 @@ def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Ave
     )  # fmt: skip
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
     own = sum(number["ridge"] * phi**2 / 2 for number, phi in zip(problem.trained, overlaps.phi, strict=True))
-    return Losses(trace + entropic - own - problem.alpha * moreau, problem.alpha * loss, penalty + own)
+    terms = trace, entropic, -own, -problem.alpha * moreau
+    rounding = _ROUNDING * sum(abs(term) for term in terms)
+    return Losses(sum(terms), problem.alpha * loss, penalty + own, rounding)
 
 
 def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool = False) -> float:

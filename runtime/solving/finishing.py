@@ -122,7 +122,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     loss = observables.losses(problem, overlaps, hats, averages)
     if rule.replicated:
         second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)
-    loss_error += second_order
+    loss_error += second_order + loss.rounding
     status = point.status
     if status is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
         status = Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED

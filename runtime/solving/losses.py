@@ -64,7 +64,8 @@ def _by_finer_rules(solution: Solution) -> Iterator[Solution]:
         known = [finer.averages, *known[:3]]
         steps = [(after.moreau - before.moreau) / unit for after, before in pairwise(known)]
         error = problem.alpha * unit * finest_half_width(rule, steps, known)
-        yield replace(finer, training_loss_error=error + solution.second_order)
+        assert finer.losses is not None
+        yield replace(finer, training_loss_error=error + solution.second_order + finer.losses.rounding)
 
 
 def with_losses(solution: Solution, rule: Rule) -> Solution:
@@ -78,10 +79,11 @@ def with_losses(solution: Solution, rule: Rule) -> Solution:
         averages = StateMap(problem, rule).averages(overlaps)
     hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
     sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if rule.replicated else 0.0
+    losses = observables.losses(problem, overlaps, hats, averages)
     return replace(
         solution,
-        losses=observables.losses(problem, overlaps, hats, averages),
-        training_loss_error=sampled + solution.second_order,
+        losses=losses,
+        training_loss_error=sampled + solution.second_order + losses.rounding,
         conjugates=hats,
         averages=averages,
         loss_rule=rule,
