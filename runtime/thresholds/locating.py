@@ -2,7 +2,7 @@
 
 Each half width holds the integration error of the quantities compared, their residual and the root finder's, divided
 by the slope. Asked for few digits it is estimated by one rule; asked for many, or on demand, a rule of another family
-confirms it (`solving.verification`).
+confirms it (`second_rule.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..integration.estimates import two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..progress import bar
-from ..solving.losses import by_rule, refine_losses, with_losses
+from ..solving.losses import refine_losses, with_losses
 from ..solving.solution import Solution
-from ..solving.verification import agreement, confirmed, opinions
 from .conditions import ROUNDING, Condition, parse_condition
 from .search import Search
+from .second_rule import agreement, by_rule, confirmed, opinions
 from .threshold import Threshold
 
 # Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
@@ -291,7 +291,7 @@ def _locate(search: Search, evaluate: Evaluate, second: Second) -> Threshold:
             "loss_integrators": [(s.loss_rule or s.rule).describe() for s in solutions],
             "bistable_shares": [s.averages.bistable if s.averages else None for s in solutions],
             "residuals": [s.residual for s in solutions],
-            "second_rule": agreed.to_json() if agreed else None,
+            "second_rule": agreed.evidence if agreed else None,
         },
     )
 
