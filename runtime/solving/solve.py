@@ -29,6 +29,8 @@ from .finishing import failed_solution, finish_point
 from .solution import Solution, has_lost
 from .task import Task
 
+_NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
+
 
 def solve(
     problem: Problem,
@@ -153,7 +155,7 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
 
 def _is_near(approach: FixedPoint) -> bool:
     """Whether Newton's method may take over."""
-    return approach.status.success or approach.residual < 0.05
+    return approach.status.success or approach.residual < _NEAR
 
 
 def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution:
@@ -194,7 +196,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
             weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
         point = damped(coarse, point.overlaps, 2e-3, weight=weight)
         visited += point.iterations
-    if point.status.success or point.residual < 0.05:
+    if _is_near(point):
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
         point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
