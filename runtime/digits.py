@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from .branches.branch import Branch
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from .reference.solution import PreciseSolution
 
 DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision
+
+
+def check_ball_arithmetic() -> None:
+    """Raise InputError where python-flint, which proofs need and nothing else, is not installed."""
+    if find_spec("flint") is None:
+        raise InputError("a proof needs ball arithmetic: pip install 'saddleforge[proof]' (python-flint)")
 
 
 def where(
@@ -59,7 +66,9 @@ def where(
         )  # fmt: skip
     from .reference import thresholds as precise
 
-    precise.check(problem, condition, accuracy, proof)
+    if proof:
+        check_ball_arithmetic()
+    precise.check_threshold(problem, condition, accuracy)
     rough = thresholds.condition_threshold(
         problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
     )
@@ -81,12 +90,14 @@ def refine(
         InputError: the model is out of reach, or minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
-    from .reference.thresholds import check, verified_threshold
+    from .reference.thresholds import check_threshold, verified_threshold
 
+    if proof:
+        check_ball_arithmetic()
     problem = problem or rough.problem
     if problem.sample_complexity is None:
         problem = problem.with_(alpha=rough.value)
-    check(problem, condition, accuracy, proof)
+    check_threshold(problem, condition, accuracy)
     if not proof:
         return verified_threshold(rough, condition, accuracy, problem)
     from .proof.results import proved_threshold
@@ -125,13 +136,13 @@ def solve_precisely(
     """
     from .reference.channel import check_supported
     from .reference.improve import check_accuracy
-    from .reference.solution import ROUGH, check_available
+    from .reference.solution import ROUGH
 
     check_accuracy(accuracy)
     check_supported(problem)
     problem.only_at_zero_temperature("accuracies beyond double precision and proofs are")
     if proof:
-        check_available()
+        check_ball_arithmetic()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
     if near.losses is None and near.status is not Status.TIME_LIMIT:
         raise NotConvergedError(

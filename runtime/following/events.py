@@ -18,8 +18,8 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point
 from ..solving.solution import Solution
 from ..solving.task import Task
-from ..solving.verification import agreement, confirmed, opinions
 from ..stability.assess import modes_of
+from ..thresholds.second_rule import agreement, confirmed, opinions
 from ..thresholds.threshold import Threshold
 
 
@@ -120,7 +120,7 @@ def located_event(
         with bar(f"{passage.kind}: verifying", None) as task:
             agreed = agreement(opinions([solution], moved, task.advance), value, lambda shift: value + shift, enough)
     error_kind, error, second_part = confirmed(agreed, error)
-    evidence |= {**second_part, "second_rule": agreed.to_json() if agreed else None}
+    evidence |= {**second_part, "second_rule": agreed.evidence if agreed else None}
     return Threshold(
         kind=passage.kind,
         parameter=branch.parameters[0],

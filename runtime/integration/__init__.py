@@ -24,4 +24,21 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
     return FAMILIES[name].of(points, seed)
 
 
-__all__ = ["FAMILIES", "Averages", "GaussHermite", "Lines", "ProxSpace", "Rule", "Sobol", "SparseGrid", "rule_named"]
+def other_families(rule: Rule) -> list[type[Rule]]:
+    """Families to verify a rule by: deterministic ones first, as the noise of replicates asks for many nodes."""
+    families = (family for family in FAMILIES.values() if family.name != rule.name)
+    return sorted(families, key=lambda family: family.replicated)
+
+
+__all__ = [
+    "FAMILIES",
+    "Averages",
+    "GaussHermite",
+    "Lines",
+    "ProxSpace",
+    "Rule",
+    "Sobol",
+    "SparseGrid",
+    "other_families",
+    "rule_named",
+]

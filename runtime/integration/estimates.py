@@ -133,10 +133,15 @@ def finest_half_width(rule: Rule, steps: Sequence[np.ndarray], averages: Sequenc
     Args:
         steps: from each rule of the ladder to the next finer one, the last step first; averages: the finest's first.
     """
-    # The finer rule is the one used: the difference counts as that to a coarser one does.
-    counted = difference_factors(*steps)[1] if rule.has_rate(bistable_share(averages)) else 1.0
-    sizes = [float(np.max(np.abs(step))) for step in steps]
     least = rule.least_counts(steps, averages, False)
+    return ladder_half_width(steps, least, rule.has_rate(bistable_share(averages)))
+
+
+def ladder_half_width(steps: Sequence[np.ndarray], least: Sequence[float], has_rate: bool = True) -> float:
+    """As `finest_half_width`, where what the steps count for at the least, and whether they show a rate, is known."""
+    # The finer rule is the one used: the difference counts as that to a coarser one does.
+    counted = difference_factors(*steps)[1] if has_rate else 1.0
+    sizes = [float(np.max(np.abs(step))) for step in steps]
     return max(counted * sizes[0], *(count * size for count, size in zip(least, sizes, strict=True)))
 
 

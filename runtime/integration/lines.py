@@ -34,6 +34,7 @@ _LEAST_RATE = 0.125  # from one number of equidistant nodes to its double: halvi
 _MOST_INTERVALS = 1024
 _USUAL = 32  # nodes an axis
 _MOST_LINES = 3e6
+_OPINIONS = (48, 72, 108, 140)  # nodes an axis; the last are about the most of which three other axes can be had
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Lines(Sampled):
     starts: int | None = None
     name: str = "lines"
     most_points: ClassVar[int] = 256
+    splits_jumps: ClassVar[bool] = True
 
     @classmethod
     def of(cls, points: int | None, seed: int) -> Lines:
@@ -105,6 +107,19 @@ class Lines(Sampled):
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """The smallest of SPLIT_LINES."""
         return min(self, SPLIT_LINES[0], key=lambda r: r.points), 1e-4, True
+
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[Lines, ...]:
+        """Where there are no more than two fields, as many as are affordable."""
+        part = integrated(problem)
+        few = part.solver.channel.FIELDS <= 2
+        return tuple(cls(n) for n in _OPINIONS if few and n ** (part.dimension - 1) <= _MOST_LINES)
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """As far as the kinks of the loss are planes, which lines are split at."""
+        solver = integrated(problem).solver
+        return solver.channel.FIELDS <= 2 and not solver.model.CURVED["loss"]
 
     def finer(self) -> Lines:
         """As of `Rule`: half as many nodes again an axis."""

@@ -138,6 +138,17 @@ class ProxSpace(Rule):
             return min(self, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
         return self, 1e-4, False
 
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[ProxSpace, ...]:
+        """Of PLANE_GRIDS, but its ends."""
+        return PLANE_GRIDS[1:-1] if cls.suits(problem) else ()
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Where there are no more than two fields, and the loss has a grid in them."""
+        channel = integrated(problem).solver.proximal
+        return channel.HAS_PROX_SPACE and channel.FIELDS <= 2
+
     def finer(self) -> ProxSpace:
         """As of `Rule`: 7/5 of the nodes an axis, of X and of Y."""
         return replace(self, points=self.points * 7 // 5, teacher=self.teacher * 7 // 5)

@@ -73,6 +73,7 @@ class Rule:
         replicated: whether it comes in replicates whose spread is its error (`replicate`).
         in_x: whether its nodes lie in X, where no proximal map is needed and jumps are known.
         blind: whether its nodes know nothing of kinks and jumps of the integrand.
+        splits_jumps: whether it looks in the fields for jumps of the proximal map: only nodes in X tell anything else.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Rule:
     replicated: ClassVar[bool] = False
     in_x: ClassVar[bool] = False
     blind: ClassVar[bool] = False
+    splits_jumps: ClassVar[bool] = False
 
     @classmethod
     def of(cls, points: int | None, seed: int) -> Self:
@@ -219,6 +221,21 @@ class Rule:
             sample: what a replicated rule takes in its own place.
         """
         return self, 1e-4, False
+
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[Self, ...]:
+        """Rules by which averages that another family gave are looked at again, coarse to fine, so that what the last
+        step changes tells how far off they are; none where the family is no good for the problem.
+
+        Args:
+            bistable: share of the measure on which the proximal map may jump.
+        """
+        return ()
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Whether a whole solution that another family gave may be found again by this one."""
+        return False
 
     def tolerance(self, accuracy: float) -> float:
         """Residual asked of Newton."""

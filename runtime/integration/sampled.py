@@ -19,13 +19,16 @@ from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from .rule import DIFFERENCE_SAFETY, Averages, JacobianAverages, Rule, moments_by_context
+from .rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
 _TOTALS = 6
 _FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
 MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
+_FEW = 3  # dimensions, in which a product has more digits than lines or a sparse grid
+_OPINIONS = (24, 36, 54, 80, 120, 180)  # nodes an axis of products that look again at what other rules gave
+_LEVELS = (4, 5, 6, 7, 8)  # of sparse grids that do
 _MOST_WARM = 2e9  # losses evaluated by a product rule at a finite temperature, X and omega together
 
 
@@ -276,6 +279,13 @@ class GaussHermite(Sampled):
             return min(self, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
         return self, 1e-4, False
 
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[GaussHermite, ...]:
+        """In few dimensions, where the proximal map does not jump."""
+        smooth = integrated(problem).dimension <= _FEW and bistable <= NEGLIGIBLE_JUMPS
+        levels = (cls(points) for points in _OPINIONS if smooth)
+        return tuple(level for level in levels if level.nodes(problem) <= MOST_NODES)
+
     def finer(self) -> GaussHermite:
         """As of `Rule`: half as many nodes again (two at least) an axis, and more of X at a finite temperature."""
         return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=_FINER * self.inner)
@@ -327,6 +337,11 @@ class SparseGrid(Sampled):
         """Shells add up with changing signs: a level may agree by chance with the next, the one before guards it."""
         least = super().least_counts(steps, averages, derivative)
         return *least[:1], *(max(count, DIFFERENCE_SAFETY) for count in least[1:2]), *least[2:]
+
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[SparseGrid, ...]:
+        """Where the proximal map does not jump."""
+        return tuple(cls(level) for level in _LEVELS) if bistable <= NEGLIGIBLE_JUMPS else ()
 
     def finer(self) -> SparseGrid:
         """As of `Rule`: one level more, and more nodes of X at a finite temperature."""
@@ -395,6 +410,16 @@ class Sobol(Sampled):
     def tolerance(self, accuracy: float) -> float:
         """A fiftieth of the accuracy."""
         return max(1e-9, 0.02 * accuracy)
+
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[Sobol, ...]:
+        """Where the proximal map jumps: two, of which the finer has half the noise or less."""
+        return (cls(13), cls(15)) if bistable > NEGLIGIBLE_JUMPS else ()
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Always: replicates tell what a set does not resolve."""
+        return True
 
     def replicate(self, number: int) -> Sobol:
         """A rule of one of the scramblings, by its number from 0: it gives that replicate of the averages."""

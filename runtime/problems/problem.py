@@ -356,10 +356,11 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
     number = _number("inverse_temperature", value)
     if not 0 < number < np.inf:
         raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
-    if not solver.thermal.HAS_AVERAGES:
+    thermal = (solver.reduced("loss") or solver).thermal
+    if not thermal.HAS_AVERAGES:
         raise InputError(
-            f"a finite temperature asks for an integral over {solver.thermal.FIELDS} fields X at every node; "
-            f"{solver.name} allows it with tokens * student_rank up to 4"
+            f"a finite temperature asks for an integral over {thermal.FIELDS} fields X at every node; "
+            f"{solver.name} allows it where the loss reads up to 4 of them"
         )
     return number
 

@@ -68,7 +68,7 @@ class Arithmetic:
         return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
 
 
-def on_balls(problem: Problem) -> PreciseReference:
+def reference_on_balls(problem: Problem) -> PreciseReference:
     """The generated reference module of a problem's solver, on balls at the precision in force."""
     return cast(PreciseReference, _loaded(problem.solver.folder / "reference.py"))
 

@@ -18,13 +18,23 @@ from flint import acb, arb, arb_poly
 
 from ..errors import NotProvedError
 from ..problems.overlaps import Overlaps
-from ..reference.channel import Channel, Given, Law, Summands, added, between
+from ..reference.channel import Channel, Given, Law, Summands, componentwise_sum, inner_point
 from ..reference.numbers import Numbers
-from .arithmetic import on_balls
-from .decisions import Decisions, recorded, repeated
+from .arithmetic import reference_on_balls
+from .decisions import Decisions, recorded_decisions, repeated_decisions
 from .duals import Dual, lift
-from .quadrature import integral
-from .tails import Ray, bounded, exact, normal_beyond, normal_density, normal_weight, on_ray, tail, taylor
+from .quadrature import enclosed_integral
+from .tails import (
+    Ray,
+    bounded_on_ray,
+    exact_mpf,
+    normal_beyond,
+    normal_density,
+    normal_weight,
+    on_ray,
+    ray_envelopes,
+    tail_bounds,
+)
 
 _DOUBLINGS = 200
 _MOST_PARTS = 20000  # of the line, to prove the Moreau objective convex on
@@ -121,7 +131,7 @@ class BallChannel(Channel[Goal]):
     squares_with_totals = False
 
     def __init__(self, numbers: Numbers, overlaps: Overlaps):
-        super().__init__(numbers, overlaps, on_balls(numbers.problem), lift)
+        super().__init__(numbers, overlaps, reference_on_balls(numbers.problem), lift)
 
     def positive(self, number: Dual) -> bool:
         """Whether all of the ball is."""
@@ -140,7 +150,7 @@ class BallChannel(Channel[Goal]):
             if not place.value.is_finite():
                 raise NotProvedError("balls do not tell where a kink is")
             found.append(place)
-        found.sort(key=lambda place: exact(place.value.mid()))
+        found.sort(key=lambda place: exact_mpf(place.value.mid()))
         kept: list[Dual] = []
         for place in found:
             if kept and place.value == kept[-1].value:
@@ -170,7 +180,7 @@ class BallChannel(Channel[Goal]):
         total = None
         for line in self._lines(name, label, c):
             found = _on_line(line, self._shape(name, line, c), V, summands, how, self.directions)
-            total = added(total, [line.share * z for z in found])
+            total = componentwise_sum(total, [line.share * z for z in found])
         assert total is not None
         return total
 
@@ -208,7 +218,7 @@ class BallChannel(Channel[Goal]):
                 "for one: for labels, or a loss of X - Y"
             )
         for low, high in self._pieces(name, c):
-            inside = lift(lift(between(low, high)).value.mid())
+            inside = lift(lift(inner_point(low, high)).value.mid())
             if not (low is None or low.value < inside.value) or not (high is None or inside.value < high.value):
                 raise NotProvedError("balls do not tell the steps of the loss apart")
             for share, y, u in self._standing(law, inside, c):
@@ -240,11 +250,11 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
         middle = centre.value.mid()
         if not left.value < middle < right.value:
             raise NotProvedError("balls do not tell the kinks of the loss apart")
-        with recorded() as decisions:
+        with recorded_decisions() as decisions:
             shape.at(lift(middle))
 
         def inside(x: Dual, decisions: Decisions = decisions) -> tuple[Dual, Dual, Dual]:
-            with repeated(decisions):
+            with repeated_decisions(decisions):
                 return shape.at(x)
 
         def integrand(s: Any, centre=centre, half=half, inside=inside) -> list[Any]:
@@ -260,22 +270,22 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
             return 1 + V * inside(lift(middle + reach * s))[2]
 
         _check_convex(stretch, centre, half)
-        part = integral(integrand, goal.tolerance)
-        total = added(total, part)
+        part = enclosed_integral(integrand, goal.tolerance)
+        total = componentwise_sum(total, part)
     assert total is not None
     for end, way in zip(ends, (-1, 1), strict=True):
-        with recorded() as decisions:
+        with recorded_decisions() as decisions:
             value, slope, _ = shape.in_full(lift(end))
-        with repeated(decisions):
-            curvature = bounded(shape.in_full(Dual(Ray.beyond(end, way)))[2])
+        with repeated_decisions(decisions):
+            curvature = bounded_on_ray(shape.in_full(Dual(Ray.beyond(end, way)))[2])
         least = 1 + V.value * curvature.value[0]
         if not least > 0:
             raise NotProvedError(_competing(f"beyond X = {_shown(end)}"))
         distance = way * (end + V.value * slope.value - line.mean.value)
         x = Dual(arb_poly([end, way]))
-        envelopes = at(x, (*taylor(value, slope, curvature, way), curvature))
-        bounds = tail(envelopes, distance, line.variance.value, least, components)
-        total = added(total, bounds)
+        envelopes = at(x, (*ray_envelopes(value, slope, curvature, way), curvature))
+        bounds = tail_bounds(envelopes, distance, line.variance.value, least, components)
+        total = componentwise_sum(total, bounds)
     size = 1 + directions
     return [Dual(total[i], tuple(total[i + 1 : i + size])) for i in range(0, len(total), size)]
 
@@ -286,7 +296,7 @@ def _end(line: Line, shape: Shape, V: Dual, goal: Goal, way: int) -> arb:
     start = max([way * mean, *(way * float(kink.value.mid()) + 1e-6 * spread for kink in shape.kinks)]) * way
 
     def enough(x: float) -> bool:
-        with recorded():
+        with recorded_decisions():
             slope = shape.at(lift(arb(x)))[1]
         return way * (x + float((V.value * slope.value).mid()) - mean) >= goal.reach * spread
 

@@ -24,7 +24,7 @@ _active: list[tuple[Decisions, bool]] = []
 
 
 @contextmanager
-def recorded() -> Iterator[Decisions]:
+def recorded_decisions() -> Iterator[Decisions]:
     """Keep what is decided inside."""
     decisions = Decisions()
     _active.append((decisions, True))
@@ -35,7 +35,7 @@ def recorded() -> Iterator[Decisions]:
 
 
 @contextmanager
-def repeated(decisions: Decisions) -> Iterator[None]:
+def repeated_decisions(decisions: Decisions) -> Iterator[None]:
     """Decide in the same way again."""
     decisions.position = 0
     _active.append((decisions, False))

@@ -90,7 +90,7 @@ class Dual:
         Raises:
             NotProvedError: this is an envelope that is not constant.
         """
-        value = inverse(self.value)
+        value = component_inverse(self.value)
         return self._chain(value, lambda: -(value * value))
 
     def __pow__(self, power: Any) -> Dual:
@@ -102,7 +102,8 @@ class Dual:
         if power < 0:
             return (self**-power).inverse()
         return self._chain(
-            raised(self.value, power), lambda: power * raised(self.value, power - 1) if power else arb(0)
+            component_power(self.value, power),
+            lambda: power * component_power(self.value, power - 1) if power else arb(0),
         )
 
     def _chain(self, value: Any, derivative: Callable[[], Any]) -> Dual:
@@ -114,12 +115,12 @@ class Dual:
 
     def exp(self) -> Dual:
         """e to this; NotProvedError on an envelope, as for all functions that `apply` looks up."""
-        value = apply("exp", self.value)
+        value = component_function("exp", self.value)
         return self._chain(value, lambda: value)
 
     def log(self) -> Dual:
         """Natural; not finite on a real ball that is not proved positive, and the whole line on such a ray."""
-        return self._chain(apply("log", self.value), lambda: inverse(self.value))
+        return self._chain(component_function("log", self.value), lambda: component_inverse(self.value))
 
     def log1p(self) -> Dual:
         """log(1 + this), which rays have, too; what cancels near zero widens the ball."""
@@ -127,24 +128,24 @@ class Dual:
 
     def sqrt(self) -> Dual:
         """Positive root; not finite on a real ball that reaches below zero, and the whole line on such a ray."""
-        value = apply("sqrt", self.value)
-        return self._chain(value, lambda: inverse(2 * value))
+        value = component_function("sqrt", self.value)
+        return self._chain(value, lambda: component_inverse(2 * value))
 
     def erfc(self) -> Dual:
         """Complementary error function, with the derivative -2 exp(-z^2) / sqrt(pi); NotProvedError on a ray."""
 
         def derivative() -> Any:
-            return -apply("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
+            return -component_function("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
 
-        return self._chain(apply("erfc", self.value), derivative)
+        return self._chain(component_function("erfc", self.value), derivative)
 
     def sin(self) -> Dual:
         """Of radians; NotProvedError on a ray, which has only exp, log and root."""
-        return self._chain(apply("sin", self.value), lambda: apply("cos", self.value))
+        return self._chain(component_function("sin", self.value), lambda: component_function("cos", self.value))
 
     def cos(self) -> Dual:
         """Of radians; NotProvedError on a ray, which has only exp, log and root."""
-        return self._chain(apply("cos", self.value), lambda: -apply("sin", self.value))
+        return self._chain(component_function("cos", self.value), lambda: -component_function("sin", self.value))
 
     def tanh(self) -> Dual:
         """1 - 2 / (exp(2 z) + 1): by the exponential, which rays have, too."""
@@ -200,15 +201,15 @@ def _component(number: Any) -> Any:
     return ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number
 
 
-def raised(value: Any, power: int) -> Any:
+def component_power(value: Any, power: int) -> Any:
     """A component times itself; Arb's own power is not finite on a ball around zero."""
     if power < 2:
         return value if power else arb(1)
-    half = raised(value, power // 2)
+    half = component_power(value, power // 2)
     return half * half * value if power % 2 else half * half
 
 
-def inverse(value: Any) -> Any:
+def component_inverse(value: Any) -> Any:
     """1 / component."""
     if isinstance(value, Dual):
         return value.inverse()
@@ -219,7 +220,7 @@ def inverse(value: Any) -> Any:
     return 1 / value
 
 
-def apply(name: str, value: Any) -> Any:
+def component_function(name: str, value: Any) -> Any:
     """A function of one component; complex logarithms and roots are not finite on their cuts.
 
     Raises:
@@ -235,7 +236,7 @@ def apply(name: str, value: Any) -> Any:
     return function()
 
 
-def decimal(number: Any) -> Dual:
+def decimal_dual(number: Any) -> Dual:
     """A number of a problem: a float as the decimal it prints as, all others as they are."""
     if isinstance(number, Dual):
         return number

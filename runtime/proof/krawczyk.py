@@ -25,9 +25,9 @@ from ..problems.overlaps import Overlaps
 from ..reference.channel import Channel
 from ..reference.numbers import Numbers
 from ..reference.system import State, System
-from .arithmetic import on_balls
+from .arithmetic import reference_on_balls
 from .channel import BallChannel, Goal
-from .duals import Dual, ball, decimal, lift
+from .duals import Dual, ball, decimal_dual, lift
 
 _LARGEST_BOX, _SMALLEST_BOX = 1e-6, 1e-25  # half widths, relative to the blocks
 _NEWTON, _SMALL = 8, 1e-8
@@ -77,8 +77,8 @@ class BallSystem(System):
         """As of `System`, with a goal for a rule; floats of the problem stand for the decimals that they print as."""
         budget.check()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
-        module = on_balls(self.problem)
-        numbers = Numbers.of(self.problem, self.parameter, value, number=decimal, reference=module)
+        module = reference_on_balls(self.problem)
+        numbers = Numbers.of(self.problem, self.parameter, value, number=decimal_dual, reference=module)
         return BallState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
     def linearised(self, z: Sequence[arb], radius: float) -> tuple[np.ndarray, np.ndarray]:
@@ -124,18 +124,18 @@ class Proof:
     @cached_property
     def enclosure(self) -> BallState:
         """The map at the solution."""
-        with precision(self.bits):
+        with ball_precision(self.bits):
             return self.system.state(_array([Dual(unknown) for unknown in self.balls]), self.goal)
 
     @property
     def balls(self) -> list[arb]:
         """Of the unknowns, each of which holds that of the solution."""
-        with precision(self.bits):
+        with ball_precision(self.bits):
             return [centre + arb(0, width) for centre, width in zip(self.z, self.radius, strict=True)]
 
     def evaluated(self, quantity: Callable[[State], Any]) -> arb:
         """A ball that holds a quantity at the solution."""
-        with precision(self.bits):
+        with ball_precision(self.bits):
             found = lift(quantity(self.enclosure)).value
             if not found.is_finite():
                 raise NotProvedError("an observable is not bounded on the ball of the solution")
@@ -173,14 +173,14 @@ def prove(
     """
     bits = int(digits * math.log2(10)) + _GUARD
     try:
-        with precision(bits):
+        with ball_precision(bits):
             start = _newton(system, [ball(number) for number in z])
-            return certified(system, start, bits, asked + _ROOM, judged, accuracy)
+            return proof_around(system, start, bits, asked + _ROOM, judged, accuracy)
     except DomainError as error:
         raise NotProvedError(str(error)) from error
 
 
-def certified(
+def proof_around(
     system: BallSystem, start: list[arb], bits: int, digits: int, judged: Callable[[np.ndarray], float], accuracy: float
 ) -> Proof:
     """The proof in a box around the start, at the precision in force.
@@ -275,7 +275,7 @@ def _array(entries: Sequence[Any]) -> np.ndarray:
 
 
 @contextmanager
-def precision(bits: int) -> Iterator[None]:
+def ball_precision(bits: int) -> Iterator[None]:
     """Of balls and of rays."""
     rays, iv.prec = iv.prec, bits
     try:

@@ -24,7 +24,7 @@ _MOST_INTERVALS = 400
 Integrand = Callable[[Any], Sequence[Any]]
 
 
-def integral(f: Integrand, tolerance: float) -> list[arb]:
+def enclosed_integral(f: Integrand, tolerance: float) -> list[arb]:
     """The integrals over [-1, 1] of the components of a function that is real on the real axis.
 
     Args:

@@ -13,18 +13,18 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
 from ..reference.channel import check_supported
-from ..reference.improve import check_accuracy, gaps
+from ..reference.improve import check_accuracy, kinks_and_lost_digits
 from ..reference.solution import PreciseSolution
 from ..reference.system import State
-from ..reference.thresholds import PreciseThreshold, check, difference, unknowns
+from ..reference.thresholds import PreciseThreshold, check_threshold, difference_of_sides, unknowns_at
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
 from .duals import ball, lift
 from .krawczyk import BallSystem, Proof, prove
-from .tails import exact
+from .tails import exact_mpf
 
-_ROOM = 12  # digits carried beyond those asked for
+_SPARE_DIGITS = 12  # carried beyond those asked for
 _PRINTED = 1.1  # so that the decimals, which are rounded, hold the truth as well
 _STATUS = {True: Status.CONVERGED, False: Status.ACCURACY_NOT_REACHED}
 
@@ -83,30 +83,14 @@ def proved_threshold(
         NotProvedError: balls could not settle it.
     """
     problem = problem or rough.problem
-    check(problem, condition, accuracy)
-    z, scales = unknowns(rough)
-    system = BallSystem(problem, scales, rough.parameter, difference(condition, lambda text: lift(ball(text))))
+    check_threshold(problem, condition, accuracy)
+    z, scales = unknowns_at(rough)
+    system = BallSystem(problem, scales, rough.parameter, difference_of_sides(condition, lambda text: lift(ball(text))))
     with bar(f"{rough.kind}: proving", 1):
         proof, digits = _prove(system, z, accuracy, lambda radius: float(radius[-1]))
     value, error = _with_half_width(proof.balls[-1])
-    return PreciseThreshold(
-        kind=rough.kind,
-        parameter=rough.parameter,
-        value=float(value),
-        error=float(error),
-        error_kind="proved",
-        status=_STATUS[proof.reached].value,
-        branches=rough.branches,
-        problem=problem,
-        solutions=rough.solutions,
-        evidence={
-            **_evidence(proof, digits),
-            **problem.held_at,
-            "double_precision": {"value": rough.value, "error": rough.error},
-        },
-        exact=value,
-        half_width=error,
-    )
+    evidence = {**_evidence(proof, digits), **problem.held_at}
+    return PreciseThreshold.near(rough, problem, value, error, "proved", _STATUS[proof.reached], evidence)
 
 
 def _prove(
@@ -114,7 +98,7 @@ def _prove(
 ) -> tuple[Proof, int]:
     """The proof, and the digits carried."""
     asked = int(np.ceil(-np.log10(accuracy))) + 1
-    digits = asked + _ROOM + gaps(system.problem)[1]
+    digits = asked + _SPARE_DIGITS + kinks_and_lost_digits(system.problem)[1]
     return prove(system, list(map(float, z)), digits, asked, judged, accuracy / _PRINTED), digits
 
 
@@ -124,7 +108,7 @@ def _named(name: str) -> Callable[[State], Any]:
 
 def _with_half_width(found: arb) -> tuple[Any, Any]:
     """Middle and half width as mpf, wide enough for their decimals to hold the ball."""
-    return exact(found.mid()), exact(arb(found.rad() * ball(_PRINTED)).abs_upper())
+    return exact_mpf(found.mid()), exact_mpf(arb(found.rad() * ball(_PRINTED)).abs_upper())
 
 
 def _evidence(proof: Proof, digits: int) -> dict[str, Any]:

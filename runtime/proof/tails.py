@@ -40,12 +40,12 @@ class Ray:
         found = number if isinstance(number, arb) else arb(number)
         if not found.is_finite():
             return cls(iv.mpf(["-inf", "inf"]))
-        return cls(iv.mpf([exact(found.lower()), exact(found.upper())]))
+        return cls(iv.mpf([exact_mpf(found.lower()), exact_mpf(found.upper())]))
 
     @classmethod
     def beyond(cls, end: arb, way: int) -> Ray:
         """From the middle of a ball on: upward for way = 1, downward for way = -1."""
-        place = exact(end.mid())
+        place = exact_mpf(end.mid())
         return cls(iv.mpf([place, "inf"] if way > 0 else ["-inf", place]))
 
     def __add__(self, other: Any) -> Ray:
@@ -91,7 +91,7 @@ class Ray:
         return arb(low).union(arb(high))
 
 
-def exact(number: arb) -> Any:
+def exact_mpf(number: arb) -> Any:
     """Without rounding, whatever the precision of mpmath."""
     mantissa, exponent = number.man_exp()
     return mp.make_mpf(from_man_exp(int(mantissa), int(exponent)))
@@ -102,7 +102,7 @@ def on_ray(number: Any) -> Any:
     return number.map(on_ray) if isinstance(number, Dual) else Ray.of(number)
 
 
-def bounded(number: Dual) -> Dual:
+def bounded_on_ray(number: Dual) -> Dual:
     """The polynomial of degree zero that encloses what was found on a ray.
 
     Raises:
@@ -121,7 +121,7 @@ def bounded(number: Dual) -> Dual:
     return number.map(constant)
 
 
-def taylor(value: Dual, slope: Dual, curvature: Dual, way: int) -> tuple[Dual, Dual]:
+def ray_envelopes(value: Dual, slope: Dual, curvature: Dual, way: int) -> tuple[Dual, Dual]:
     """Value and slope on a ray as envelopes: those at its end, and the curvature (an envelope of degree zero)."""
     tau = Dual(arb_poly([0, way]))
     value, slope = (number.map(lambda z: arb_poly([z])) for number in (value, slope))
@@ -153,7 +153,7 @@ def _within(low: Any, high: Any) -> arb_poly:
     return arb_poly([arb(low).union(arb(high))])
 
 
-def tail(
+def tail_bounds(
     summands: Sequence[Dual], distance: arb, variance: arb, stretch: arb, components: Callable[[Dual], Sequence[Any]]
 ) -> list[arb]:
     """Balls around zero that hold the integrals over a ray.

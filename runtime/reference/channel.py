@@ -283,12 +283,12 @@ def _value(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, 
     return (weight * given[0] * value,)
 
 
-def added(total: list[Any] | None, part: Sequence[Any]) -> list[Any]:
+def componentwise_sum(total: list[Any] | None, part: Sequence[Any]) -> list[Any]:
     """Sums component by component; None where there is nothing yet."""
     return list(part) if total is None else [a + b for a, b in zip(total, part, strict=True)]
 
 
-def between(low: Any, high: Any) -> Any:
+def inner_point(low: Any, high: Any) -> Any:
     """A point of an interval, None for an end that is missing."""
     if low is None:
         return 0 if high is None else high - 1

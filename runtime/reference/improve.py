@@ -15,19 +15,19 @@ from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from .numbers import Numbers, exact_array
+from .numbers import Numbers, decimal_array
 from .quadrature import Rule
-from .system import Root, State, System, newton, shift
+from .system import Root, State, System, newton, newton_shift
 
-FINEST = 1e-200
-_ROOM = 12  # digits beyond those asked for
+FINEST_ACCURACY = 1e-200
+_SPARE_DIGITS = 12  # beyond those asked for
 _ATTEMPTS = 4
-_MORE = 6  # digits an attempt
+_DIGITS_AN_ATTEMPT = 6
 _JACOBIAN_DIGITS, _ROUGH_DIGITS = 30, 16
 
 
 @dataclass(frozen=True)
-class Improved:
+class AccurateRoot:
     """Unknowns with their half widths.
 
     Attributes:
@@ -79,13 +79,15 @@ class Improved:
 
 def check_accuracy(accuracy: float) -> None:
     """Raise InputError where an accuracy is out of range."""
-    if not FINEST <= accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range at high precision; allowed is [{FINEST:g}, 1)")
+    if not FINEST_ACCURACY <= accuracy < 1:
+        raise InputError(
+            f"accuracy = {accuracy!r} is out of range at high precision; allowed is [{FINEST_ACCURACY:g}, 1)"
+        )
 
 
-def improve(
+def solve_to_accuracy(
     system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
-) -> Improved:
+) -> AccurateRoot:
     """Solve the system from unknowns in double precision.
 
     Args:
@@ -96,16 +98,16 @@ def improve(
         NotConvergedError: Newton left the domain of the overlaps.
     """
     try:
-        return _improved(system, exact_array(z), accuracy, judged, label)
+        return _at_rising_precision(system, decimal_array(z), accuracy, judged, label)
     except DomainError as error:
         raise NotConvergedError(f"{label}: the iteration left the domain of the overlaps ({error})") from error
 
 
-def _improved(
+def _at_rising_precision(
     system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
-) -> Improved:
+) -> AccurateRoot:
     asked = int(np.ceil(-np.log10(accuracy)))
-    kinked, lost = gaps(system.problem)
+    kinked, lost = kinks_and_lost_digits(system.problem)
     with bar(label, _ATTEMPTS + 1) as task:
         with mp.workdps(_JACOBIAN_DIGITS + lost):
             rough = Rule(False, _level(_ROUGH_DIGITS))
@@ -113,16 +115,17 @@ def _improved(
             jacobian = system.jacobian(z, rough)
         task.advance()
         for attempt in range(_ATTEMPTS):
-            digits, level = asked + _ROOM + lost + _MORE * attempt, _level(asked + _ROOM // 2) + attempt
+            digits = asked + _SPARE_DIGITS + lost + _DIGITS_AN_ATTEMPT * attempt
+            level = _level(asked + _SPARE_DIGITS // 2) + attempt
             with mp.workdps(digits):
-                root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _ROOM // 2), jacobian)
+                root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _SPARE_DIGITS // 2), jacobian)
                 other = system.state(root.z, Rule(True, level))
-                moved = shift(root, system.residual(other))
-                found = Improved(
+                moved = newton_shift(root, system.residual(other))
+                found = AccurateRoot(
                     system,
                     root,
                     integration=DIFFERENCE_SAFETY * np.abs(moved) * system.scales,
-                    remaining=np.abs(shift(root, root.residual)) * system.scales,
+                    remaining=np.abs(newton_shift(root, root.residual)) * system.scales,
                     other=other,
                     digits=digits,
                     kinked=kinked,
@@ -143,7 +146,7 @@ def _level(digits: int) -> int:
     return level
 
 
-def gaps(problem: Problem) -> tuple[bool, int]:
+def kinks_and_lost_digits(problem: Problem) -> tuple[bool, int]:
     """Whether the loss has kinks in X, and digits that cancel on panels between kinks that lie close together."""
     with mp.workdps(1000):
         module, c = problem.solver.precise_reference, Numbers.of(problem).constants(0)
@@ -152,7 +155,7 @@ def gaps(problem: Problem) -> tuple[bool, int]:
         return bool(found), max(0, int(mp.ceil(-mp.log10(min(gaps))))) if gaps else 0
 
 
-def decimals(value: Any, error: Any) -> tuple[str, str]:
+def decimal_strings(value: Any, error: Any) -> tuple[str, str]:
     """A value to two digits beyond its half width, and the half width, as decimal strings."""
     if not (mp.isfinite(value) and mp.isfinite(error)):
         return "nan", "nan"

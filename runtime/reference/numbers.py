@@ -15,12 +15,12 @@ from ..problems.parts import Reference
 from ..problems.problem import Problem
 
 
-def exact(value: Any) -> Any:
+def decimal_mpf(value: Any) -> Any:
     """A float as the decimal it prints as, an mpf unchanged."""
     return value if isinstance(value, mp.mpf) else mpf(repr(float(value)))
 
 
-def exact_array(values: Any, number: Callable[[Any], Any] = exact) -> np.ndarray:
+def decimal_array(values: Any, number: Callable[[Any], Any] = decimal_mpf) -> np.ndarray:
     """Nested numbers as an array of mpf, or of what `number` makes of each; mpf pass unchanged."""
     array = np.array(values, dtype=object)
     return np.frompyfunc(number, 1, 1)(array) if array.size else array
@@ -44,7 +44,7 @@ class Numbers:
         parameter: str = "alpha",
         value: Any = None,
         *,
-        number: Callable[[Any], Any] = exact,
+        number: Callable[[Any], Any] = decimal_mpf,
         reference: Reference | None = None,
     ) -> Numbers:
         """At the precision in force; `value` replaces that of a scalar parameter (alpha included).
@@ -58,7 +58,7 @@ class Numbers:
         parameter = {"lambda": "lambda_"}.get(parameter, parameter)
         given = {parameter: value} if value is not None else {}
         parts = {
-            spec["name"]: exact_array(np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])), number)
+            spec["name"]: decimal_array(np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])), number)
             for spec in problem.solver.model.PARAMETERS
         }
         flat = tuple(entry for part in parts.values() for entry in part)
@@ -84,10 +84,10 @@ def _law(problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], 
         given = reference.law(flat)
         given["gamma"] = given.pop("covariance")
     given.pop("rows", None)  # a ridge sees second moments only
-    law = TokenLaw(**{name: exact_array(array, number) for name, array in given.items()})  # type: ignore[arg-type]
+    law = TokenLaw(**{name: decimal_array(array, number) for name, array in given.items()})  # type: ignore[arg-type]
     if problem.spectrum is not None:
-        law = law.with_spectrum(exact_array(problem.spectrum, number))
-    if number is exact:
+        law = law.with_spectrum(decimal_array(problem.spectrum, number))
+    if number is decimal_mpf:
         _check_weights(law)
     return law
 

@@ -40,14 +40,14 @@ def _tanh_sinh(degree: int, precision: int) -> Nodes:
     return tuple((x, step * w) for d in range(1, degree + 1) for x, w in rule.calc_nodes(d, precision))
 
 
-def on_interval(nodes: Nodes, low: Any, high: Any) -> Iterator[tuple[Any, Any]]:
+def nodes_on_interval(nodes: Nodes, low: Any, high: Any) -> Iterator[tuple[Any, Any]]:
     """A rule on [-1, 1] moved to [low, high]."""
     middle, half = (low + high) / 2, (high - low) / 2
     for x, w in nodes:
         yield middle + half * x, half * w
 
 
-def equidistant(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]]:
+def equidistant_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]]:
     """The trapezoid rule for what vanishes at both ends; it converges geometrically if that is analytic."""
     step = (high - low) / (count - 1)
     for k in range(count):
@@ -59,17 +59,18 @@ class Rule:
     """A rule for X and the combination f.
 
     Attributes:
-        check: False: Gauss-Legendre on panels in X and, between steps, in f; equidistant nodes in f without steps.
+        second: which of two that are independent of each other.
+            False: Gauss-Legendre on panels in X and, between steps, in f; equidistant nodes in f without steps.
             True: tanh-sinh between kinks, or equidistant nodes, in X; Gauss-Legendre or tanh-sinh in f.
         level: doubles the nodes.
     """
 
-    check: bool
+    second: bool
     level: int
 
     def describe(self, kinked: bool) -> dict[str, Any]:
         """Name of the rule in X and its size: nodes a panel, steps to one, or nodes in all."""
-        if not self.check:
+        if not self.second:
             return {"rule": "gauss-legendre", "points": 3 * 2 ** (self.level - 1), "seed": None}
         if kinked:
             return {"rule": "tanh-sinh", "points": 2 ** (self.level + 1), "seed": None}
@@ -82,27 +83,27 @@ class Rule:
     def in_x(self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any) -> Iterator[Any]:
         """Nodes in X on [low, high]."""
         edges = [low, *[kink for kink in kinks if low < kink < high], high]
-        if not self.check:
+        if not self.second:
             nodes = gauss_legendre(self.level)
             for left, right in _split(edges, omega, _PANEL * spread):
-                yield from on_interval(nodes, left, right)
+                yield from nodes_on_interval(nodes, left, right)
         elif len(edges) == 2:
-            yield from equidistant(low, high, self._equidistant)
+            yield from equidistant_nodes(low, high, self._equidistant)
         else:
             for left, right in pairwise(edges):
-                yield from on_interval(tanh_sinh(self.level + 1), left, right)
+                yield from nodes_on_interval(tanh_sinh(self.level + 1), left, right)
 
     def in_f(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
         """Nodes in the combination on [low, high]."""
         edges = [low, *[step for step in steps if low < step < high], high]
-        if len(edges) == 2 and not self.check:
-            yield from equidistant(low, high, 6 * 2 ** (self.level - 1))
-        elif len(edges) == 2 or not self.check:
+        if len(edges) == 2 and not self.second:
+            yield from equidistant_nodes(low, high, 6 * 2 ** (self.level - 1))
+        elif len(edges) == 2 or not self.second:
             for left, right in _split(edges, lambda f: f, _PANEL * spread):
-                yield from on_interval(gauss_legendre(self.level), left, right)
+                yield from nodes_on_interval(gauss_legendre(self.level), left, right)
         else:
             for left, right in pairwise(edges):
-                yield from on_interval(tanh_sinh(self.level + 1), left, right)
+                yield from nodes_on_interval(tanh_sinh(self.level + 1), left, right)
 
 
 def _split(edges: list[Any], along: Callable[[Any], Any], width: Any) -> Iterator[tuple[Any, Any]]:
@@ -110,11 +111,13 @@ def _split(edges: list[Any], along: Callable[[Any], Any], width: Any) -> Iterato
     for left, right in pairwise(edges):
         first, last = along(left), along(right)
         count = int(mp.ceil((last - first) / width))
-        inner = [place(along, first + (last - first) * k / count, left, right, width / 20) for k in range(1, count)]
+        inner = [
+            where_reached(along, first + (last - first) * k / count, left, right, width / 20) for k in range(1, count)
+        ]
         yield from pairwise([left, *inner, right])
 
 
-def place(growing: Callable[[Any], Any], target: Any, low: Any, high: Any, tolerance: Any) -> Any:
+def where_reached(growing: Callable[[Any], Any], target: Any, low: Any, high: Any, tolerance: Any) -> Any:
     """Where a growing function has a value, about, between two places; by regula falsi (Illinois)."""
     below, above = growing(low) - target, growing(high) - target
     middle, side = low, 0

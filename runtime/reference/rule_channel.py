@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
-from .channel import Channel, Given, Law, Summands, added, between
+from .channel import Channel, Given, Law, Summands, componentwise_sum, inner_point
 from .numbers import Numbers
 from .quadrature import Rule
 
@@ -44,7 +44,7 @@ class RuleChannel(Channel[Rule]):
         """
         total, one = None, mpf(1)
         for weight, dw, dy, (value, slope, curvature) in self._nodes(name, self._law(name, label, c), V, c, how):
-            total = added(total, summands(weight, value, slope, curvature, (one, dw, dy)))
+            total = componentwise_sum(total, summands(weight, value, slope, curvature, (one, dw, dy)))
         assert total is not None
         return total
 
@@ -64,7 +64,7 @@ class RuleChannel(Channel[Rule]):
                         yield weight * share * own, dw, law.teacher(dw, f - law.f_mean), shape
             return
         for low, high in self._pieces(name, c):
-            for share, y, u in self._standing(law, between(low, high), c):
+            for share, y, u in self._standing(law, inner_point(low, high), c):
                 for own, omega, shape in self._points(name, V, rule, law.m, law.q, y, u, c):
                     dw = omega - law.m
                     part, dy = law.between(dw, low, high) if drive == "steps" else (mpf(1), law.theta / law.q * dw)

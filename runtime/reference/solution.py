@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
-from .improve import improve
+from .improve import solve_to_accuracy
 from .system import System
 
 ROUGH = 1e-4  # accuracy of the solution in double precision to start from
-
-
-def check_available() -> None:
-    """Raise InputError where there is no ball arithmetic."""
-    if find_spec("flint") is None:
-        raise InputError("a proof needs ball arithmetic: pip install 'saddleforge[proof]' (python-flint)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,7 +70,7 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
     """
     scales = near.overlaps.block_scales
     system = System(problem, scales)
-    found = improve(
+    found = solve_to_accuracy(
         system, near.overlaps.pack(), accuracy, lambda errors: max(errors / scales), f"{accuracy:g}: solving"
     )
     observables = {

@@ -200,12 +200,12 @@ def newton(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian
         best = found
         if best.size <= tolerance:
             break
-        z = z - shift(best, best.residual) * system.scales
+        z = z - newton_shift(best, best.residual) * system.scales
     assert best is not None
     return best
 
 
-def shift(root: Root, residual: np.ndarray) -> np.ndarray:
+def newton_shift(root: Root, residual: np.ndarray) -> np.ndarray:
     """Change of the unknowns, over their scales, that a residual stands for; arrays of mpf.
 
     Doubles are enough: it needs few digits, whatever its size.

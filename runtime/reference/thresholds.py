@@ -11,11 +11,11 @@ from mpmath import mp, mpf
 
 from ..errors import InputError
 from ..problems.problem import Problem
+from ..saddle_point.iteration import Status
 from ..thresholds.conditions import parse_condition
 from ..thresholds.threshold import Threshold
 from .channel import check_supported
-from .improve import check_accuracy, decimals, improve
-from .solution import check_available
+from .improve import check_accuracy, decimal_strings, solve_to_accuracy
 from .system import OBSERVABLES, State, System
 
 ROUGH = 1e-4  # half width of the threshold in double precision to start from
@@ -28,11 +28,43 @@ class PreciseThreshold(Threshold):
     exact: Any = None
     half_width: Any = None
 
+    @classmethod
+    def near(
+        cls,
+        rough: Threshold,
+        problem: Problem,
+        value: Any,
+        error: Any,
+        error_kind: str,
+        status: Status,
+        evidence: dict[str, Any],
+    ) -> PreciseThreshold:
+        """In place of a threshold in double precision, which the evidence keeps.
+
+        Args:
+            problem: that of the rough threshold, or one nearby.
+            value, error: mpf.
+        """
+        return cls(
+            kind=rough.kind,
+            parameter=rough.parameter,
+            value=float(value),
+            error=float(error),
+            error_kind=error_kind,
+            status=status.value,
+            branches=rough.branches,
+            problem=problem,
+            solutions=rough.solutions,
+            evidence={**evidence, "double_precision": {"value": rough.value, "error": rough.error}},
+            exact=value,
+            half_width=error,
+        )
+
     @property
     def decimals(self) -> tuple[str, str]:
-        """As of `Threshold`, from the numbers of any length that `exact` and `half_width` are."""
+        """As of `Threshold`, from numbers of any length."""
         with mp.workdps(self.evidence["digits"]):
-            return decimals(self.exact, self.half_width)
+            return decimal_strings(self.exact, self.half_width)
 
     @property
     def shown(self) -> str:
@@ -40,14 +72,12 @@ class PreciseThreshold(Threshold):
         return " +- ".join(self.decimals)
 
 
-def check(problem: Problem, condition: str, accuracy: float, proof: bool = False) -> None:
+def check_threshold(problem: Problem, condition: str, accuracy: float) -> None:
     """Refuse what is out of reach before anything is computed.
 
     Raises:
-        InputError: accuracy, model, a name in the condition, or no ball arithmetic for a proof.
+        InputError: accuracy, model, or a name in the condition.
     """
-    if proof:
-        check_available()
     check_accuracy(accuracy)
     check_supported(problem)
     names = parse_condition(condition).names
@@ -69,9 +99,9 @@ def verified_threshold(rough: Threshold, condition: str, accuracy: float, proble
         InputError: minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
-    z, scales = unknowns(rough)
-    system = System(problem, scales, rough.parameter, difference(condition))
-    found = improve(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
+    z, scales = unknowns_at(rough)
+    system = System(problem, scales, rough.parameter, difference_of_sides(condition))
+    found = solve_to_accuracy(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
     with mp.workdps(found.digits):
         value, error = found.root.z[-1], found.errors[-1]
     evidence = {
@@ -79,32 +109,18 @@ def verified_threshold(rough: Threshold, condition: str, accuracy: float, proble
         **problem.held_at,
         "half_width_integration": float(found.integration[-1]),
         "half_width_root": float(found.remaining[-1]),
-        "double_precision": {"value": rough.value, "error": rough.error},
     }
-    return PreciseThreshold(
-        kind=rough.kind,
-        parameter=rough.parameter,
-        value=float(value),
-        error=float(error),
-        error_kind="verified",
-        status=found.status.value,
-        branches=rough.branches,
-        problem=problem,
-        solutions=rough.solutions,
-        evidence=evidence,
-        exact=value,
-        half_width=error,
-    )
+    return PreciseThreshold.near(rough, problem, value, error, "verified", found.status, evidence)
 
 
-def unknowns(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
+def unknowns_at(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
     """Overlaps and parameter at a threshold in double precision, and their scales."""
     start = rough.solutions[0].overlaps
     scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
     return np.append(start.pack(), rough.value), scales
 
 
-def difference(condition: str, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
+def difference_of_sides(condition: str, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
     """Left side minus right side of a condition; `number` reads its decimals."""
     read = parse_condition(condition)
 

@@ -10,7 +10,7 @@ from mpmath import mp
 from ..presenting import table, to_json
 from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import symbols_of
-from ..reference.improve import decimals
+from ..reference.improve import decimal_strings
 from ..reference.solution import PreciseSolution
 from .contract import parameters_json
 from .thresholds import told
@@ -29,7 +29,7 @@ def precise_table(solution: PreciseSolution, names: Mapping[str, str] | None = N
         lines += [f"  {shown[name][0]:<14}{value} +- {error}" for value, error in entries]
     for name, (value, error) in solution.observables.items():
         with mp.workdps(evidence["digits"]):
-            lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimals(value, error)))
+            lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimal_strings(value, error)))
     for name, reason in evidence.get("observables_not_proved", {}).items():
         lines.append(f"  {name.replace('_', ' ')} is not proved: {reason}")
     lines.append(f"errors are {solution.error_kind}: {told(evidence)}")
@@ -53,7 +53,7 @@ def precise_json(solution: PreciseSolution) -> dict[str, Any]:
         return out
 
     with mp.workdps(solution.evidence["digits"]):
-        shown = {name: decimals(*pair) for name, pair in solution.observables.items()}
+        shown = {name: decimal_strings(*pair) for name, pair in solution.observables.items()}
     return {
         "model": solution.problem.solver.name,
         "digest": solution.problem.solver.digest,
@@ -74,7 +74,7 @@ def _blocks(solution: PreciseSolution) -> dict[str, list[tuple[str, str]]]:
     with mp.workdps(solution.evidence["digits"]):
         return {
             name: [
-                decimals(value, error)
+                decimal_strings(value, error)
                 for value, error in zip(
                     getattr(solution.overlaps, name).flat, getattr(solution.errors, name).flat, strict=True
                 )

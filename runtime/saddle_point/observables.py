@@ -11,7 +11,7 @@ import numpy as np
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.points import CHUNKS
-from ..integration.estimates import difference_factors, two_standard_errors
+from ..integration.estimates import ladder_half_width, two_standard_errors
 from ..integration.rule import Averages
 from ..integration.splitting import Split
 from ..problems.overlaps import Conjugates, Overlaps
@@ -25,6 +25,7 @@ _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_AXES = 6  # of a product rule
 _MOST_POINTS = 180  # of Gauss-Hermite
+_LEAST_COUNTS = (1.0, 0.0)  # of the last two steps: the one rate that these show may be a chance
 
 
 @dataclass(frozen=True)
@@ -193,9 +194,8 @@ def test_error(
         if is_sampled(problem):
             error = float(two_standard_errors(replicates))
         elif len(known) > 2:
-            steps = [abs(one - other) for one, other in pairwise(known[-3:])][::-1]
-            # The finer rule is the one used: the difference counts as that to a coarser one does.
-            error = max(difference_factors(*map(np.array, steps))[1], 1.0) * steps[0]
+            steps = [np.array(finer - coarser) for coarser, finer in pairwise(known[-3:])][::-1]
+            error = ladder_half_width(steps, _LEAST_COUNTS)
         if error <= tolerance and (is_sampled(problem) or len(known) > 2):
             break
     return known[-1], error, used

@@ -24,7 +24,7 @@ from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped, newton
 from ..saddle_point.slopes import HASTY, PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
-from .finishing import alike, failed_solution, finish_point, replicate_shifts, rule_shift
+from .finishing import failed_solution, finish_point, replicate_shifts, rule_shift, with_sign_of
 from .solution import Solution
 from .task import Task
 
@@ -189,7 +189,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
     if solution.losses is None or solution.success:
         return solution
     # Out of a rule's depth the next size may be as wrong as this one: nothing is known better than how far they moved.
-    moved = [np.abs(solution.overlaps.pack() - alike(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
+    moved = [np.abs(solution.overlaps.pack() - with_sign_of(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
     wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
     share = wider.relative_error / solution.relative_error
     return replace(wider, test_error_error=share * solution.test_error_error)

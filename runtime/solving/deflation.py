@@ -40,7 +40,7 @@ def deflated(
     Beginnings are the named starts, then random states around the known solutions.
 
     Args:
-        known: solutions of this problem, at least one; its rule integrates.
+        known: solutions of this problem; the rule of the first integrates. Without any nothing is found.
     """
     if not known:
         return []
@@ -120,7 +120,7 @@ def _newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solutio
 
 
 def _inside(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """The step, halved until q and V stay positive definite and the teacher's remainder, too."""
+    """The state after a step, which is halved until q and V stay positive definite, eight times at the most."""
     for _ in range(8):
         there = Overlaps.unpack(u + step, problem.sizes)
         least = min(float(np.linalg.eigvalsh(block).min()) for block in (there.q, there.V))

@@ -105,10 +105,10 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
-        left = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
+        to_limit = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
         for parameter in problem.vanishing:
             shift, other = _halved(task, point, rule, parameter)
-            left += _VANISHING * np.abs(shift)
+            to_limit += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
             test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
         hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
@@ -118,7 +118,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     residual = residual_of(image, point.u, sizes)
     scales = overlaps.block_scales
     relative = float(np.max(errors / scales))
-    errors = errors + residual * scales + left
+    errors = errors + residual * scales + to_limit
     loss = observables.losses(problem, overlaps, hats, averages)
     if rule.replicated:
         second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)
@@ -154,7 +154,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     )
 
 
-def alike(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+def with_sign_of(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
     """A packed state with the free sign of the weights that another one has."""
     own = Overlaps.unpack(u, overlaps.sizes)
     return u if own.free_sign_is_positive == overlaps.free_sign_is_positive else own.flipped().pack()

@@ -1,4 +1,4 @@
-"""The training loss by finer rules, and a solution as another rule has it."""
+"""The training loss by finer rules."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
-
-from ..errors import DomainError
 from ..integration import Rule, pace
 from ..integration.estimates import finest_half_width, two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
-from ..problems.overlaps import Overlaps
-from ..problems.symmetry import NO_SYMMETRY
 from ..progress import step
 from ..saddle_point import observables
-from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.state_map import StateMap
-from .finishing import replicate_shifts
 from .solution import Solution
-from .task import Task
 
 _MOST_LOSS_NODES = 1.5e10  # of a grid for the training loss alone
 
@@ -88,36 +80,3 @@ def with_losses(solution: Solution, rule: Rule) -> Solution:
         averages=averages,
         loss_rule=rule,
     )
-
-
-def by_rule(solution: Solution, rule: Rule) -> Solution | None:
-    """What another rule makes of a solution; None where its averages leave the domain.
-
-    The overlaps move by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` holds
-    the spread of the replicates, if any; no other half width is known.
-
-    Raises:
-        InputError: the rule is too large, or not made for such a problem.
-    """
-    problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
-    symmetry = solution.symmetry or NO_SYMMETRY
-    point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian, solution.drift)
-    task = Task(problem, solution.start, symmetry, solution.relative_error)
-    found = replicate_shifts(task, point, rule)
-    if found is None:
-        return None
-    shift = found[0].mean(axis=0)
-    spread = found[0] - shift if rule.replicated else np.zeros((0, len(u)))
-    moved = replace(
-        solution,
-        overlaps=Overlaps.unpack(u + shift, sizes),
-        rule=rule,
-        errors=two_standard_errors(spread) if len(spread) else np.zeros(len(u)),
-        shifts=spread,
-        residual_shift=np.zeros(len(u)),
-        second_order=0.0,
-    )
-    try:
-        return with_losses(moved, rule)
-    except DomainError:
-        return None

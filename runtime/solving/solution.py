@@ -186,7 +186,7 @@ def has_lost(problem: Problem, start: str | Overlaps | Solution, solution: Solut
     return any(before and not after for before, after in zip(held, there, strict=True))
 
 
-def same(one: Solution, other: Solution) -> bool:
+def agree_within_errors(one: Solution, other: Solution) -> bool:
     """Whether two solutions of a problem agree within their errors."""
     scales = one.overlaps.block_scales
     tolerance = 3 * (one.errors + other.errors) + 1e-6 * scales

@@ -10,7 +10,7 @@ from ..problems.problem import Problem
 from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
 from .deflation import deflated
-from .solution import Solution, same
+from .solution import Solution, agree_within_errors
 from .solve import reach
 
 
@@ -44,7 +44,7 @@ def solutions(
                 if on_failure:
                     on_failure(solution)
                 continue
-            twin = next((i for i, other in enumerate(ranked) if same(solution, other)), None)
+            twin = next((i for i, other in enumerate(ranked) if agree_within_errors(solution, other)), None)
             if twin is None:
                 ranked.append(solution)
             elif _is_own(solution) and not _is_own(ranked[twin]):

@@ -32,6 +32,7 @@ from .task import Task
 
 # An axis of the approach's products, by the dimension of the averages: in more dimensions Sobol sets take fewer nodes.
 _APPROACH_POINTS = {1: 24, 2: 16}
+_NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
 def solve(
@@ -157,7 +158,7 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
 
 def _is_near(approach: FixedPoint) -> bool:
     """Whether Newton's method may take over."""
-    return approach.status.success or approach.residual < 0.05
+    return approach.status.success or approach.residual < _NEAR
 
 
 def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution:
@@ -198,7 +199,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
             weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
         point = damped(coarse, point.overlaps, 2e-3, weight=weight)
         visited += point.iterations
-    if point.status.success or point.residual < 0.05:
+    if _is_near(point):
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
         point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)

@@ -2,7 +2,7 @@
 
 Each half width holds the integration error of the quantities compared, their residual and the root finder's, divided
 by the slope. Asked for few digits it is estimated by one rule; asked for many, or on demand, a rule of another family
-confirms it (`solving.verification`).
+confirms it (`second_rule.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..integration.estimates import two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..progress import bar
-from ..solving.losses import by_rule, refine_losses, with_losses
+from ..solving.losses import refine_losses, with_losses
 from ..solving.solution import Solution
-from ..solving.verification import agreement, confirmed, opinions
 from .conditions import ROUNDING, Condition, parse_condition
 from .search import Search
+from .second_rule import agreement, by_rule, confirmed, opinions
 from .threshold import Threshold
 
-# Overlaps are solved to no fewer than these relative half widths: replicates cost four times as much a digit's half.
+# Overlaps are solved to no less than these relative half widths: half the error costs replicates four times as much.
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
-_EVALUATIONS = 20
+_EVALUATIONS = 20  # of a root finder that starts from a bracket
 _PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
 
 
@@ -51,7 +51,7 @@ class Evaluation:
 
 
 Evaluate = Callable[[float, float | None], Evaluation | None]
-Second = Callable[[Evaluation, Rule, float], tuple[float, float]]  # the last: what is still told apart
+Second = Callable[[Evaluation, Rule, float], tuple[float, float]]  # the last: tolerance of the difference
 
 
 def crossing(
@@ -156,10 +156,10 @@ def condition_threshold(
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
-    read = parse_condition(condition)
+    parsed = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     search = Search(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
-    return _locate(search, _on_branch(read, follower), lambda best, *how: _by_second(read, best.solutions[0], *how))
+    return _locate(search, _on_branch(parsed, follower), lambda best, *how: _by_second(parsed, best.solutions[0], *how))
 
 
 def almeida_thouless(
@@ -184,9 +184,9 @@ def almeida_thouless(
     Raises:
         NotConvergedError: no passage through 1 on the branch, or the proximal map jumps at what was found.
     """
-    read = parse_condition("replicon = 1")
+    parsed = parse_condition("replicon = 1")
     follower = branch or Branch(problem, parameter, on, seed=seed)
-    plain = _on_branch(read, follower)
+    plain = _on_branch(parsed, follower)
     jumping: set[float] = set()
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
@@ -197,7 +197,7 @@ def almeida_thouless(
         return Evaluation(value, max(found.difference, 1.0), found.integration, found.residual, None, found.solutions)
 
     search = Search("at", problem, parameter, (on,), bracket, accuracy, verify)
-    found = _locate(search, evaluate, lambda best, *how: _by_second(read, best.solutions[0], *how))
+    found = _locate(search, evaluate, lambda best, *how: _by_second(parsed, best.solutions[0], *how))
     ends = found.evidence["bracket"]
     if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
         raise NotConvergedError(
@@ -265,8 +265,8 @@ def _locate(search: Search, evaluate: Evaluate, second: Second) -> Threshold:
         if search.verifies and not root.out_of_time:
             task.describe(f"{kind}: verifying")
             enough = max(error, accuracy / 2)
-            told = 0.1 * enough * abs(slope)
-            others = opinions(best.solutions, lambda rule: second(best, rule, told), task.advance)
+            tolerance = 0.1 * enough * abs(slope)
+            others = opinions(best.solutions, lambda rule: second(best, rule, tolerance), task.advance)
             agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
     error_kind, error, second_part = confirmed(agreed, error)
     solutions = best.solutions
@@ -291,7 +291,7 @@ def _locate(search: Search, evaluate: Evaluate, second: Second) -> Threshold:
             "loss_integrators": [(s.loss_rule or s.rule).describe() for s in solutions],
             "bistable_shares": [s.averages.bistable if s.averages else None for s in solutions],
             "residuals": [s.residual for s in solutions],
-            "second_rule": agreed.to_json() if agreed else None,
+            "second_rule": agreed.evidence if agreed else None,
         },
     )
 

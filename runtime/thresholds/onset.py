@@ -7,6 +7,7 @@ overlaps do not vanish begins.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -139,7 +140,9 @@ def onset(
     )
 
 
-def _approach(eigenvalue: Any, near: float, width: float, tick: Any, lowest: float = 0.05) -> tuple[float, float]:
+def _approach(
+    eigenvalue: Callable[[float], float], near: float, width: float, tick: Callable[[], None], lowest: float = 0.05
+) -> tuple[float, float]:
     """Secant steps until the passage through 1 is within a third of the width; returns it and the slope."""
     one, value = near, eigenvalue(near)
     tick()

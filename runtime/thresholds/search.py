@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..problems.problem import Problem
-from ..solving.verification import AUTOMATIC_BELOW
+
+_VERIFIED_BELOW = 1e-6  # accuracies from here on are verified unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Search:
     @property
     def verifies(self) -> bool:
         """Whether a rule of another family confirms it."""
-        return self.accuracy < AUTOMATIC_BELOW if self.verify is None else self.verify
+        return self.accuracy < _VERIFIED_BELOW if self.verify is None else self.verify
 
 
 def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:

@@ -20,8 +20,9 @@ class Threshold:
     Attributes:
         value, error: parameter value and half width.
         status: converged, or accuracy_not_reached where the error is larger than asked; time_limit where the time ended
-            before more could be done, the half width then reaching to the ends of the interval that holds it.
-        error_kind: verified where a rule of another family gave a threshold within the half width, else estimated.
+            before more could be done, the half width then reaching to the ends of the interval that holds it;
+            not_proved where a proof was asked for and failed.
+        error_kind: proved; verified where a rule of another family gave a threshold within the half width; estimated.
         evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
     """
 

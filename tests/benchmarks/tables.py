@@ -28,7 +28,7 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import damped
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.solving.solution import same
+from saddleforge.solving.solution import agree_within_errors
 
 # (dimension, what, model, parameters, start)
 CASES = (
@@ -200,7 +200,7 @@ def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
             row = [", ".join([case.model, *(f"{key} = {value}" for key, value in case.parameters.items())]), start]
             if solution.losses is None:
                 row += ["-", "-", "-", "-", f"theory: {solution.status.value}"]
-            elif twin := next((other for other in known if same(solution, other)), None):
+            elif twin := next((other for other in known if agree_within_errors(solution, other)), None):
                 row += ["-", "-", "-", "-", f"the solution from {twin.start}"]
             else:
                 known.append(solution)

@@ -14,13 +14,13 @@ from saddleforge.errors import NotProvedError
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.proof.channel import Goal
 from saddleforge.proof.duals import Dual, ball, lift
-from saddleforge.proof.krawczyk import BallSystem, Proof, certified, precision, prove
-from saddleforge.proof.quadrature import integral
-from saddleforge.proof.tails import exact
-from saddleforge.reference.numbers import Numbers, exact_array
+from saddleforge.proof.krawczyk import BallSystem, Proof, ball_precision, proof_around, prove
+from saddleforge.proof.quadrature import enclosed_integral
+from saddleforge.proof.tails import exact_mpf
+from saddleforge.reference.numbers import Numbers, decimal_array
 from saddleforge.reference.quadrature import Rule
 from saddleforge.reference.rule_channel import RuleChannel
-from saddleforge.reference.thresholds import difference
+from saddleforge.reference.thresholds import difference_of_sides
 
 RIDGE = [1.0238, 0.8443, 0.0, 0.9156]  # q, V, m, theta at alpha = 2, lambda = 0.1, to a few digits
 BITS = 150
@@ -32,7 +32,7 @@ def system(model: Any, near: list[float], parameter: str = "alpha", condition: s
     scales = Overlaps.unpack(np.array(near[:4]), problem.sizes).block_scales
     if condition is None:
         return BallSystem(problem, scales)
-    read = difference(condition, lambda text: lift(ball(text)))
+    read = difference_of_sides(condition, lambda text: lift(ball(text)))
     return BallSystem(problem, np.append(scales, abs(near[4])), parameter, read)
 
 
@@ -46,7 +46,7 @@ def proof(equations: BallSystem, near: list[float], digits: int = 30, carried: i
 
 def holds(found: arb, exactly: Any) -> bool:
     """Whether a ball narrower than 1e-28 holds a number of mpmath's."""
-    return arb(found.rad()) < 1e-28 and abs(exact(found.mid()) - exactly) <= exact(found.rad())
+    return arb(found.rad()) < 1e-28 and abs(exact_mpf(found.mid()) - exactly) <= exact_mpf(found.rad())
 
 
 def ridge_closed_form() -> dict[str, Any]:
@@ -62,7 +62,7 @@ def ridge_closed_form() -> dict[str, Any]:
 def test_the_closed_form_of_ridge_regression_lies_in_the_proved_balls():
     found = proof(system("ridge_regression", RIDGE, alpha=2.0), RIDGE)
     assert found.contraction < 0.25
-    with mp.workdps(50), precision(BITS):
+    with mp.workdps(50), ball_precision(BITS):
         for name, value in ridge_closed_form().items():
             assert holds(found.evaluated(lambda state, name=name: state.observable(name)), value)
         loss = found.evaluated(lambda state: state.observable("training_loss"))
@@ -75,7 +75,7 @@ def test_hubers_equations_in_closed_form_hold_at_what_is_proved():
     near = [1.0223, 0.8515, 0.0, 0.9148]
     found = proof(system("huber_regression", near, alpha=2.0), near)
     with mp.workdps(45):
-        q, V, _, theta = (exact(z) for z in found.z)
+        q, V, _, theta = (exact_mpf(z) for z in found.z)
         spread = mp.sqrt(mp.mpf(5) / 4 - 2 * theta + q)
         edge = (1 + V) / spread
         inside = 1 - 2 * mp.ncdf(-edge)
@@ -90,11 +90,11 @@ def test_a_threshold_of_logistic_regression_to_thirty_digits():
     near = [5.6, 3.1, 0.0, 2.1, 2.66]
     found = proof(system("logistic_regression", near, condition="test_error = 0.15"), near)
     with mp.workdps(50):
-        assert abs(exact(found.z[-1]) - mp.mpf("2.65911553103841159080058996")) < 1e-26
+        assert abs(exact_mpf(found.z[-1]) - mp.mpf("2.65911553103841159080058996")) < 1e-26
     q, theta, alpha = (
         found.evaluated(lambda state, name=name: state.observable(name)) for name in ("q", "theta", "alpha")
     )
-    with precision(BITS):
+    with ball_precision(BITS):
         assert (theta / q.sqrt()).acos().overlaps(arb.pi() * 3 / 20)  # the angle between teacher and student
         assert alpha.rad() < 1e-29
 
@@ -113,9 +113,9 @@ def test_gardners_norm_at_margin_one_half():
     near = [4.0, (1 - float(capacity * mp.ncdf(0.5))) / 0.01, 0.0, 0.0, float(capacity)]
     found = proof(system(model, near, condition="q = 4", rounding=1e-40, **{"lambda": 0.01}), near, 32, 90)
     with mp.workdps(60):
-        alpha = exact(found.z[-1])
+        alpha = exact_mpf(found.z[-1])
         assert mp.nstr(alpha, 14) == "0.96120505280154"
-        assert abs(alpha - capacity) < exact(found.radius[-1]) + 1e-39
+        assert abs(alpha - capacity) < exact_mpf(found.radius[-1]) + 1e-39
 
 
 def random_labels(X: Any, Y: Any, *, rounding: Any = sf.Parameter("1e-7", 0, 1, True, True)) -> Any:  # noqa: B008
@@ -137,7 +137,7 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
     """Against differences: noise, labels, the ridge and the test error enter, too."""
     equations = system(model, near, parameter, "test_error = 0.2", **given)
     step = 1e-9
-    with precision(200):
+    with ball_precision(200):
         z = [ball(x) for x in near]
         _, derivatives = equations.linearised(z, 0.0)
 
@@ -158,7 +158,7 @@ def test_derivatives_over_a_box_hold_those_within_it_however_coarse(monkeypatch)
     """Tails of derivatives are bounded, too: the first goal is one digit."""
     near = [3.7, 2.0, 0.1, 1.6, 0.3]
     equations = system("hinge", near, "rounding", "test_error + training_loss + replicon = 0.2", alpha=2.0)
-    with precision(120):
+    with ball_precision(120):
         z = [ball(x) for x in near]
         _, fine = equations.linearised(z, 0.0)
         _, over = equations.linearised(z, 1e-3)
@@ -178,8 +178,10 @@ def test_balls_hold_the_averages_however_coarse(digits):
     problem = sf.problem("logistic_regression", alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
-        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
-    with precision(BITS), mp.workdps(40):
+        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(decimal_array(u), problem.sizes)).totals(
+            Rule(False, 5)
+        )
+    with ball_precision(BITS), mp.workdps(40):
         equations = BallSystem(problem, np.ones(4))
         totals = equations.state(np.array([lift(ball(repr(x))) for x in u.tolist()]), Goal.digits(digits)).totals
         for found, known in [
@@ -188,7 +190,7 @@ def test_balls_hold_the_averages_however_coarse(digits):
             (totals.loss, right.loss),
             (totals.mass, mp.mpf(1)),
         ]:
-            assert abs(exact(found.value.mid()) - known) <= exact(found.value.rad()) + mp.mpf("1e-24")
+            assert abs(exact_mpf(found.value.mid()) - known) <= exact_mpf(found.value.rad()) + mp.mpf("1e-24")
             assert found.value.rad() < 10 ** (2 - digits)
 
 
@@ -197,8 +199,8 @@ def test_gauss_legendre_meets_an_integral_of_arbs_own(tolerance):
     def f(z: Any) -> list[Any]:
         return [(-20 * z * z).exp(), 1 / (1 + (-9 * z + 4).exp()), 1 / (1 + 25 * z * z)]
 
-    with precision(200):
-        for i, found in enumerate(integral(f, tolerance)):
+    with ball_precision(200):
+        for i, found in enumerate(enclosed_integral(f, tolerance)):
             own = acb.integral(lambda z, _, i=i: f(z)[i], -1, 1).real
             assert found.overlaps(own)
             assert found.rad() < 20 * tolerance
@@ -210,8 +212,8 @@ def test_a_logarithm_is_not_followed_across_its_cut():
     def f(z: Any) -> list[Any]:
         return [Dual(z * z + ball("0.01")).log().value]
 
-    with precision(120):
-        (found,) = integral(f, 1e-25)
+    with ball_precision(120):
+        (found,) = enclosed_integral(f, 1e-25)
         edge = arb(101) / 100
         assert found.overlaps(2 * edge.log() - 4 + 4 * (arb(10)).atan() / 10)
         assert found.rad() < 1e-22
@@ -222,11 +224,11 @@ def test_a_logarithm_is_not_followed_across_its_cut():
 
 def test_a_box_without_the_solution_is_refused():
     equations = system("ridge_regression", RIDGE, alpha=2.0)
-    with precision(BITS):
+    with ball_precision(BITS):
         wrong = [ball(x) for x in RIDGE]
         wrong[1] += ball("0.01")
         with pytest.raises(NotProvedError, match="may lead out of the box"):
-            certified(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
+            proof_around(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_what_cannot_be_proved_is_refused_with_the_reason(model, near, sentence)
 
 
 def test_python_flint_is_asked_for_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr("saddleforge.reference.solution.find_spec", lambda _: None)
+    monkeypatch.setattr("saddleforge.digits.find_spec", lambda _: None)
     with pytest.raises(sf.InputError, match=r"pip install 'saddleforge\[proof\]'"):
         sf.solve_precisely(sf.problem("ridge_regression"), proof=True)
 
@@ -293,12 +295,14 @@ def test_noise_and_flips_of_labels_are_summed_over():
     problem = sf.problem(sf.model(name="noisy_flips", noise=flips)(loss), alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
-        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
-    with precision(BITS), mp.workdps(40):
+        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(decimal_array(u), problem.sizes)).totals(
+            Rule(False, 5)
+        )
+    with ball_precision(BITS), mp.workdps(40):
         z = np.array([lift(ball(repr(x))) for x in u.tolist()])
         totals = BallSystem(problem, np.ones(4)).state(z, Goal.digits(20)).totals
         for found, known in zip(totals.moments[0], right.moments[0], strict=True):
-            assert abs(exact(found.value.mid()) - known) <= exact(found.value.rad()) < 1e-18
+            assert abs(exact_mpf(found.value.mid()) - known) <= exact_mpf(found.value.rad()) < 1e-18
 
 
 @pytest.mark.slow
@@ -342,4 +346,4 @@ def test_two_rules_of_mpmath_lie_in_the_proved_balls(name, near):
         for mine, radius, own, error in zip(
             found.z, found.radius, verified.overlaps.pack(), verified.errors.pack(), strict=True
         ):
-            assert abs(exact(mine) - own) <= exact(radius) + error
+            assert abs(exact_mpf(mine) - own) <= exact_mpf(radius) + error

@@ -12,12 +12,12 @@ import saddleforge as sf
 from saddleforge import InputError
 from saddleforge.derive.emit.sides.reference_source import reduced
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.reference.improve import decimals
-from saddleforge.reference.numbers import Numbers, exact_array
+from saddleforge.reference.improve import decimal_strings
+from saddleforge.reference.numbers import Numbers, decimal_array
 from saddleforge.reference.quadrature import Rule
 from saddleforge.reference.rule_channel import RuleChannel
 from saddleforge.reference.system import State
-from saddleforge.reference.thresholds import check
+from saddleforge.reference.thresholds import check_threshold
 from saddleforge.report.contract import dumps
 
 # alpha = 2, lambda = 0.1; tests/literature/test_digits.py checks them against another rule.
@@ -167,7 +167,7 @@ def test_two_combinations_of_teacher_and_noise_are_too_many():
 def moments(model: Any, theta: float = 0.9, **parameters: float) -> np.ndarray:
     """E[g], E[g dY], E[g domega], E[g g] at q = 2, V = 3, m = 0."""
     problem = sf.problem(model, alpha=1.0, **parameters)
-    state = Overlaps.unpack(exact_array(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
+    state = Overlaps.unpack(decimal_array(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
     return RuleChannel(Numbers.of(problem), state).totals(Rule(False, 5)).moments[0]
 
 
@@ -199,7 +199,9 @@ def test_every_average_of_a_rule_agrees_with_the_compiled_one():
     state = Overlaps.unpack(u, problem.sizes)
     compiled = ProxSpace(432, 160).averages(problem, state)
     with mp.workdps(20):
-        totals = RuleChannel(Numbers.of(problem), Overlaps.unpack(exact_array(u), problem.sizes)).totals(Rule(False, 5))
+        totals = RuleChannel(Numbers.of(problem), Overlaps.unpack(decimal_array(u), problem.sizes)).totals(
+            Rule(False, 5)
+        )
     assert totals.moments.astype(float) == pytest.approx(compiled.moments[0], rel=1e-12, abs=1e-13)
     assert float(totals.moreau) == pytest.approx(compiled.moreau[0], rel=1e-12)
 
@@ -230,13 +232,13 @@ def test_models_out_of_reach_are_refused_before_anything_is_solved(name, sentenc
 )
 def test_conditions_out_of_reach_are_refused(condition, accuracy, sentence):
     with pytest.raises(InputError, match=sentence):
-        check(sf.problem("logistic_regression"), condition, accuracy)
+        check_threshold(sf.problem("logistic_regression"), condition, accuracy)
 
 
 def test_losses_with_competing_minima_are_refused():
     """Phase retrieval: the sign of X is free."""
     problem = sf.problem("phase_retrieval", alpha=1)
-    u = exact_array(np.array([0.93, 0.58, 0.0, 0.96]))
+    u = decimal_array(np.array([0.93, 0.58, 0.0, 0.96]))
     with mp.workdps(20), pytest.raises(InputError, match="minima may compete"):
         RuleChannel(Numbers.of(problem), Overlaps.unpack(u, problem.sizes)).totals(Rule(False, 4))
 
@@ -261,4 +263,4 @@ def test_weights_that_do_not_add_up_as_decimals_are_refused():
     ],
 )
 def test_decimals_show_two_digits_beyond_the_half_width(value, error, shown):
-    assert decimals(mp.mpf(value), mp.mpf(error)) == shown
+    assert decimal_strings(mp.mpf(value), mp.mpf(error)) == shown

@@ -18,8 +18,8 @@ from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving.losses import by_rule
 from saddleforge.solving.solve import _approach
+from saddleforge.thresholds.second_rule import by_rule
 
 STARTS = 60
 # Where several minima compete; the others are convex, or behave as dot_product_attention does.

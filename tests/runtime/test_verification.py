@@ -7,7 +7,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.solving.verification import Agreement, confirmed
+from saddleforge.thresholds.second_rule import Agreement, confirmed
 
 
 @pytest.fixture(scope="module")

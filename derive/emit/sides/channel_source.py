@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isqrt
 from typing import Any
 
 from ...authoring.model import ModelAt
@@ -160,8 +161,6 @@ def _probes(D: int) -> list[list[tuple[str, ...]]]:
     """
     if D == 1:
         return [[(f"{(-1 + (part + (k + 0.5) / 6) / 3):.6f}",) for k in range(6)] for part in range(6)]
-    from math import isqrt
-
     primes = (2, 3, 5, 7, 11, 13, 17, 19)[:D]
     scale = 10**12
     steps = [isqrt(p * scale * scale) % scale for p in primes]
