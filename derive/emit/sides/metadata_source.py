@@ -9,7 +9,7 @@ import sympy as sp
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
 from ...theory.kinks import integration_variables, loss_kinks, metric_kinks
-from ..kernel import builder, freeze
+from ..kernel import builder, freeze, place, stamp, stamped
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from ..probes import seems_nonnegative
@@ -71,12 +71,13 @@ def parameters_in(values: Any, at: ModelAt) -> list[str]:
             used.update(s.name for s in value.free_symbols)
 
     collect(values)
-    return [f"    {symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+    read = [f"{symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+    return [f"    {line}" for line in stamped(read)]
 
 
-def _origin(equations: str) -> str:
+def _origin(equations: str, *formulas: Any) -> str:
     """The line that says which function writes a function, and what of."""
-    return f"    # {builder()}, {equations}"
+    return "    " + stamp(builder(), [*filter(None, map(place, formulas))], equations)
 
 
 def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
@@ -125,7 +126,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "",
         "",
         "def law(p):",
-        _origin("docs/theory.md (1.6), (1.9)"),
+        _origin("docs/theory.md (1.6), (1.9)", model.law),
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
         *parameters_in(tuple(at.law.values()), at),
         "    return dict(",
@@ -164,9 +165,9 @@ def _planes_source(at: ModelAt) -> list[str]:
                     outputs[f"{name}_plane_{n}_{i}"] = entry
                 row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
             rows[name].append(row)
-    kernel = freeze(outputs)
+    kernel = freeze(outputs, formulas=[loss_kinks, metric_kinks])
     curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
-    read = [f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names]
+    read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
     return [
         f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
         "",
@@ -174,8 +175,7 @@ def _planes_source(at: ModelAt) -> list[str]:
         "def planes(c):",
         _origin("docs/theory.md (11.2)"),
         '    """Planes in (X, Y, Gaussian noise) on which loss and metric are not smooth: coefficients, constant."""',
-        *read,
-        *["    " + line for line in NUMBA.body(kernel)],
+        *["    " + line for line in [*read, *NUMBA.body(kernel)]],
         "    return dict(",
         *[
             f"        {name}=({''.join(f'({chr(44).join(row)}), ' for row in own).rstrip()}),"
