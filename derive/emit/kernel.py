@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -99,13 +99,13 @@ def builder(depth: int = 1) -> str:
 
 def place(function: Any) -> str:
     """Where a function, method or property is written, as derive/file:function; empty outside of derive."""
-    written = inspect.unwrap(function.fget if isinstance(function, property) else function)
+    written: Any = inspect.unwrap(getattr(function, "fget", function))  # a property's getter
     return _place(written.__code__) if hasattr(written, "__code__") else ""
 
 
-def home(model: ModelAt) -> str:
-    """Where a model's loss is written: a file of the catalogue, or the name of a user's model."""
-    return place(model.written) or f"model {model.name}"
+def home(model: ModelAt, function: Any = None) -> str:
+    """Where a function of a model, default its loss, is written in the catalogue; the name of a user's model."""
+    return place(function or model.written) or f"model {model.name}"
 
 
 def _place(code: CodeType) -> str:
@@ -286,7 +286,9 @@ def freeze(
     for name in definitions:
         pending[name] = Statement((name,), lower(reduced[position]))
         position += 1
-    results = tuple((name, lower(e)) for name, e in zip(outputs, reduced[position:], strict=True))
+    results: tuple[tuple[str, Node], ...] = tuple(
+        (name, lower(e)) for name, e in zip(outputs, reduced[position:], strict=True)
+    )
     ordered: list[Statement] = []
     done: set[str] = set()
 
@@ -329,9 +331,9 @@ def _without_aliases(
             return ("name", names_of.get(node[1], node[1]))
         return tuple(renamed(child) if isinstance(child, tuple) else child for child in node)
 
-    return tuple(
-        Statement(tuple(names_of.get(t, t) for t in s.targets), renamed(s.expression)) for s in kept
-    ), tuple((name, renamed(node)) for name, node in results)
+    return tuple(Statement(tuple(names_of.get(t, t) for t in s.targets), renamed(s.expression)) for s in kept), tuple(
+        (name, renamed(node)) for name, node in results
+    )
 
 
 def _natural(name: str) -> tuple[Any, ...]:

@@ -64,9 +64,7 @@ def stored(saddle: SaddlePoint) -> dict[Entry, str]:
 def _loads(names: Iterable[str], places: Mapping[Entry, str]) -> list[str]:
     """Lines that read A_i_j from the array A of context n."""
     read = set(names)
-    return stamped(
-        [f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read]
-    )
+    return stamped([f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read])
 
 
 @dataclass(frozen=True)
@@ -262,7 +260,7 @@ def _penalty_context(
     """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
-    w, own = list(penalty.w), [home(model)]
+    w, own = list(penalty.w), [home(model, penalty.written)]
     upper = [Entry("h", i, j) for i in range(s) for j in range(i, s)]
     # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
     gradient = [almost_everywhere(sp.diff(penalty.expression, a)) for a in w]
