@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import sympy as sp
 
+import saddleforge as sf
 import saddleforge.derive
 import saddleforge.generated
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
@@ -114,7 +116,15 @@ def test_what_a_comment_names_is_there(path):
 FEW = ("linear_attention", "elastic_net_regression")
 
 
-@pytest.mark.parametrize("models", [FEW, pytest.param(tuple(SHIPPED), marks=pytest.mark.slow)], ids=["few", "all"])
+@sf.model(noise={"u": sf.DiscreteNoise((1, -1), lambda Y, flip: (1 - flip, flip))})
+def labelled(X, Y, u, *, Q, flip=0.1, shift=sf.trained(0)):
+    """Noise of few values, a number trained with the weights and a loss that holds their overlaps."""
+    return sf.softplus(-u * sp.sign(Y[0, 0]) * (X[0, 0] - shift)) * (1 + Q[0][0, 0])
+
+
+@pytest.mark.parametrize(
+    "models", [FEW, pytest.param(("labelled", *SHIPPED), marks=pytest.mark.slow)], ids=["few", "all"]
+)
 def test_after_the_lines_of_a_builder_comes_a_comment_a_dedent_or_a_return(models, monkeypatch):
     """All text of templates is tagged in them: no tagged line stands under a builder, every other line does."""
     preprocess = stamps.Origins.preprocess
@@ -132,7 +142,7 @@ def test_after_the_lines_of_a_builder_comes_a_comment_a_dedent_or_a_return(model
     monkeypatch.setattr(stamps.Origins, "preprocess", tagging)
     writer._environment.cache_clear()
     try:
-        solvers = [writer.generate(catalogue_model(name)) for name in models]
+        solvers = [writer.generate(labelled if name == "labelled" else catalogue_model(name)) for name in models]
     finally:
         writer._environment.cache_clear()
     seen = set()
