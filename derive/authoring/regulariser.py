@@ -77,6 +77,7 @@ class PenaltyAt:
         w, pi: symbols of a row of W (s x 1) and of the teacher's row (t x 1).
         expression: r(w, pi).
         kinks: places w_0 = ... at which the slope of r jumps, expressions in pi and parameters (s = 1 only).
+        written: the function as its author wrote it.
     """
 
     w: sp.Matrix
@@ -84,6 +85,7 @@ class PenaltyAt:
     parameters: Mapping[str, Parameter]
     expression: sp.Expr
     kinks: tuple[sp.Expr, ...]
+    written: Callable[..., Any] | None = None
 
     @property
     def knows_teacher(self) -> bool:
@@ -137,7 +139,7 @@ class Penalty(Regulariser):
         unknown = expression.free_symbols - known
         if unknown:
             raise ModelError(f"penalty {name} uses {', '.join(sorted(map(str, unknown)))}, which it does not declare")
-        return PenaltyAt(w, pi, parameters, expression, _kinks(name, expression, w))
+        return PenaltyAt(w, pi, parameters, expression, _kinks(name, expression, w), self.function)
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
         """Those with a default in the function's signature.

@@ -4,22 +4,27 @@
 subexpressions become temporaries, and every expression a nest of plain tuples
 ("number", p, q) | ("name", n) | ("add", ...) | ("mul", ...) | ("power", base, n) | ("call", function, ...).
 
-A kernel knows the function that built it, and an `Entry` among its names which entry of which array it is.
+A kernel knows the function that built it, where its formulas are and their equations; an `Entry` among its names knows
+which entry of which array it is.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import sympy as sp
 
+from ..authoring.model import ModelAt
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 
 Node = tuple[Any, ...]
@@ -88,15 +93,40 @@ def upper_entries(array: str, blocks: int, size: int) -> list[Entry]:
 
 
 def builder(depth: int = 1) -> str:
-    """The function this was called from `depth` levels above, as file:function in derive/emit; empty outside of it."""
-    code = sys._getframe(depth + 1).f_code
+    """The function this was called from `depth` levels above, as derive/emit/file:function; empty outside of derive."""
+    return _place(sys._getframe(depth + 1).f_code)
+
+
+def place(function: Any) -> str:
+    """Where a function, method or property is written, as derive/file:function; empty outside of derive."""
+    written: Any = inspect.unwrap(getattr(function, "fget", function))  # a property's getter
+    return _place(written.__code__) if hasattr(written, "__code__") else ""
+
+
+def home(model: ModelAt, function: Any = None) -> str:
+    """Where a function of a model, default its loss, is written in the catalogue; the name of a user's model."""
+    return place(function or model.written) or f"model {model.name}"
+
+
+def _place(code: CodeType) -> str:
     file = Path(code.co_filename)
     if not file.is_relative_to(_ROOT):
         return ""
-    return f"{file.relative_to(_ROOT).as_posix()}:{code.co_qualname.partition('.<locals>')[0]}"
+    function = re.sub(r"\.?<(lambda|locals)>.*", "", code.co_qualname)
+    return f"derive/{file.relative_to(_ROOT).as_posix()}{':' if function else ''}{function}"
 
 
-_ROOT = Path(__file__).parent
+_ROOT = Path(__file__).parents[1]
+
+
+def stamped(lines: Sequence[str], equations: str = "") -> list[str]:
+    """Lines under the name of the function that this is called from, which puts them together by hand."""
+    return [stamp(builder(), (), equations), *lines] if lines else []
+
+
+def stamp(writer: str, formulas: Sequence[str] = (), equations: str = "") -> str:
+    """The comment that says who writes the lines below it, where their formulas are, and their equations."""
+    return f"# {' < '.join([writer, *formulas])}{', ' if equations else ''}{equations}"
 
 
 @dataclass(frozen=True)
@@ -112,12 +142,20 @@ class Kernel:
     """Straight-line code: `statements`, then `results` (name -> expression of names and numbers).
 
     Attributes:
-        builder: the function that made it, file:function in derive/emit.
+        builder: the function that made it, derive/emit/file:function.
+        formulas: where what it made it of is written; equations: those that it evaluates.
     """
 
     statements: tuple[Statement, ...]
     results: tuple[tuple[str, Node], ...]
     builder: str = ""
+    formulas: tuple[str, ...] = ()
+    equations: str = ""
+
+    @property
+    def stamp(self) -> str:
+        """The comment that stands over its lines; empty where nobody is known to have made it."""
+        return stamp(self.builder, self.formulas, self.equations) if self.builder else ""
 
     @property
     def operations(self) -> int:
@@ -213,6 +251,8 @@ def freeze(
     definitions: Mapping[str, sp.Expr] | None = None,
     prefix: str = "t",
     inner: bool = False,
+    equations: str = "",
+    formulas: Sequence[Any] = (),
 ) -> Kernel:
     """Expressions to a kernel with deterministic statements.
 
@@ -221,6 +261,8 @@ def freeze(
         definitions: name -> expression, intermediate values that outputs and other definitions use by name.
         prefix: of the temporaries' names; must not collide with symbols.
         inner: whether the outputs only feed other kernels, under names that count them; `recorded` keeps it.
+        equations: those that the outputs evaluate.
+        formulas: functions that the expressions come from, or where they are written, as text.
 
     Raises:
         TypeError: an expression holds a function no printer knows.
@@ -244,7 +286,9 @@ def freeze(
     for name in definitions:
         pending[name] = Statement((name,), lower(reduced[position]))
         position += 1
-    results = tuple((name, lower(e)) for name, e in zip(outputs, reduced[position:], strict=True))
+    results: tuple[tuple[str, Node], ...] = tuple(
+        (name, lower(e)) for name, e in zip(outputs, reduced[position:], strict=True)
+    )
     ordered: list[Statement] = []
     done: set[str] = set()
 
@@ -260,10 +304,36 @@ def freeze(
     for _, node in results:
         for name in sorted(names(node), key=_natural):
             visit(name)
-    kernel = Kernel(tuple(ordered), results, builder())
+    sources = [one if isinstance(one, str) else place(one) for one in formulas]
+    statements, results = _without_aliases(ordered, results, definitions)
+    kernel = Kernel(statements, results, builder(), tuple(filter(None, sources)), equations)
     read = [sp.sympify(e).free_symbols for e in (*definitions.values(), *outputs.values())]
     _put_on_record(kernel, set().union(*read), inner)
     return kernel
+
+
+def _without_aliases(
+    statements: Sequence[Statement], results: tuple[tuple[str, Node], ...], definitions: Iterable[str]
+) -> tuple[tuple[Statement, ...], tuple[tuple[str, Node], ...]]:
+    """A definition that is nothing but a temporary gives it its name; of several such the first does."""
+    known, made = set(definitions), {target for statement in statements for target in statement.targets}
+    names_of: dict[str, str] = {}
+    kept = []
+    for statement in statements:
+        target, (kind, *inside) = statement.targets[0], statement.expression
+        if kind == "name" and target in known and inside[0] in made - known and inside[0] not in names_of:
+            names_of[inside[0]] = target
+        else:
+            kept.append(statement)
+
+    def renamed(node: Node) -> Node:
+        if node[0] == "name":
+            return ("name", names_of.get(node[1], node[1]))
+        return tuple(renamed(child) if isinstance(child, tuple) else child for child in node)
+
+    return tuple(Statement(tuple(names_of.get(t, t) for t in s.targets), renamed(s.expression)) for s in kept), tuple(
+        (name, renamed(node)) for name, node in results
+    )
 
 
 def _natural(name: str) -> tuple[Any, ...]:
@@ -390,7 +460,10 @@ def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]
             second.append(Statement(statement.targets, walk(statement.expression)))
     last = tuple((name, walk(node)) for name, node in kernel.results)
     columns = tuple((name, node) for node, name in results.items())
-    split = Kernel(tuple(first), columns, kernel.builder), Kernel(tuple(second), last, kernel.builder)
+    split = (
+        replace(kernel, statements=tuple(first), results=columns),
+        replace(kernel, statements=tuple(second), results=last),
+    )
     for part, inner in zip(split, (True, False), strict=True):
         _put_on_record(part, (), inner)  # `freeze` has the symbols on record
     return split

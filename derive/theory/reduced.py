@@ -108,6 +108,7 @@ def _reduced(model: ModelAt, integrand: str) -> ReducedModel | None:
         loss_kinks=(),
         metric_kinks=(),
         unbounded=model.unbounded,
+        written=model.written,
         full=model,
         cases=cases,
     )

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 import sympy as sp
 
+import saddleforge as sf
 from saddleforge.derive.authoring.parameters import Structure
-from saddleforge.derive.emit.kernel import Entry, Kernel, entries, freeze, upper_entries
+from saddleforge.derive.calculus.averages import Symbols
+from saddleforge.derive.calculus.chain import staged_derivatives
+from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.derive.emit.kernel import Entry, Kernel, entries, freeze, home, place, upper_entries
 from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 from saddleforge.derive.emit.printers import numba as numba_printer
 from saddleforge.derive.emit.sides import nodes
+from saddleforge.derive.theory.saddle_point import saddle_point
 
 x = sp.symbols("x0:2", real=True)
 
@@ -38,7 +43,7 @@ def test_every_statement_stands_once_before_the_first_result_that_needs_it():
 
 def test_printed_code_says_who_built_it_and_what_is_built():
     kernel = nodes.field_means(Structure(2, 1, 1, 1))
-    assert numba_printer.body(kernel)[0] == "# sides/nodes.py:field_means"
+    assert numba_printer.body(kernel)[0] == "# derive/emit/sides/nodes.py:field_means, docs/theory.md (3.14)"
     assert freeze({"value": x[0]}).builder == ""
     shared = freeze(
         {"first": sp.exp(x[0]), "second": sp.exp(x[0]) * x[1], "third": sp.exp(x[1]) + sp.sin(sp.exp(x[1]))}
@@ -52,6 +57,30 @@ def test_printed_code_says_who_built_it_and_what_is_built():
         "t1 = math.exp(x1)",
         "third = t1 + math.sin(t1)",
     ]
+
+
+def test_a_stamp_names_formulas_where_they_are_and_a_users_model_by_its_name():
+    assert place(staged_derivatives) == "derive/calculus/chain.py:staged_derivatives"
+    assert place(Symbols.composites) == "derive/calculus/averages.py:Symbols.composites"
+    assert place(saddle_point) == "derive/theory/saddle_point.py:saddle_point"  # cached
+    hinge = catalogue_model("hinge")
+    assert home(hinge.at()) == "derive/models/hinge.py:hinge"
+
+    @sf.model()
+    def mine(X, Y):
+        return sf.half_square(Y[0, 0] - X[0, 0])
+
+    assert home(mine.at()) == "model mine"
+    kernel = freeze({"value": x[0]}, formulas=[staged_derivatives, mine.loss, home(mine.at())])
+    assert kernel.formulas == ("derive/calculus/chain.py:staged_derivatives", "model mine")
+
+
+def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
+    """The temporary, used twice, is the definition s0; another definition of the same value keeps a name of its own."""
+    shared = x[0] * x[1]
+    s0, s1 = sp.symbols("s0 s1", real=True)
+    kernel = freeze({"value": s0 + s1 + sp.exp(shared)}, {"s0": shared, "s1": shared})
+    assert numba_printer.body(kernel) == ["# -> value", "s0 = x0 * x1", "s1 = s0", "value = s0 + s1 + math.exp(s0)"]
 
 
 @pytest.mark.parametrize("structure", [Structure(1, 1, 1, 1), Structure(1, 2, 1, 1)], ids=["one field", "two columns"])

@@ -11,11 +11,11 @@ import saddleforge.generated
 ROOT = Path(saddleforge.generated.__path__[0])
 TEMPLATES = Path(saddleforge.derive.emit.__path__[0]) / "templates"
 # model.py has no template: it is the model's own numbers.
-SOLVERS = [path for path in sorted(ROOT.glob("*/*/*.py")) if path.name != "model.py"]
+SOLVERS = [path for path in sorted(ROOT.glob("*/*/**/*.py")) if path.name != "model.py"]
 # A top-level function: from its name to what is next in the first column. Templates may fill in a prefix.
 FUNCTION = re.compile(r"^def ([^(\n]+)\((.*?)(?=^(?:def |@|[A-Z#]|\{\{ (?:maps|function)|\{% macro|\Z))", re.M | re.S)
 # What lays out expressions: those of a kernel, lines of the saddle point's equations, numbers of the model.
-EXPRESSIONS = re.compile(r"\bcode\(|\bfor line in (?!factor_|solve_)[\w.]*lines\b|\{\{ \w+_parameters \}\}")
+EXPRESSIONS = re.compile(r"\bcode\(|\bblock\((?!factor_|solve_)[\w.]*lines\b|\{\{ \w+_parameters \}\}")
 MACRO = re.compile(r'\{\{ function\((name ~ )?"(\w+)"')
 
 

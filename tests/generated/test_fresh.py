@@ -15,7 +15,11 @@ from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_struc
 from saddleforge.derive.emit import tree
 
 ROOT = Path(saddleforge.generated.__path__[0])
-SOLVERS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/*.py"))
+SOLVERS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/**/*.py"))
+REDUCED = {
+    "reduced_loss": {"model.py", "channel.py", "tangent.py", "thermal.py"},
+    "reduced_metric": {"model.py", "metric.py"},
+}
 PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "thermal.py", "metric.py", "reference.py"}
 
 
@@ -31,7 +35,7 @@ def test_the_committed_tree_is_fresh(expected):
 
 
 def test_every_structure_has_all_its_parts(expected):
-    folders = {path.rsplit("/", 1)[0] for path in SOLVERS}
+    folders = {"/".join(path.split("/")[:2]) for path in SOLVERS}
     assert len(folders) == sum(len(structures) for structures in SHIPPED.values())
     with_channel = {
         f"{name}/{structure.key}"
@@ -42,6 +46,8 @@ def test_every_structure_has_all_its_parts(expected):
     for folder in folders:
         channel = {"bayes.py"} if folder in with_channel else set()
         assert {path.name for path in (ROOT / folder).glob("*.py")} == PARTS | channel
+        for reduced in filter(Path.is_dir, (ROOT / folder).glob("reduced_*")):
+            assert {path.name for path in reduced.glob("*.py")} == REDUCED[reduced.name]
     assert {path for path, _ in expected} == {*SOLVERS, "catalogue.py"}
 
 

@@ -24,7 +24,7 @@ def block(
     kernel: Kernel, expression: Callable[[Node], str], result: Callable[[Any, str], str] = "{} = {}".format
 ) -> list[str]:
     """`Dialect.body` in any language that assigns with `=` and comments with `#`."""
-    lines = [f"# {kernel.builder}"] if kernel.builder else []
+    lines = [kernel.stamp] if kernel.stamp and kernel.results else []
     for statements, name, node in kernel.groups:
         if statements:
             lines.append(f"# -> {name}")

@@ -9,7 +9,7 @@ from ...authoring.model import ModelAt
 from ...authoring.outputs import Coordinate, OutputAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...theory.bayes import fields, rows
-from ..kernel import Kernel, entries, freeze, upper_entries
+from ..kernel import Kernel, entries, freeze, home, upper_entries
 from .channel import constants_of
 from .metadata_source import literal
 
@@ -18,7 +18,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     """Names and kernels; fields are flattened token by token."""
     structure = model.structure
     L, t = structure.tokens, structure.teacher_rank
-    gaussian, row = fields(L, t), rows(t)
+    gaussian, row, own = fields(L, t), rows(t), [home(model)]
     names = entries("y", L, t)
     kernels = {
         "fields": freeze(
@@ -26,14 +26,26 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
                 **dict(zip(names, output.fields, strict=True)),
                 "log_jacobian": output.jacobian,
                 "log_likelihood": output.log_likelihood,
-            }
+            },
+            equations="docs/theory.md (13.4)",
+            formulas=own,
         ),
-        "needs": freeze({"needs": output.needs}),
-        "gaussian": freeze({"exponent": gaussian.exponent, **_named("g", gaussian.slope)}),
-        "row": freeze({"log_integral": row.log_integral, **_named("moment", row.moment)}),
+        "needs": freeze({"needs": output.needs}, equations="docs/theory.md (13.4)", formulas=own),
+        "gaussian": freeze(
+            {"exponent": gaussian.exponent, **_named("g", gaussian.slope)},
+            equations="docs/theory.md (13.4), (13.6)",
+            formulas=[fields],
+        ),
+        "row": freeze(
+            {"log_integral": row.log_integral, **_named("moment", row.moment)},
+            equations="docs/theory.md (13.3), (13.6)",
+            formulas=[rows],
+        ),
     }
     if model.metric is not None:
-        kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
+        kernels["metric"] = freeze(
+            {"metric": rows_of_two_as_sigmoids(model.metric)}, equations="docs/theory.md (7.6)", formulas=own
+        )
     return {
         "has_metric": model.metric is not None,
         "x_names": entries("x", L, structure.student_rank),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
@@ -23,7 +24,7 @@ from ...calculus.subexpressions import extract
 from ...theory.free_entropy import free_entropy
 from ...theory.kinks import check_slope
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
-from ..kernel import Entry, Kernel, freeze, hoist, upper_entries
+from ..kernel import Entry, Kernel, freeze, hoist, home, upper_entries
 from . import nodes
 
 PROX_SPACE_LIMIT = 4
@@ -120,7 +121,7 @@ def build_channel(model: ModelAt) -> Channel:
     structure = model.structure
     X = list(model.X)
     features, feature_names, loss = teacher_features(model)
-    quadratic = nodes.quadratic(structure)
+    quadratic, own = nodes.quadratic(structure), home(model)
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
     value = {"value": quadratic + stages.value}
@@ -141,25 +142,41 @@ def build_channel(model: ModelAt) -> Channel:
     column_names: tuple[str, ...] = ()
     if len(X) <= PROX_SPACE_LIMIT:
         constants = set(constants_of(model))
-        whole = freeze({"loss": stages.value, **own_gradient, **own_hessian}, stages.definitions)
+        whole = freeze(
+            {"loss": stages.value, **own_gradient, **own_hessian},
+            stages.definitions,
+            equations="docs/theory.md (11.1), (11.2)",
+            formulas=(staged_derivatives, own),
+        )
         columns, critical = hoist(whole, {*[x.name for x in X], *constants}, "c")
         column_names = tuple(name for name, _ in columns.results)
         polynomial = nodes.determinant(structure)
-        determinant = freeze({"determinant": polynomial}, prefix="e")
+        of_determinant: dict[str, Any] = {"equations": "docs/theory.md (11.2)", "formulas": [nodes.determinant]}
+        determinant = freeze({"determinant": polynomial}, prefix="e", **of_determinant)
         variances = upper_entries("v", structure.tokens, structure.student_rank)
-        determinant_slopes = freeze({v.of("det"): sp.diff(polynomial, v.symbol) for v in variances}, prefix="a")
+        determinant_slopes = freeze(
+            {v.of("det"): sp.diff(polynomial, v.symbol) for v in variances}, prefix="a", **of_determinant
+        )
+    staged, both = [staged_derivatives, own], [nodes.quadratic, staged_derivatives, own]
     return Channel(
         model=model,
         constants=constants_of(model),
         features=features,
         feature_names=feature_names,
-        objective=freeze(value, stages.definitions),
-        derivatives=freeze({**value, **first, **second}, stages.definitions),
-        loss=freeze({"loss": stages.value}, stages.definitions),
-        loss_gradient=freeze({"loss": stages.value, **own_gradient}, stages.definitions),
-        loss_hessian=freeze(own_hessian, stages.definitions),
+        objective=freeze(value, stages.definitions, equations="docs/theory.md (4.3)", formulas=both),
+        derivatives=freeze(
+            {**value, **first, **second}, stages.definitions, equations="docs/theory.md (4.3), (4.8)", formulas=both
+        ),
+        loss=freeze({"loss": stages.value}, stages.definitions, equations="docs/theory.md (1.3)", formulas=staged),
+        loss_gradient=freeze(
+            {"loss": stages.value, **own_gradient},
+            stages.definitions,
+            equations="docs/theory.md (1.3), (4.8)",
+            formulas=staged,
+        ),
+        loss_hessian=freeze(own_hessian, stages.definitions, equations="docs/theory.md (8.1)", formulas=staged),
         moments=moments,
-        moment_rows=freeze(rows, prefix="z"),
+        moment_rows=moment_kernel(rows),
         moment_slopes=_moment_slopes(model, rows),
         moment_moves=nodes.moment_moves(structure, rows),
         moment_turns=nodes.moment_turns(structure, rows),
@@ -180,13 +197,19 @@ def teacher_features(model: ModelAt) -> tuple[Kernel, tuple[str, ...], sp.Expr]:
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
     definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*model.X, *model.own}, "f")
     names = tuple(symbol.name for symbol, _ in definitions)
-    return freeze({symbol.name: e for symbol, e in definitions}, inner=True), names, loss
+    features = {symbol.name: e for symbol, e in definitions}
+    return freeze(features, inner=True, equations="docs/theory.md (1.3)", formulas=[home(model)]), names, loss
 
 
 def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:
     """The loss's derivatives in the overlaps q and the trained numbers that it holds itself."""
     slopes = {f"o_{i}": almost_everywhere(sp.diff(loss, symbol)) for i, symbol in enumerate(model.own)}
-    return freeze(slopes) if slopes else None
+    return freeze(slopes, equations="docs/theory.md (1.3)", formulas=[home(model)]) if slopes else None
+
+
+def moment_kernel(rows: Mapping[Entry, sp.Expr]) -> Kernel:
+    """The summands of `moment_rows`."""
+    return freeze(rows, prefix="z", equations="docs/theory.md (5.2) to (5.5)", formulas=[moment_rows, channel_averages])
 
 
 def moment_rows(
@@ -232,7 +255,15 @@ def moment_rows(
         for token in range(model.structure.tokens):
             for name, symbol in zip(moments[-1].rows(token), phi, strict=True):
                 results[name] = slope(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
-    slopes = freeze({name: expression for expression, name in own.items()}, prefix="o", inner=True) if own else None
+    slopes = None
+    if own:
+        slopes = freeze(
+            {name: expression for expression, name in own.items()},
+            prefix="o",
+            inner=True,
+            equations="docs/theory.md (5.5), (5.12)",
+            formulas=[home(model)],
+        )
     return tuple(moments), {name: results[name] for name in row_names(tuple(moments), structure.tokens)}, slopes
 
 
@@ -246,7 +277,7 @@ def _moment_slopes(model: ModelAt, rows: Mapping[Entry, sp.Expr]) -> Kernel:
             for column, symbol in enumerate(nodes.student(model.structure, field)[token, :]):
                 if (slope := sp.diff(row, symbol)) != 0:
                     slopes[Entry(f"to_{field}", token, index, column)] = slope
-    return freeze(slopes, prefix="y")
+    return freeze(slopes, prefix="y", equations="docs/theory.md (8.4)", formulas=[moment_rows])
 
 
 def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
@@ -262,7 +293,7 @@ def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[flo
     values = tuple(
         tuple(float(law.values[i]) for law, i in zip(discrete, choice, strict=True)) for choice in combinations
     )
-    return freeze(probabilities), values
+    return freeze(probabilities, equations="docs/theory.md (1.5)", formulas=[home(model)]), values
 
 
 def gaussian_noise(model: ModelAt) -> list[tuple[str, sp.Expr]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ...authoring.parameters import Structure
-from ..kernel import Entry, Kernel, entries, upper_entries
+from ..kernel import Entry, Kernel, entries, stamped, upper_entries
 from ..printers.interval import body as interval_body
 from ..printers.numba import body
 from . import nodes
@@ -188,7 +188,7 @@ def _factor_lines(D: int, modified: bool) -> list[str]:
         for i in range(j + 1, D):
             terms = "".join(f" - l_{i}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
             lines.append(f"l_{i}_{j} = (h_{j}_{i}{terms}) / e_{j}")
-    return lines
+    return stamped(lines)
 
 
 def _solve_lines(D: int) -> list[str]:
@@ -198,26 +198,25 @@ def _solve_lines(D: int) -> list[str]:
         lines.append(f"b_{i} = -d_{i}" + "".join(f" - l_{i}_{k} * b_{k}" for k in range(i)))
     for i in reversed(range(D)):
         lines.append(f"step_{i} = b_{i} / e_{i}" + "".join(f" - l_{k}_{i} * step_{k}" for k in range(i + 1, D)))
-    return lines
+    return stamped(lines)
 
 
 def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
     """Compare a new minimum with the best one: count it if distinct, keep the lower, remember the gap."""
-    moves = [f"            {n} = new_{n}" for n in [*x_names, *h_names]]
+    moves = [f"        {n} = new_{n}" for n in [*x_names, *h_names]]
     lines = [
-        *[f"    {line}" for line in body(apart)],
-        "    if new_size >= 0.0 and apart > merge:",
-        "        minima = 2",
-        "        difference = abs(new_value - value)",
-        "        if not difference >= gap:",
-        "            gap = difference",
-        "        if new_value < value or size < 0.0:",
+        "if new_size >= 0.0 and apart > merge:",
+        "    minima = 2",
+        "    difference = abs(new_value - value)",
+        "    if not difference >= gap:",
+        "        gap = difference",
+        "    if new_value < value or size < 0.0:",
         *moves,
-        "            value = new_value",
-        "            size = new_size",
-        "            lowest = new_lowest",
+        "        value = new_value",
+        "        size = new_size",
+        "        lowest = new_lowest",
     ]
-    return "\n".join(lines)
+    return "\n".join(f"    {line}" for line in [*body(apart), *stamped(lines)])
 
 
 def noise_branch(
@@ -228,13 +227,12 @@ def noise_branch(
 ) -> str:
     """The loop over values of labelled noise, or a loop of one."""
     if probabilities is None:
-        return "        for _ in range(1):\n            weight = weights[n]"
-    lines = ["    " + line for line in unpack(probabilities).splitlines()]
-    lines += ["        " + line for line in body(probabilities)]
-    lines.append(f"        for choice in range({len(values)}):")
+        return "\n".join(" " * 8 + line for line in stamped(["for _ in range(1):", "    weight = weights[n]"]))
+    lines = [f"for choice in range({len(values)}):"]
     for n, row in enumerate(values):
-        lines.append(f"            {'if' if n == 0 else 'elif'} choice == {n}:")
-        lines.append(f"                weight = weights[n] * probability_{n}")
-        lines += [f"                {u} = {v}" for u, v in zip(discrete_noise(model), row, strict=True)]
-    lines += ["            if weight == 0.0:", "                continue"]
-    return "\n".join(lines)
+        lines.append(f"    {'if' if n == 0 else 'elif'} choice == {n}:")
+        lines.append(f"        weight = weights[n] * probability_{n}")
+        lines += [f"        {u} = {v}" for u, v in zip(discrete_noise(model), row, strict=True)]
+    lines += ["    if weight == 0.0:", "        continue"]
+    read = ["    " + line for line in unpack(probabilities).splitlines()]
+    return "\n".join([*read, *[" " * 8 + line for line in [*body(probabilities), *stamped(lines)]]])

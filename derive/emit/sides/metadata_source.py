@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sympy as sp
@@ -10,8 +10,9 @@ import sympy as sp
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
 from ...theory.kinks import integration_variables, loss_kinks, metric_kinks
+from ...theory.reads import metric_reading, reading
 from ...theory.reduced import ReducedModel
-from ..kernel import builder, freeze
+from ..kernel import builder, freeze, place, stamp, stamped
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from ..probes import seems_nonnegative
@@ -73,12 +74,13 @@ def parameters_in(values: Any, at: ModelAt) -> list[str]:
             used.update(s.name for s in value.free_symbols)
 
     collect(values)
-    return [f"    {symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+    read = [f"{symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
+    return [f"    {line}" for line in stamped(read)]
 
 
-def _origin(equations: str) -> str:
+def _origin(equations: str, *formulas: Any) -> str:
     """The line that says which function writes a function, and what of."""
-    return f"    # {builder()}, {equations}"
+    return "    " + stamp(builder(), [*filter(None, map(place, formulas))], equations)
 
 
 def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
@@ -122,7 +124,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "",
         "",
         "def law(p):",
-        _origin("docs/theory.md (1.6), (1.9)"),
+        _origin("docs/theory.md (1.6), (1.9)", model.law),
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
         *parameters_in(tuple(at.law.values()), at),
         "    return dict(",
@@ -163,20 +165,14 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
             outputs[named] = e
             return named
 
-        return "({})".format(
-            "".join(
-                "({}), ".format(
-                    "".join(
-                        f"({''.join(entry(e, n, i, j) + ', ' for j, e in enumerate(row)).rstrip()}), "
-                        for i, row in enumerate(rows)
-                    ).rstrip()
-                )
-                for n, rows in enumerate(matrices)
-            ).rstrip()
+        return _tuple(
+            _tuple(_tuple(entry(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows))
+            for n, rows in enumerate(matrices)
         )
 
     literals = {name: nested(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
-    kernel = freeze(outputs)
+    kernel = freeze(outputs, formulas=[reading if at.metric is None else metric_reading])
+    read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
     lines = [
         header,
         f'"""What averages of {at.name} at {full.structure.key} are taken over: combinations of its fields.',
@@ -196,8 +192,7 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
         "def combinations(c):",
         _origin("docs/theory.md (11.7)"),
         '    """z = A X + B Y + E u and y = F Y + H u of every case, and the share of its labels that it is."""',
-        *[f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names],
-        *["    " + line for line in NUMBA.body(kernel)],
+        *["    " + line for line in [*read, *NUMBA.body(kernel)]],
         "    return dict(",
         *[f"        {name}={text}," for name, text in literals.items()],
         "    )",
@@ -208,6 +203,11 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
     if any("math." in line for line in lines):
         lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
     return "\n".join(lines) + "\n"
+
+
+def _tuple(entries: Iterable[str]) -> str:
+    """The text of a tuple of any length."""
+    return f"({''.join(f'{entry}, ' for entry in entries).rstrip()})"
 
 
 def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
@@ -243,9 +243,9 @@ def _planes_source(at: ModelAt) -> list[str]:
                     outputs[f"{name}_plane_{n}_{i}"] = entry
                 row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
             rows[name].append(row)
-    kernel = freeze(outputs)
+    kernel = freeze(outputs, formulas=[loss_kinks, metric_kinks])
     curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
-    read = [f"    {name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names]
+    read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
     return [
         f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
         "",
@@ -253,12 +253,8 @@ def _planes_source(at: ModelAt) -> list[str]:
         "def planes(c):",
         _origin("docs/theory.md (11.2)"),
         '    """Planes in (X, Y, Gaussian noise) on which loss and metric are not smooth: coefficients, constant."""',
-        *read,
-        *["    " + line for line in NUMBA.body(kernel)],
+        *["    " + line for line in [*read, *NUMBA.body(kernel)]],
         "    return dict(",
-        *[
-            f"        {name}=({''.join(f'({chr(44).join(row)}), ' for row in own).rstrip()}),"
-            for name, own in rows.items()
-        ],
+        *[f"        {name}={_tuple(_tuple(row) for row in own)}," for name, own in rows.items()],
         "    )",
     ]

@@ -9,7 +9,7 @@ import sympy as sp
 
 from ...authoring.model import ModelAt
 from ...calculus.chain import rows_of_two_as_sigmoids
-from ..kernel import Kernel, entries, freeze
+from ..kernel import Kernel, entries, freeze, home, stamped
 from . import nodes
 from .channel import constants_of, gaussian_noise, joint_discrete_noise
 from .channel_source import noise_branch
@@ -36,7 +36,9 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "teacher_node": nodes.node(structure, noise),
     }
     if model.metric is not None:
-        kernels["metric"] = freeze({"metric": rows_of_two_as_sigmoids(model.metric)})
+        kernels["metric"] = freeze(
+            {"metric": rows_of_two_as_sigmoids(model.metric)}, equations="docs/theory.md (7.6)", formulas=[home(model)]
+        )
     baseline_lines: list[str] = []
     size = 0
     if model.baseline is not None:
@@ -54,7 +56,7 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
                 if second != 0:
                     outputs[f"second_{i}_{j}"] = second
                     baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
-        kernels["baseline"] = freeze(outputs)
+        kernels["baseline"] = freeze(outputs, equations="docs/theory.md (7.7)", formulas=[home(model)])
     return {
         "L": L,
         "s": s,
@@ -65,7 +67,7 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "has_metric": model.metric is not None,
         "has_baseline": model.baseline is not None,
         "baseline_size": size,
-        "baseline_lines": baseline_lines,
+        "baseline_lines": stamped(baseline_lines),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],

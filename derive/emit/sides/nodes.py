@@ -111,7 +111,12 @@ def node(structure: Structure, noise: list[str], fields: str = "") -> Kernel:
             places[step.of(fields)] = step.of("field_mean").symbol + step.symbol
     last = z[len(z) - len(noise) :]
     places |= {u: Entry("noise_scale", n).symbol * last[n] for n, u in enumerate(noise)}
-    return freeze({**{name: sp.Symbol(str(name), real=True) for name in steps}, **places}, steps, prefix="n")
+    return freeze(
+        {**{name: sp.Symbol(str(name), real=True) for name in steps}, **places},
+        steps,
+        prefix="n",
+        equations=f"docs/theory.md (3.12){', (3.14)' if fields else ''}",
+    )
 
 
 def field_means(structure: Structure) -> Kernel:
@@ -123,7 +128,7 @@ def field_means(structure: Structure) -> Kernel:
         l, a = place.place
         taught = [Entry("field_from_teacher", l, a, e).symbol for e in range(t)]
         means[place] = place.of("field_mean").symbol + _dot(taught, z[l, :])
-    return freeze(means, prefix="n")
+    return freeze(means, prefix="n", equations="docs/theory.md (3.14)")
 
 
 # --- the proximal point -----------------------------------------------------------------------------------------------
@@ -150,7 +155,7 @@ def field(structure: Structure, x: str = "x", g: str = "g") -> Kernel:
         step = (student(structure, x)[token, :] - student(structure, "w")[token, :]).T
         values = block(structure, "p", token) * step
         found |= {Entry(g, token, a): values[a] for a in range(structure.student_rank)}
-    return freeze(found, prefix="b")
+    return freeze(found, prefix="b", equations="docs/theory.md (4.4)")
 
 
 def _half_step(structure: Structure, x: str) -> sp.Expr:
@@ -160,12 +165,14 @@ def _half_step(structure: Structure, x: str) -> sp.Expr:
 
 def loss_of(structure: Structure, value: str, x: str = "x") -> Kernel:
     """The loss at a minimum x of the objective (4.3) from the minimum's value and field."""
-    return freeze({"loss": sp.Symbol(value, real=True) - _half_step(structure, x)}, prefix="b")
+    loss = sp.Symbol(value, real=True) - _half_step(structure, x)
+    return freeze({"loss": loss}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
 
 
 def moreau_of(structure: Structure) -> Kernel:
     """The objective (4.3) at a critical point x from the loss there."""
-    return freeze({"moreau": sp.Symbol("loss", real=True) + _half_step(structure, "x")}, prefix="b")
+    moreau = sp.Symbol("loss", real=True) + _half_step(structure, "x")
+    return freeze({"moreau": moreau}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
 
 
 def linear_response(structure: Structure) -> Kernel:
@@ -181,6 +188,7 @@ def linear_response(structure: Structure) -> Kernel:
             for array, m in (("work", system), ("slopes", right))
         },
         prefix="b",
+        equations="docs/theory.md (8.1)",
     )
 
 
@@ -189,7 +197,8 @@ def thermal_response(structure: Structure) -> Kernel:
     P = blocks(structure, "p")
     size = P.rows
     response = P * symmetric("spread", size) * P - P
-    return freeze({f"slopes[row, {i}, {j}]": response[i, j] for i in range(size) for j in range(size)}, prefix="b")
+    slopes = {f"slopes[row, {i}, {j}]": response[i, j] for i in range(size) for j in range(size)}
+    return freeze(slopes, prefix="b", equations="docs/theory.md (12.5)")
 
 
 # --- prox-space -------------------------------------------------------------------------------------------------------
@@ -202,13 +211,14 @@ def critical_point(structure: Structure) -> Kernel:
     for token in range(structure.tokens):
         omega = x[token, :].T + block(structure, "v", token) * d[token, :].T
         found |= {Entry("w", token, a): omega[a] for a in range(structure.student_rank)}
-    return freeze(found, prefix="b")
+    return freeze(found, prefix="b", equations="docs/theory.md (11.1)")
 
 
 def critical_field(structure: Structure) -> Kernel:
     """g = -grad loss, (4.8), and omega - m at a critical point."""
     step = student(structure, "w") - student(structure, "field_mean")
-    return freeze({**_entries_of("g", -gradient(structure)), **_entries_of("dw", step)}, prefix="b")
+    found = {**_entries_of("g", -gradient(structure)), **_entries_of("dw", step)}
+    return freeze(found, prefix="b", equations="docs/theory.md (4.8)")
 
 
 def determinant(structure: Structure) -> sp.Expr:
@@ -224,13 +234,14 @@ def _exponent(structure: Structure) -> sp.Expr:
 
 def exponent(structure: Structure) -> Kernel:
     """Minus the logarithm of N(omega; mu, C) of (11.2), up to its norm."""
-    return freeze({"exponent": _exponent(structure)}, prefix="o")
+    return freeze({"exponent": _exponent(structure)}, prefix="o", equations="docs/theory.md (11.2)")
 
 
 def exponent_slopes(structure: Structure) -> Kernel:
     """Its derivatives in omega, minus those in mu: e = C^(-1) (omega - mu)."""
     total, w = _exponent(structure), student(structure, "w")
-    return freeze({entry: sp.diff(total, w[entry.place]) for entry in entries("e", *w.shape)}, prefix="b")
+    slopes = {entry: sp.diff(total, w[entry.place]) for entry in entries("e", *w.shape)}
+    return freeze(slopes, prefix="b", equations="docs/theory.md (11.2)")
 
 
 def weight() -> Kernel:
@@ -241,6 +252,7 @@ def weight() -> Kernel:
         {"density": sp.Symbol("density", real=True), "weight": sp.Symbol("density", real=True) * det},
         {"density": density},
         prefix="b",
+        equations="docs/theory.md (11.3)",
     )
 
 
@@ -300,7 +312,7 @@ def scores(structure: Structure) -> Kernel:
             of_determinant = density * entry.of("det").symbol
         change = _dot(e, d_mu - d_omega) + (e.T * d_C * e)[0] / 2 - (r * d_C).trace() / 2
         found[f"scores[{column}]"] = of_determinant + weight_ * change
-    return freeze(found, prefix="b")
+    return freeze(found, prefix="b", equations="docs/theory.md (11.3)")
 
 
 @cache
@@ -326,9 +338,11 @@ def share_of_one(structure: Structure) -> dict[str, Kernel]:
     difference, width, z = sp.symbols("difference width z", real=True)
     step, slope_in_z = _smoothed_step(z)
     lengths = [slope * length for slope, length in zip(tilt, blur, strict=True)]
+    shares, of_z = {"share": step, "share_slope": -slope_in_z / width}, {"z": -difference / width}
+    equations = "docs/theory.md (11.4)"
     return {
-        "width": freeze({"width": sp.sqrt(_dot(lengths, lengths))}, prefix="b"),
-        "share": freeze({"share": step, "share_slope": -slope_in_z / width}, {"z": -difference / width}, prefix="b"),
+        "width": freeze({"width": sp.sqrt(_dot(lengths, lengths))}, prefix="b", equations=equations),
+        "share": freeze(shares, of_z, prefix="b", equations=equations, formulas=[_smoothed_step]),
     }
 
 
@@ -345,7 +359,7 @@ def turns(structure: Structure) -> Kernel:
             g = student(structure, side)[l, :].T
             changes.append(-_dot(g, change_of_omega(structure, entry)) - (g.T * _unit(structure, *place) * g)[0] / 2)
         found[f"turns[{column}]"] = sp.Symbol("share_slope", real=True) * (changes[0] - changes[1])
-    return freeze(found, prefix="b")
+    return freeze(found, prefix="b", equations="docs/theory.md (4.7)")
 
 
 def moves(structure: Structure) -> Kernel:
@@ -357,7 +371,7 @@ def moves(structure: Structure) -> Kernel:
         l, *place = entry.place
         change = change_of_omega(structure, entry) + _unit(structure, *place) * student(structure, "g")[l, :].T
         found[f"moves[field, {column}]"] = _dot(row[l * s : (l + 1) * s], change)
-    return freeze(found, prefix="b")
+    return freeze(found, prefix="b", equations="docs/theory.md (8.4)")
 
 
 def moment_moves(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
@@ -375,7 +389,7 @@ def moment_moves(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
                 change = sp.Matrix([-int(a == entry.place[1]) for a in range(len(slope))])
             if (moved := _dot(slope, change)) != 0:
                 found[f"tangents[{n}, {column}]"] = moved
-    return freeze(found, prefix="y")
+    return freeze(found, prefix="y", equations="docs/theory.md (8.4)")
 
 
 def moment_turns(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
@@ -392,4 +406,4 @@ def moment_turns(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
         turned = _dot([sp.diff(row, symbol) for symbol in g[l, :]], move[l, :])
         if turned != 0:
             found[f"tangents[{n}, column]"] = turned
-    return freeze(found, prefix="y")
+    return freeze(found, prefix="y", equations="docs/theory.md (8.4)")

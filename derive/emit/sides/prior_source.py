@@ -21,14 +21,15 @@ from ...authoring.regulariser import PenaltyAt
 from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols
 from ...calculus.piecewise import almost_everywhere
 from ...theory.free_entropy import free_entropy, split_average
-from ...theory.saddle_point import SaddlePoint, channel_averages
+from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 from ...theory.thermal import beta, corrections
-from ..kernel import Entry, Kernel, entries, freeze
+from ..kernel import Entry, Kernel, entries, freeze, home, stamped
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from . import rows
 from .channel import name_of, saddle_for
 
+BY_TEMPERATURE = {beta: 1 / sp.Symbol("temperature", positive=True)}
 # Points an axis of the grids that find a Boltzmann weight, by the number of variables.
 SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
 
@@ -63,7 +64,7 @@ def stored(saddle: SaddlePoint) -> dict[Entry, str]:
 def _loads(names: Iterable[str], places: Mapping[Entry, str]) -> list[str]:
     """Lines that read A_i_j from the array A of context n."""
     read = set(names)
-    return [f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read]
+    return stamped([f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read])
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,10 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     inverses: list[tuple[str, int, list[str]]] = []
     for name, matrix in stages.inverses:
         kernel = freeze(
-            {f"{name}_of[{i}, {j}]": matrix[i, j] for i, j in product(*map(range, matrix.shape))}, prefix=f"{name}_t"
+            {f"{name}_of[{i}, {j}]": matrix[i, j] for i, j in product(*map(range, matrix.shape))},
+            prefix=f"{name}_t",
+            equations="docs/theory.md (5.4)",
+            formulas=[conjugate_stages, saddle_point],
         )
         names |= kernel.names
         inverses.append((name, int(matrix.shape[0]), dialect.body(kernel)))
@@ -131,9 +135,12 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     for target, matrix in stages.targets.items():
         for entry in entries(target, *matrix.shape):
             outputs[f"{target}[n, {places[entry]}]"] = matrix[entry.place]
-    conjugate_kernel = freeze(outputs)
+    conjugate_kernel = freeze(
+        outputs, equations="docs/theory.md (5.2) to (5.5)", formulas=[conjugate_stages, saddle_point]
+    )
     names |= conjugate_kernel.names
-    loads = _loads(names, places) + [f"{n} = moments[n, {k}]" for n, k in stages.averages.items() if n in names]
+    loads = _loads(names, places)
+    loads += stamped([f"{n} = moments[n, {k}]" for n, k in stages.averages.items() if n in names])
 
     return {
         "s": s,
@@ -147,7 +154,7 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
         **(
             _penalty_context(model, model.penalty, saddle, places, dialect)
             if model.penalty
-            else _ridge_lines(model, saddle, places, dialect)
+            else _ridge_context(model, saddle, places, dialect)
         ),
     }
 
@@ -175,7 +182,11 @@ def composite_entries(saddle: SaddlePoint) -> dict[tuple[str, str], sp.Expr]:
 
 def _composite_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
     """`composite_entries` added up, as lines."""
-    kernel = freeze({f"{array}[{place}]": e for (array, place), e in composite_entries(saddle).items()})
+    kernel = freeze(
+        {f"{array}[{place}]": e for (array, place), e in composite_entries(saddle).items()},
+        equations="docs/theory.md (3.8)",
+        formulas=[composite_entries, Symbols.composites],
+    )
     return _loads(kernel.names, places) + dialect.body(kernel, "{} += {}".format)
 
 
@@ -187,15 +198,19 @@ def _trace_lines(saddle: SaddlePoint, model: ModelAt, places: Mapping[Entry, str
         coefficient, average = split_average(term)
         if average.kind == CONTEXTS:
             trace += coefficient * _trace_entries(average.summand)
-    kernel = freeze({"trace_n": _named(trace)})
-    return [*_loads(kernel.names, places), *dialect.body(kernel), "trace += trace_n"]
+    kernel = freeze({"trace_n": _named(trace)}, equations="docs/theory.md (4.2)", formulas=[free_entropy])
+    return [*_loads(kernel.names, places), *dialect.body(kernel)]
 
 
 def _thermal_trace_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
     """What a temperature adds to it."""
     trace = _trace_entries(corrections(saddle.symbols, ridge=False).trace)
-    kernel = freeze({"trace_n": _named(trace).xreplace({beta: 1 / sp.Symbol("temperature", positive=True)})})
-    return [*_loads(kernel.names, places), *dialect.body(kernel), "trace += trace_n"]
+    kernel = freeze(
+        {"fluctuation_n": _named(trace).xreplace(BY_TEMPERATURE)},
+        equations="docs/theory.md (12.1)",
+        formulas=[corrections],
+    )
+    return [*_loads(kernel.names, places), *dialect.body(kernel)]
 
 
 def overlap_entries(
@@ -227,6 +242,7 @@ def _overlap_lines(
     places: Mapping[Entry, str],
     entries_of: Callable[[sp.MatrixExpr], sp.Matrix],
     dialect: Dialect,
+    equations: str,
 ) -> list[str]:
     """`overlap_entries` added to the overlaps of context n, as lines."""
     outputs = {
@@ -234,7 +250,8 @@ def _overlap_lines(
         for target, matrix in overlap_entries(saddle, entries_of).items()
         for entry in entries(target.name, *matrix.shape)
     }
-    return dialect.body(freeze(outputs), "{} += weight * ({})".format)
+    kernel = freeze(outputs, equations=equations, formulas=[overlap_entries, saddle_point])
+    return dialect.body(kernel, "{} += weight * ({})".format)
 
 
 def _penalty_context(
@@ -243,16 +260,16 @@ def _penalty_context(
     """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
-    w = list(penalty.w)
+    w, own = list(penalty.w), [home(model, penalty.written)]
     upper = [Entry("h", i, j) for i in range(s) for j in range(i, s)]
     # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
     gradient = [almost_everywhere(sp.diff(penalty.expression, a)) for a in w]
     slopes = {Entry("d", i): e for i, e in enumerate(gradient)}
     slopes |= {h: almost_everywhere(sp.diff(gradient[h.place[0]], w[h.place[1]])) for h in upper}
     kernels = {
-        "value": freeze({"value": penalty.expression}),
-        "slopes": freeze(slopes),
-        "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}),
+        "value": freeze({"value": penalty.expression}, equations="docs/theory.md (1.3)", formulas=own),
+        "slopes": freeze(slopes, equations="docs/theory.md (6.1), (6.2)", formulas=own),
+        "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}, formulas=own),
     }
     pi_names = [b.name for b in penalty.pi] if penalty.knows_teacher else []
     row_kernels = {
@@ -266,7 +283,8 @@ def _penalty_context(
     names = [symbol.name for key in penalty.parameters.values() for symbol in leaves(key.symbols(model.structure))]
 
     def unpack(kernel: Kernel) -> str:
-        return "\n".join(f"    {name} = c[{i}]" for i, name in enumerate(names) if name in kernel.names)
+        read = stamped([f"{name} = c[{i}]" for i, name in enumerate(names) if name in kernel.names])
+        return "\n".join(f"    {line}" for line in read)
 
     square, response = sp.MatrixSymbol("ww", s, s), sp.MatrixSymbol("response", s, s)
     means, taught = sp.MatrixSymbol("wtau", s, 1), sp.MatrixSymbol("wpi", s, t)
@@ -301,7 +319,10 @@ def _penalty_context(
         "d_names": entries("d", s),
         "h_names": upper,
         "scan": SCAN[min(s, max(SCAN))],
-        "overlap_lines": lines + _overlap_lines(saddle, places, entries_of, dialect),
+        "overlap_lines": [
+            *stamped(lines),
+            *_overlap_lines(saddle, places, entries_of, dialect, "docs/theory.md (6.3)"),
+        ],
     }
 
 
@@ -322,24 +343,46 @@ def ridge_moments(
     return resolvent, product_BB, product_tau, product_pi, entries_of
 
 
-def _ridge_lines(model: ModelAt, saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> dict[str, Any]:
+def _ridge_context(
+    model: ModelAt, saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect
+) -> dict[str, Any]:
     """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
+    s, t = model.structure.student_rank, model.structure.teacher_rank
+    *_, entries_of = ridge_moments(saddle)
+    reads = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
+    reads += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
+    return {
+        "prior_side": "ridge.py.jinja",
+        "second_moment_lines": _second_moment_lines(s),
+        "overlap_lines": [
+            *stamped(reads),
+            *_overlap_lines(saddle, places, entries_of, dialect, "docs/theory.md (5.8) to (5.11)"),
+        ],
+        "entropic_lines": _entropic_lines(model, saddle, dialect),
+        "thermal_lines": _thermal_lines(model, saddle, dialect),
+    }
+
+
+def _second_moment_lines(s: int) -> list[str]:
+    """R, Q and E[B B^T] of an atom, entry by entry."""
+    lines: list[str] = []
+    for a, b in product(range(s), range(s)):
+        lines += [f"R_{a}_{b} = R[{a}, {b}]", f"Q_{a}_{b} = Q[{a}, {b}]", f"BB_{a}_{b} = 0.0"]
+    lines.append("for i in range(contexts + TEACHER):")
+    lines += [f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]" for a, b in product(range(s), range(s))]
+    return stamped(lines)
+
+
+def _strengths(s: int) -> list[Entry]:
+    """Names of the diagonal of Lambda."""
+    return entries("ridge", s)
+
+
+def _entropic_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> list[str]:
+    """What an atom adds at zero temperature to Phi, and to the average of the ridge."""
     p: Symbols = saddle.symbols
     s, t = model.structure.student_rank, model.structure.teacher_rank
-    resolvent, product_BB, product_tau, product_pi, entries_of = ridge_moments(saddle)
-    second_moment_lines: list[str] = []
-    for a, b in product(range(s), range(s)):
-        second_moment_lines.append(f"R_{a}_{b} = R[{a}, {b}]")
-        second_moment_lines.append(f"Q_{a}_{b} = Q[{a}, {b}]")
-        second_moment_lines.append(f"BB_{a}_{b} = 0.0")
-    second_moment_lines.append("for i in range(contexts + TEACHER):")
-    for a, b in product(range(s), range(s)):
-        second_moment_lines.append(f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]")
-
-    overlap_lines = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
-    overlap_lines += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
-    overlap_lines += _overlap_lines(saddle, places, entries_of, dialect)
-
+    resolvent, product_BB, product_tau, product_pi, _ = ridge_moments(saddle)
     phi = free_entropy(s, t, model.regulariser)
     entropic = sp.Integer(0)
     for term in sp.Add.make_args(phi.expression):
@@ -348,33 +391,33 @@ def _ridge_lines(model: ModelAt, saddle: SaddlePoint, places: Mapping[Entry, str
             summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
             entropic += coefficient * _second_moment_trace(summand, p, product_BB)
     second = _second_moments(resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi)
-    ridge = [sp.Symbol(f"ridge_{a}", positive=True) for a in range(s)]
+    ridge = [sp.Symbol(str(name), positive=True) for name in _strengths(s)]
     penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
-    entropic_kernel = freeze({"entropic_n": _named(entropic), "penalty_n": penalty})
-    own, by_temperature = corrections(p, ridge=True), {beta: 1 / sp.Symbol("temperature", positive=True)}
+    kernel = freeze(
+        {"entropic_n": _named(entropic), "penalty_n": penalty},
+        equations="docs/theory.md (4.6), (7.3)",
+        formulas=[type(model.regulariser).potential],
+    )
+    return [*stamped([f"{name} = ridge[{name.subscript}]" for name in _strengths(s)]), *dialect.body(kernel)]
+
+
+def _thermal_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> list[str]:
+    """What a temperature adds to them: the volume of the rows, and the ridge of their covariance."""
+    p: Symbols = saddle.symbols
+    s = model.structure.student_rank
+    resolvent, *_ = ridge_moments(saddle)
+    own, ridge = corrections(p, ridge=True), [sp.Symbol(str(name), positive=True) for name in _strengths(s)]
     spread = _trace_entries(own.penalty.xreplace({(p.Lambda + p.G).inv(): resolvent}))
     spread = spread.xreplace(
         {_entries(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)}
     )
-    volume = (own.log_volume + own.log_det * sp.Symbol("log_det", real=True)).xreplace(by_temperature)
-    thermal_kernel = freeze({"entropic_n": volume, "penalty_n": _named(spread).xreplace(by_temperature)})
-    entropic_lines = [f"ridge_{a} = ridge[{a}]" for a in range(s)]
-    entropic_lines += [
-        *dialect.body(entropic_kernel),
-        "entropic += weights[atom] * entropic_n",
-        "penalty += weights[atom] * penalty_n",
-    ]
-    return {
-        "prior_side": "ridge.py.jinja",
-        "second_moment_lines": second_moment_lines,
-        "overlap_lines": overlap_lines,
-        "entropic_lines": entropic_lines,
-        "thermal_lines": [
-            *dialect.body(thermal_kernel),
-            "entropic += weights[atom] * entropic_n",
-            "penalty += weights[atom] * penalty_n",
-        ],
-    }
+    volume = (own.log_volume + own.log_det * sp.Symbol("log_det", real=True)).xreplace(BY_TEMPERATURE)
+    kernel = freeze(
+        {"volume_n": volume, "spread_n": _named(spread).xreplace(BY_TEMPERATURE)},
+        equations="docs/theory.md (12.3), (12.9)",
+        formulas=[corrections],
+    )
+    return dialect.body(kernel)
 
 
 def _second_moments(

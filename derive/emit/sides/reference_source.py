@@ -129,7 +129,7 @@ def reference_context(
             integrals[name] = integral
             for part in ("weights", "kinks", "steps"):
                 values = getattr(integral, part)
-                kernels[f"{name}_{part}"] = freeze({f"{part}_{n}": e for n, e in enumerate(values)})
+                kernels[f"{name}_{part}"] = freeze({f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduced])
     prior = prior_context(model, MPMATH)
     kernels |= {f"penalty_{name}": prior["kernels"][name] for name in ("value", "slopes") if "kernels" in prior}
     return {

@@ -27,7 +27,7 @@ def stationarity(s: int) -> Kernel:
     found |= {f"hessian[{a}, {b}]": sp.diff(tilted, w[a], w[b]) + h[a, b] for a in range(s) for b in range(s)}
     if s == 1:
         found = {"force": found["force[0]"], "curvature": found["hessian[0, 0]"]}
-    return freeze(found, prefix="a")
+    return freeze(found, prefix="a", equations="docs/theory.md (6.1), (6.2)")
 
 
 def resting_field() -> Kernel:
@@ -35,12 +35,13 @@ def resting_field() -> Kernel:
     tilted, (w,) = _tilted(1)
     b = Entry("b", 0)
     (field,) = sp.solve(sp.diff(tilted, w) + Entry("d", 0).symbol, b.symbol)
-    return freeze({b: sp.expand(field)}, prefix="a")
+    return freeze({b: sp.expand(field)}, prefix="a", equations="docs/theory.md (6.1)")
 
 
 def envelope(s: int) -> Kernel:
     """w^T b - r(w) - 1/2 w^T G w of (4.5), `penalty` being r(w)."""
-    return freeze({"envelope": -_tilted(s)[0] - sp.Symbol("penalty", real=True)}, prefix="a")
+    value = -_tilted(s)[0] - sp.Symbol("penalty", real=True)
+    return freeze({"envelope": value}, prefix="a", equations="docs/theory.md (4.5)")
 
 
 def normal_density() -> Kernel:

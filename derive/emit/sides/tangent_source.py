@@ -12,8 +12,8 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...theory.saddle_point import SaddlePoint
-from ..kernel import Entry, entries, freeze
+from ...theory.saddle_point import SaddlePoint, saddle_point
+from ..kernel import Entry, entries, freeze, stamped
 from ..printers.numba import NUMBA
 from .channel import Channel, saddle_for
 from .prior_source import composite_entries, conjugate_stages, overlap_entries, ridge_moments, stored
@@ -23,6 +23,9 @@ def differential(expression: sp.Expr, still: Iterable[str] = ()) -> sp.Expr:
     """Sum of derivative times d_<name> over the symbols of an expression, those named in `still` left out."""
     moving = sorted((x for x in expression.free_symbols if x.name not in set(still)), key=lambda x: x.name)
     return sp.Add(*[sp.diff(expression, x) * sp.Symbol(f"d_{x.name}", real=True) for x in moving])
+
+
+_DIFFERENTIALS = (differential, saddle_point)
 
 
 def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
@@ -46,7 +49,7 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         for target, matrix in stages.targets.items()
         for entry in entries(f"d_{target}", *matrix.shape)
     }
-    kernel = freeze(changes, prefix="x")
+    kernel = freeze(changes, prefix="x", equations="docs/theory.md (5.2) to (5.5)", formulas=_DIFFERENTIALS)
     read |= kernel.names
     loads = []
     for entry, place in sorted(stored(saddle).items()):
@@ -57,7 +60,7 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         loads += [f"d_{entry} = d_moments[:, :, {column}]"] if f"d_{entry}" in read else []
     context |= {
         "inverses": inverses,
-        "conjugate_loads": loads,
+        "conjugate_loads": stamped(loads),
         "conjugate_lines": NUMBA.body(kernel),
         "conjugate_rows": [
             _rows(f"d_{target.name}", stages.targets[target.name].shape)
@@ -82,7 +85,8 @@ def _moments(channel: Channel) -> dict[str, Any]:
 
 def _matrix_lines(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:
     """Lines that define the entries of a matrix, its rows as text, and the names they read."""
-    kernel = freeze({entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}, prefix=f"{name}_t")
+    outputs = {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
+    kernel = freeze(outputs, prefix=f"{name}_t", equations="docs/theory.md (5.4)", formulas=_DIFFERENTIALS)
     return NUMBA.body(kernel), _rows(name, matrix.shape), set(kernel.names)
 
 
@@ -101,15 +105,21 @@ def _row_lines(channel: Channel) -> dict[str, list[str]]:
 
     fields = [*entries("g", L, s), *entries("dw", L, s), *entries("dy", L, t)]
     loads = [f"{e} = {e.array}[:, {e.subscript}]" for e in sorted(fields) if e in kernel.names]
-    return {"row_loads": loads, "row_lines": NUMBA.body(kernel, stored_slope)}
+    return {"row_loads": stamped(loads), "row_lines": NUMBA.body(kernel, stored_slope)}
 
 
 def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
     """Composites and overlaps of a ridge over all atoms at once."""
     composites = composite_entries(saddle)
-    kernel = freeze({f"{array}[..., :, {place}]": e for (array, place), e in composites.items()})
+    kernel = freeze(
+        {f"{array}[..., :, {place}]": e for (array, place), e in composites.items()},
+        equations="docs/theory.md (8.5)",
+        formulas=[composite_entries],
+    )
     places = stored(saddle)
-    lines = [f"{e} = {e.array}[..., n, {place}, None]" for e, place in sorted(places.items()) if e in kernel.names]
+    lines = stamped(
+        [f"{e} = {e.array}[..., n, {place}, None]" for e, place in sorted(places.items()) if e in kernel.names]
+    )
     lines += NUMBA.body(kernel, "{} += {}".format)
 
     resolvent, square, Btau, Bpi, entries_of = ridge_moments(saddle)
@@ -118,7 +128,9 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
         for overlap, matrix in overlap_entries(saddle, entries_of).items()
         for entry in entries(overlap.name, *matrix.shape)
     }
-    kernel = freeze(outputs, prefix="x")
+    kernel = freeze(
+        outputs, prefix="x", equations="docs/theory.md (8.6), (8.7)", formulas=[differential, overlap_entries]
+    )
     p = saddle.symbols
     loads: list[str] = []
     own: list[str] = []
@@ -133,4 +145,4 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
                 else:
                     loads.append(f"{d}{entry} = {d}{matrix.name}[..., {i}, {j}]")
     changes = NUMBA.body(kernel, "{} = ({}) @ weights".format)
-    return {"composite_lines": lines, "overlap_loads": loads, "overlap_lines": own + changes}
+    return {"composite_lines": lines, "overlap_loads": stamped(loads), "overlap_lines": stamped(own) + changes}

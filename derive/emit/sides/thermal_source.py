@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ...authoring.model import ModelAt
-from ..kernel import Entry, Kernel, entries, freeze, upper_entries
+from ..kernel import Entry, Kernel, entries, freeze, home, upper_entries
 from . import nodes
 from .channel import (
     constants_of,
     discrete_noise,
     gaussian_noise,
     joint_discrete_noise,
+    moment_kernel,
     moment_rows,
     row_names,
     saddle_for,
@@ -36,12 +37,14 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
     probabilities, values = joint_discrete_noise(model)
     kernels: dict[str, Kernel | None] = {
         "features": features,
-        "loss": freeze({"loss": loss}),
-        "quadratic": freeze({"value": nodes.quadratic(structure)}),
+        "loss": freeze({"loss": loss}, equations="docs/theory.md (1.3)", formulas=[home(model)]),
+        "quadratic": freeze(
+            {"value": nodes.quadratic(structure)}, equations="docs/theory.md (4.3)", formulas=[nodes.quadratic]
+        ),
         "node": nodes.node(structure, noise, "w"),
         "field": nodes.field(structure, "mean"),
         "response": nodes.thermal_response(structure),
-        "moment_rows": freeze(summands, prefix="z"),
+        "moment_rows": moment_kernel(summands),
         "own_slopes": own,
     }
     return {
