@@ -7,7 +7,8 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.thresholds.second_rule import Agreement, confirmed
+from saddleforge.integration import FAMILIES, rule_named
+from saddleforge.thresholds.second_rule import Agreement, confirmed, other_rules
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +61,14 @@ def test_only_a_second_rule_that_can_tell_verifies(gap, spread, kind, error):
 
 def test_without_a_second_rule_an_error_is_an_estimate():
     assert confirmed(None, 1e-3) == ("estimated", 1e-3, {})
+
+
+@pytest.mark.parametrize("bistable", [0.0, 0.3])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_second_opinion_comes_from_another_family_with_nodes_elsewhere(name, bistable):
+    """Lines split where the proximal map jumps are compared with nodes in X, all others with nodes in the fields."""
+    found = other_rules(sf.problem("dot_product_attention"), rule_named(name), bistable)
+    (family,) = {rule.name for rule in found}
+    assert family != name
+    assert FAMILIES[family].in_x == (name == "lines")
+    assert not (bistable and FAMILIES[family].blind)
