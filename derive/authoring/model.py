@@ -213,6 +213,8 @@ class Model:
             ModelError: the loss, metric, law or noise is not well posed there.
         """
         structure = structure or self.default_structure()
+        if structure.teacher_rank < 1:
+            raise ModelError(f"model {self.name}: teacher_rank = 0: allowed are whole numbers from 1")
         builder = _Builder(self, structure)
         return builder.build()
 

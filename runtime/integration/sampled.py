@@ -57,6 +57,8 @@ class TeacherRule:
     def of(cls, problem: Problem, fields: Fields, points: int, equidistant: bool = False) -> TeacherRule:
         """Panels between the planes on which the loss is not smooth in Y and noise, whatever X; else Gauss-Hermite, or
         equidistant nodes."""
+        if problem.dimension == problem.tokens * problem.student_rank:
+            return cls(*tensor([]), ())
         split = teacher_split(problem, fields)
         if split.is_product:
             axes = tuple(split.axes(points, equidistant))
@@ -68,6 +70,8 @@ class TeacherRule:
         cls, problem: Problem, fields: Fields, labels: tuple[int, ...], points: int, equidistant: bool = False
     ) -> Reduction:
         """Exchanges that leave the fields and the nodes as they are; no node is made for it."""
+        if problem.dimension == problem.tokens * problem.student_rank:
+            return Reduction(())
         split = teacher_split(problem, fields)
         axes = split.axes(points, equidistant) if split.is_product else None
         return Reduction.of(problem, fields, labels, axes)
