@@ -88,9 +88,6 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     jump, unpack, digest = slope_jump(at), _unpacker(at), at.digest()
     metric = metric_context(at, unpack)
     files = {"model.py": metadata_file(model, at, _header(digest, "model.py"), jump)}
-    for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
-        if reduced is not None:
-            files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest, jump).items()}
     contexts: dict[str, dict[str, Any]] = {
         "prior.py": prior_context(at),
         "thermal.py": thermal_context(at, unpack),
@@ -107,6 +104,9 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     if at.output is not None:
         contexts["bayes.py"] = bayes_context(at, at.output, unpack)
     files |= _rendered(contexts, at, digest, at.name)
+    for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
+        if reduced is not None:
+            files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest, jump).items()}
     return {name: _tidy(text) for name, text in files.items()}
 
 

@@ -68,17 +68,16 @@ class Fields:
         return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
 
 
-def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
-    """Fields of one assignment of labels.
+def factors(
+    q: np.ndarray, V: np.ndarray, m: np.ndarray, theta: np.ndarray, rho_star: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T and F with F F^T = C, of blocks (C, ...).
 
     Raises:
-        DomainError: V or the conditional covariance is not positive definite.
+        DomainError: V or C is not positive definite, or an overlap not finite: there is no law of the fields.
     """
-    contexts = problem.context_of(labels)
-    q, V, m, theta = (block[contexts] for block in (overlaps.q, overlaps.V, overlaps.m, overlaps.theta))
     if not all(np.isfinite(block).all() for block in (q, V, m, theta)):
         raise DomainError("an overlap is not finite")
-    rho_star = problem.law.rho_star[contexts]
     teacher_factor = np.linalg.cholesky(rho_star)
     field_from_teacher = np.linalg.solve(teacher_factor, theta.transpose(0, 2, 1)).transpose(0, 2, 1)
     conditional = q - field_from_teacher @ field_from_teacher.transpose(0, 2, 1)
@@ -87,6 +86,20 @@ def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
         np.linalg.cholesky(V)
     except np.linalg.LinAlgError:
         raise DomainError("V, or q - theta rho*^(-1) theta^T, is not positive definite") from None
+    return teacher_factor, field_from_teacher, conditional, field_factor
+
+
+def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
+    """Fields of one assignment of labels.
+
+    Raises:
+        DomainError: V or the conditional covariance is not positive definite.
+    """
+    contexts = problem.context_of(labels)
+    q, V, m, theta = (block[contexts] for block in (overlaps.q, overlaps.V, overlaps.m, overlaps.theta))
+    teacher_factor, field_from_teacher, conditional, field_factor = factors(
+        q, V, m, theta, problem.law.rho_star[contexts]
+    )
     size = problem.tokens * problem.student_rank
     log_det = 2 * np.log(np.diagonal(field_factor, axis1=1, axis2=2)).sum()
     return Fields(

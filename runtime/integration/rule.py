@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..channel.fields import factors
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import Moments, ReducedProblem, integrated
@@ -98,6 +99,8 @@ class Rule:
         if not isinstance(part, ReducedProblem):
             return self._averages(problem, overlaps)
         read = part.read
+        # Less may admit what the whole law of the fields does not.
+        factors(overlaps.q, overlaps.V, overlaps.m, overlaps.theta, problem.law.rho_star)
         found = self._averages(part, read.overlaps(overlaps))
         regression, _ = read.regression(overlaps)
         return replace(found, moments=read.moments(found.moments, regression, *_layouts(problem, part)))

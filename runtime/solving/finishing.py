@@ -163,15 +163,21 @@ def with_sign_of(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
 def _halved(task: Task, point: FixedPoint, rule: Rule, name: str) -> tuple[np.ndarray, Averages]:
     """How far half of a parameter that is meant to vanish would move the solution, and the averages with it.
 
+    Two steps of Newton's method, so that slopes of another point will do.
+
     Raises:
         DomainError: its map leaves the domain.
     """
     problem = task.problem
     half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
-    moved = rule_shift(replace(task, problem=half), point, rule)
-    if moved is None:
-        raise DomainError(f"half of {name} leaves the domain")
-    return moved
+    moved = np.zeros(len(point.u))
+    for _ in range(2):
+        found = rule_shift(replace(task, problem=half), replace(point, u=point.u + moved), rule)
+        if found is None:
+            raise DomainError(f"half of {name} leaves the domain")
+        shift, averages = found
+        moved = moved + shift
+    return moved, averages
 
 
 def _curvature(state_map: StateMap, point: FixedPoint, shifts: np.ndarray) -> float:

@@ -116,12 +116,13 @@ def test_a_step_that_would_overrun_is_not_begun(monkeypatch):
 
 def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(monkeypatch):
     monkeypatch.setattr(pace, "_seconds", type(pace._seconds)(list))
-    at, small, large = problem(), ProxSpace(100, 50), ProxSpace(1000, 500)
+    at = sf.problem("phase_retrieval", alpha=2.0)  # two dimensions
+    small, large = ProxSpace(100, 50), ProxSpace(10000, 500)
     for seconds in (9.0, 0.01, 0.02):  # the first waits for the compiler
         pace.measured(at, small, seconds)
-    assert pace.expected(at, large) == pytest.approx(0.01 * (1000 * 500**2) / (100 * 50**2))
+    assert pace.expected(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
     assert pace.expected(at, Sobol(12)) == 0.0
-    assert pace.words(at, large) == "prox-space, 1000 x 500 nodes, about 10 s an evaluation"
+    assert pace.words(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
 
 
 def test_a_curve_keeps_its_finished_points(ticking):
