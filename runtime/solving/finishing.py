@@ -161,7 +161,7 @@ def with_sign_of(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
 
 
 def _halved(task: Task, point: FixedPoint, rule: Rule, name: str) -> tuple[np.ndarray, Averages]:
-    """How far half of a parameter that is meant to vanish would move the solution, and the averages with it.
+    """How far half of a parameter that is meant to vanish would move the solution, and the averages with it where it is.
 
     Two steps of Newton's method, so that slopes of another point will do.
 
@@ -170,14 +170,12 @@ def _halved(task: Task, point: FixedPoint, rule: Rule, name: str) -> tuple[np.nd
     """
     problem = task.problem
     half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
-    moved = np.zeros(len(point.u))
-    for _ in range(2):
-        found = rule_shift(replace(task, problem=half), replace(point, u=point.u + moved), rule)
-        if found is None:
-            raise DomainError(f"half of {name} leaves the domain")
-        shift, averages = found
-        moved = moved + shift
-    return moved, averages
+    task = replace(task, problem=half)
+    first = rule_shift(task, point, rule)
+    second = None if first is None else rule_shift(task, replace(point, u=point.u + first[0]), rule)
+    if first is None or second is None:
+        raise DomainError(f"half of {name} leaves the domain")
+    return first[0] + second[0], first[1]
 
 
 def _curvature(state_map: StateMap, point: FixedPoint, shifts: np.ndarray) -> float:
