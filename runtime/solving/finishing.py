@@ -161,7 +161,7 @@ def with_sign_of(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
 
 
 def _halved(task: Task, point: FixedPoint, rule: Rule, name: str) -> tuple[np.ndarray, Averages]:
-    """How far half of a parameter that is meant to vanish would move the solution, and the averages with it where it is.
+    """How far half of a parameter that is meant to vanish would move the solution, and its averages where that is.
 
     Two steps of Newton's method, so that slopes of another point will do.
 
