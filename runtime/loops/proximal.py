@@ -3,10 +3,10 @@
 from numba import njit
 
 
-@njit(cache=True, error_model="numpy")
-def divide(matrix, out):
+# At every node of an average: where they are called the sizes are numbers, by which loops are unrolled.
+@njit(cache=True, error_model="numpy", inline="always")
+def divide(matrix, out, size):
     """Make out matrix^(-1) out, by elimination with pivots, which destroys the matrix; returns its determinant."""
-    size = matrix.shape[0]
     determinant = 1.0
     for k in range(size):
         pivot = k
@@ -34,10 +34,9 @@ def divide(matrix, out):
     return determinant
 
 
-@njit(cache=True, error_model="numpy")
-def add_blocks(matrix, weight, slope, square):
+@njit(cache=True, error_model="numpy", inline="always")
+def add_blocks(matrix, weight, slope, square, tokens, student):
     """Add weight * G_ll to slope (L, s, s) and weight * G_lr (x) G_lr to square (L, L, s, s, s, s)."""
-    tokens, student = slope.shape[0], slope.shape[1]
     for l in range(tokens):
         for a in range(student):
             for b in range(student):
