@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..channel.fields import factors
+from ..problems.combinations import Moments
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
-from ..problems.reduced import Moments, ReducedProblem, integrated
+from ..problems.reduced import ReducedProblem, integrated
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
+from saddleforge.problems.combinations import Combinations
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.reduced import Combinations, ReducedProblem, averaged_by_metric, integrated
+from saddleforge.problems.reduced import ReducedProblem, averaged_by_metric, integrated
 from saddleforge.saddle_point import observables
 
 NAMES = ["ridge_regression", "mixture_classification"]

@@ -1,0 +1,210 @@
+"""Combinations of the fields as the fields of one token (docs/theory.md (11.7)): overlaps go there, averages come back.
+
+g_l = A_l^T g_z by the chain rule, and where an average holds omega_l or Y_l, their regression on xi = (omega_z, y), as
+g depends on nothing else. No derivative is taken, so that jumps are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from .overlaps import Overlaps, Units
+
+_SINGULAR = 1e-10  # of singular values: below, combinations depend on each other at these parameters
+
+Moments = Sequence[tuple[str, tuple[int, ...], int]]
+"""Layout of a token's row of averages: summand, shape, offset."""
+
+
+@dataclass(frozen=True)
+class FieldLaw:
+    """What the averages of a reduced problem ask of a law of tokens, a case each.
+
+    Attributes:
+        rho_star: Cov(y), (N, d_y, d_y); teacher_means: E[y], (N, d_y).
+    """
+
+    rho_star: np.ndarray
+    teacher_means: np.ndarray
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """z = A X + B Y + E u and y = F Y + H u of N cases, beside the law of Y and u: all that overlaps are mapped by.
+
+    Attributes:
+        labels: index of the assignment of labels that a case belongs to, (N,); contexts: of its tokens, (N, L).
+        share: of that assignment's measure, (N,).
+        rows: (N, d_z + d_y, L, s + t), coefficients of X and Y of every token, those of z first.
+        known: (N, d_z + d_y, d_z + d_y), what Gaussian noise adds to the covariance of (z, y).
+        fields: d_z; students: s.
+    """
+
+    labels: np.ndarray
+    contexts: np.ndarray
+    share: np.ndarray
+    rows: np.ndarray
+    known: np.ndarray
+    fields: int
+    students: int
+    rho_star: np.ndarray = field(repr=False)
+    teacher_means: np.ndarray = field(repr=False)
+
+    @property
+    def A(self) -> np.ndarray:
+        """(N, d_z, L, s)."""
+        return self.rows[:, : self.fields, :, : self.students]
+
+    @cached_property
+    def flat(self) -> np.ndarray:
+        """The rows with all tokens side by side, (N, d_z + d_y, L (s + t))."""
+        return self.rows.reshape(*self.rows.shape[:2], -1)
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """What the teacher adds to the means of z, (N, d_z)."""
+        return np.einsum(
+            "ndlb,nlb->nd", self.rows[:, : self.fields, :, self.students :], self.teacher_means[self.contexts]
+        )
+
+    @cached_property
+    def law(self) -> FieldLaw:
+        """Of y."""
+        d = self.fields
+        F = self.rows[:, d:, :, self.students :]
+        covariance = np.einsum("ndlb,nlbc,nelc->nde", F, self.rho_star[self.contexts], F) + self.known[:, d:, d:]
+        return FieldLaw(covariance, np.einsum("ndlb,nlb->nd", F, self.teacher_means[self.contexts]))
+
+    def are_independent(self) -> bool:
+        """Whether no combination follows from others at these parameters."""
+        count = len(self.rows)
+        student = np.linalg.svd(self.A.reshape(count, self.fields, -1), compute_uv=False)
+        independent = bool(np.all(student[:, -1] > _SINGULAR * student[:, 0]))
+        if self.law.rho_star.shape[1]:
+            values = np.linalg.eigvalsh(self.law.rho_star)
+            independent &= bool(np.all(values[:, 0] > _SINGULAR * values[:, -1]))
+        return independent
+
+    def of_tokens(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
+        """Cov((omega_l, Y_l), xi), (..., N, L (s + t), d_z + d_y), tokens slowest, of blocks (..., C, ...)."""
+        s, width = self.students, self.rows.shape[3]
+        count, tokens = self.contexts.shape
+        joint = np.zeros((*q.shape[:-3], count, tokens, width, tokens, width))
+        for l in range(tokens):
+            at, there = self.contexts[:, l], (..., l, slice(None, s), l, slice(None, s))
+            joint[there] = q[..., at, :, :]
+            joint[..., l, :s, l, s:] = theta[..., at, :, :]
+            joint[..., l, s:, l, :s] = np.swapaxes(theta[..., at, :, :], -1, -2)
+            joint[..., l, s:, l, s:] = rho_star[..., at, :, :]
+        size = tokens * width
+        return joint.reshape(*q.shape[:-3], count, size, size) @ np.swapaxes(self.flat, 1, 2)
+
+    def of_combinations(self, of_tokens: np.ndarray) -> np.ndarray:
+        """What the tokens' fields add to Cov(xi), (..., N, d_z + d_y, d_z + d_y)."""
+        return self.flat @ of_tokens
+
+    def overlaps(self, overlaps: Overlaps) -> Overlaps:
+        """Those of z, a context a case."""
+        d = self.fields
+        covariance = self.of_combinations(self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)) + self.known
+        m = self.A.reshape(len(self.A), d, -1) @ overlaps.m[self.contexts].reshape(len(self.A), -1, 1)
+        return Overlaps(
+            q=covariance[:, :d, :d],
+            V=self._squared(overlaps.V),
+            m=m[..., 0] + self.means,
+            theta=covariance[:, :d, d:],
+            phi=overlaps.phi,
+        )
+
+    def _squared(self, blocks: np.ndarray) -> np.ndarray:
+        """sum_l A_l B_l A_l^T, (..., N, d_z, d_z), of blocks (..., C, s, s)."""
+        parts = (self.A[:, :, l] @ blocks[..., at, :, :] @ np.swapaxes(self.A[:, :, l], 1, 2)
+                 for l, at in enumerate(self.contexts.T))  # fmt: skip
+        return sum(parts, np.zeros(1))
+
+    def overlap_changes(self, units: Units) -> np.ndarray:
+        """Changes of the packed overlaps of z with the packed overlaps, (n_z, n)."""
+        d = self.fields
+        changes = self.of_combinations(self._moved(units))
+        d_V = self._squared(units.V)
+        m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
+        d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
+        rows = [
+            Overlaps(q, V, m, theta, phi).pack()
+            for q, V, m, theta, phi in zip(changes[..., :d, :d], d_V, d_m, changes[..., :d, d:], units.phi, strict=True)
+        ]
+        return np.stack(rows, axis=1)
+
+    def _moved(self, units: Units) -> np.ndarray:
+        return self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
+
+    def regression(self, overlaps: Overlaps) -> tuple[np.ndarray, np.ndarray]:
+        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, (N, L (s + t), d_z + d_y), and Cov(xi)^(-1)."""
+        of_tokens = self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)
+        inverse = np.linalg.inv(self.of_combinations(of_tokens) + self.known)
+        return of_tokens @ inverse, inverse
+
+    def regression_changes(self, overlaps: Overlaps, units: Units) -> np.ndarray:
+        """Its changes with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
+        regression, inverse = self.regression(overlaps)
+        moved = self._moved(units)
+        return (moved - regression @ self.of_combinations(moved)) @ inverse
+
+    def moments(
+        self, moments: np.ndarray, regression: np.ndarray, read: Moments, wanted: Moments, row: int
+    ) -> np.ndarray:
+        """Averages of the tokens, (..., C, row), from those of z and y, (..., N, row of theirs).
+
+        Args:
+            regression: (N, L (s + t), d_z + d_y), or with leading axes of its own.
+            read, wanted: layouts of the two rows.
+        """
+        s, size = self.students, moments.shape[:-1]
+        own = {text: moments[..., at : at + prod(shape)].reshape(*size, *shape) for text, shape, at in read}
+        with_known = np.concatenate([own["g*domega.T"], own["g*dY.T"]], axis=-1)
+        along = with_known @ np.swapaxes(regression, -1, -2)  # E[g_z (omega, Y)^T], all tokens side by side
+        width = along.shape[-1] // self.contexts.shape[1]
+        out = np.zeros((*along.shape[:-3], len(self.teacher_means), row))
+        for l, contexts in enumerate(self.contexts.T):
+            back = np.swapaxes(self.A[:, :, l], 1, 2)
+            mixed = back @ along[..., l * width : (l + 1) * width]
+            answers = {
+                "g": back @ own["g"],
+                "g*domega.T": mixed[..., :s],
+                "g*dY.T": mixed[..., s:],
+                "g*g.T": back @ own["g*g.T"] @ np.swapaxes(back, 1, 2),
+            }
+            if l == 0:  # what a loss that holds trained numbers asks for is told with the first token
+                answers = own | answers
+            for text, shape, at in wanted:
+                if text in answers:
+                    values = answers[text].reshape(*answers[text].shape[:-2], -1)
+                    for n, context in enumerate(contexts):
+                        out[..., context, at : at + prod(shape)] += values[..., n, :]
+        return out
+
+    def slope(self, slope: np.ndarray) -> np.ndarray:
+        """E[G_ll] of every assignment of labels, (..., K, L, s, s), from those of z, (..., N, 1, d_z, d_z)."""
+        own = np.einsum("ndla,...nde,nelb->...nlab", self.A, slope[..., 0, :, :], self.A, optimize=True)
+        return self._by_labels(own, 4)
+
+    def square(self, square: np.ndarray) -> np.ndarray:
+        """E[G_ll' (x) G_ll'] in the same way, (..., K, L, L, s, s, s, s), from (..., N, 1, 1, d_z, d_z, d_z, d_z)."""
+        own = np.einsum(
+            "npla,nrmb,nqle,ntmf,...npqrt->...nlmaebf",
+            *[self.A] * 4, square[..., 0, 0, :, :, :, :], optimize=True,
+        )  # fmt: skip
+        return self._by_labels(own, 7)
+
+    def _by_labels(self, values: np.ndarray, axes: int) -> np.ndarray:
+        """Sums over the cases of one assignment of labels, weighted with their share of it."""
+        values = np.moveaxis(values, -axes, 0)
+        out = np.zeros((self.labels.max() + 1, *values.shape[1:]))
+        for label, share, value in zip(self.labels, self.share, values, strict=True):
+            out[label] += share * value
+        return np.moveaxis(out, 0, -axes)
