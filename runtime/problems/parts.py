@@ -57,6 +57,14 @@ class ReducedFacts(Protocol):
 
     STRUCTURE: Mapping[str, int]
     LABELS: Sequence[tuple[int, ...]]
+    TRAINED: tuple[Mapping[str, Any], ...]
+    NOISE: Sequence[tuple[str, bool]]
+    HOLDS_Q: bool
+    NO_PROXIMAL_MAP: str
+    CURVED: Mapping[str, Any]
+
+    def planes(self, c: Any) -> Mapping[str, Any]:
+        """As of `ModelFacts`, in (z, y)."""
 
     def combinations(self, c: Any) -> Mapping[str, Any]:
         """Rows A, B, E, F, H and the share of its labels, of every case."""

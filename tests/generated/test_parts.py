@@ -61,6 +61,19 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type]]:
             yield solver.error_bayes, parts.ErrorBayes
 
 
+def offered_of_reduced(solver: Solver) -> Iterator[tuple[Any, type]]:
+    """The same of the problems that averages are those of."""
+    loss, metric = (solver.reduced(integrand) for integrand in ("loss", "metric"))
+    for reduced in filter(None, (loss, metric)):
+        yield reduced.facts, parts.ReducedFacts
+    if loss is not None:
+        yield loss.thermal, parts.ThermalAverages
+        yield loss.proximal, parts.ProximalChannel
+        yield loss.jumps, parts.JumpChannel
+    if metric is not None:
+        yield metric.error_metric, parts.ErrorMetric
+
+
 def missing(part: Any, protocol: type) -> list[str]:
     """What a part does not offer of a protocol, or offers with other arguments."""
     found = [name for name, hint in annotated(protocol).items() if not fits(getattr(part, name, None), hint)]
@@ -90,7 +103,8 @@ def functions(protocol: type) -> dict[str, Any]:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
 def test_a_committed_solver_offers_what_its_types_say(folder):
     solver = Solver(folder.parent.name, folder.name, folder)
-    assert not [(of.__name__, missing(part, of)) for part, of in offered(solver) if missing(part, of)]
+    found = [*offered(solver), *offered_of_reduced(solver)]
+    assert not [(of.__name__, missing(part, of)) for part, of in found if missing(part, of)]
 
 
 def test_a_part_that_lacks_a_function_or_names_its_arguments_otherwise_is_told():
