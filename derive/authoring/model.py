@@ -59,7 +59,7 @@ class ModelAt:
             good as not smooth; those that its expression shows are found without (`theory.kinks`).
         unbounded: whether the author says that the regulariser holds a loss without a lower bound.
         output: what a Bayes-optimal learner observes of Y, or None.
-        written: the loss as its author wrote it.
+        written: loss, metric and baseline as their author wrote them, by these names.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ModelAt:
     metric_kinks: tuple[sp.Expr, ...]
     unbounded: bool = False
     output: OutputAt | None = None
-    written: Callable[..., Any] | None = None
+    written: Mapping[str, Callable[..., Any] | None] = field(default_factory=dict)
 
     @property
     def own(self) -> list[sp.Symbol]:
@@ -308,7 +308,7 @@ class _Builder:
             metric_kinks=self._kinks("metric_kinks", model.metric_kinks, "h"),
             unbounded=model.unbounded,
             output=output,
-            written=model.loss,
+            written={"loss": model.loss, "metric": model.metric, "baseline": model.baseline},
         )
 
     def _check_symbols(self, parameters: Mapping[str, Parameter]) -> None:

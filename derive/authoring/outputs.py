@@ -102,6 +102,7 @@ class OutputAt:
         jacobian: log |det dPsi| of the continuous coordinates in Psi.
         log_likelihood: log P(observed | Y).
         needs: expression in parameters that must be positive.
+        written: as its author wrote it.
     """
 
     observed: tuple[Coordinate, ...]
@@ -110,6 +111,7 @@ class OutputAt:
     jacobian: sp.Expr
     log_likelihood: sp.Expr
     needs: sp.Expr
+    written: Output
 
     @property
     def identity(self) -> str:
@@ -186,4 +188,4 @@ def output_at(
         known(expression.free_symbols, "output", fields=set(names.values()))
     needs = sp.Integer(1) if output.needs is None else exact(call("output", output.needs))
     known(needs.free_symbols, "output", fields=set())
-    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs)
+    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs, output)

@@ -105,7 +105,7 @@ def place(function: Any) -> str:
 
 def home(model: ModelAt, function: Any = None) -> str:
     """Where a function of a model, default its loss, is written in the catalogue; the name of a user's model."""
-    return place(function or model.written) or f"model {model.name}"
+    return place(function or model.written.get("loss")) or f"model {model.name}"
 
 
 def _place(code: CodeType) -> str:

@@ -1,8 +1,9 @@
 """Who wrote which line of a generated file: the comments by which every statement is found again in its source.
 
 A stamp names a template or a function of derive/emit, and holds for the lines below it that are indented as deep as
-itself or deeper, down to the next stamp. `return` is always the template's of the function. Templates leave a mark
-where text of their own goes on; `traced` turns it into a stamp where the reader would take the text for another's.
+itself or deeper, down to the next stamp that is indented no deeper. `return` is always the template's of the function.
+Templates leave a mark where text of their own goes on; `traced` turns it into a stamp where the reader would take the
+text for another's.
 """
 
 from __future__ import annotations

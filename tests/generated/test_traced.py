@@ -216,6 +216,21 @@ def test_what_evaluates_the_loss_names_the_model(model):
 
 
 @pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        ("attention_on_mixture/*/metric.py", "dot_product_attention.py:metric"),
+        ("attention_on_mixture/*/reference.py", "dot_product_attention.py:metric"),
+        ("hinge/*/metric.py", "logistic_regression.py:zero_one"),
+        ("ridge_regression/*/reduced_metric/metric.py", "ridge_regression.py"),
+    ],
+)
+def test_a_metric_names_the_function_that_it_is_written_by_wherever_that_is(path, origin):
+    (file,) = ROOT.glob(path)
+    stamped = [line for line in file.read_text(encoding="utf-8").splitlines() if "docs/theory.md (7.6)" in line]
+    assert any(f"< derive/models/{origin}" in line for line in stamped)
+
+
+@pytest.mark.parametrize(
     ("path", "function", "equations"),
     [
         ("ridge_regression/*/prior.py", "free_entropy", "(4.2), (4.6), (7.3)"),

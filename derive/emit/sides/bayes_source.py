@@ -18,7 +18,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     """Names and kernels; fields are flattened token by token."""
     structure = model.structure
     L, t = structure.tokens, structure.teacher_rank
-    gaussian, row, own = fields(L, t), rows(t), [home(model)]
+    gaussian, row, own = fields(L, t), rows(t), output.written
     names = entries("y", L, t)
     kernels = {
         "fields": freeze(
@@ -28,9 +28,11 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
                 "log_likelihood": output.log_likelihood,
             },
             equations="docs/theory.md (13.4)",
-            formulas=own,
+            formulas=[home(model, function) for function in (own.fields, own.log_likelihood) if function],
         ),
-        "needs": freeze({"needs": output.needs}, equations="docs/theory.md (13.4)", formulas=own),
+        "needs": freeze(
+            {"needs": output.needs}, equations="docs/theory.md (13.4)", formulas=[home(model, own.needs or own.fields)]
+        ),
         "gaussian": freeze(
             {"exponent": gaussian.exponent, **_named("g", gaussian.slope)},
             equations="docs/theory.md (13.4), (13.6)",
@@ -44,7 +46,9 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     }
     if model.metric is not None:
         kernels["metric"] = freeze(
-            {"metric": rows_of_two_as_sigmoids(model.metric)}, equations="docs/theory.md (7.6)", formulas=own
+            {"metric": rows_of_two_as_sigmoids(model.metric)},
+            equations="docs/theory.md (7.6)",
+            formulas=[home(model, model.written["metric"])],
         )
     return {
         "has_metric": model.metric is not None,

@@ -37,7 +37,9 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
     }
     if model.metric is not None:
         kernels["metric"] = freeze(
-            {"metric": rows_of_two_as_sigmoids(model.metric)}, equations="docs/theory.md (7.6)", formulas=[home(model)]
+            {"metric": rows_of_two_as_sigmoids(model.metric)},
+            equations="docs/theory.md (7.6)",
+            formulas=[home(model, model.written["metric"])],
         )
     baseline_lines: list[str] = []
     size = 0
@@ -56,7 +58,9 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
                 if second != 0:
                     outputs[f"second_{i}_{j}"] = second
                     baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
-        kernels["baseline"] = freeze(outputs, equations="docs/theory.md (7.7)", formulas=[home(model)])
+        kernels["baseline"] = freeze(
+            outputs, equations="docs/theory.md (7.7)", formulas=[home(model, model.written["baseline"])]
+        )
     return {
         "L": L,
         "s": s,
