@@ -234,7 +234,8 @@ def moment_rows(
         matrix = average.summand
         rows, columns = (int(n) for n in matrix.shape)
         moments.append(Moment(str(matrix), name_of(matrix), (rows, columns), offset))
-        explicit = sp.Matrix(matrix.as_explicit())
+        # SymPy 1.13 writes out no matrix without columns, as of a problem that reads nothing of Y alone.
+        explicit = sp.Matrix(matrix.as_explicit()) if columns else sp.zeros(rows, 0)
         for token in range(model.structure.tokens):
             named: dict[sp.Expr, sp.Expr] = {}
             for entry in explicit.atoms(MatrixElement):
