@@ -74,9 +74,10 @@ def test_averages_with_kinks_are_those_over_all_fields(name: str) -> None:
 
 @pytest.mark.slow
 def test_three_clusters_and_two_columns() -> None:
+    """In other coordinates a product has other errors, here up to 5e-7 by 40 nodes an axis, and 8e-5 by 16."""
     problem = sf.problem("mixture_classification", alpha=1.5, student_rank=2, clusters=3)
     assert integrated(problem).dimension == 2
-    assert_alike(problem, GaussHermite(32), any_state(problem), 1e-9)
+    assert_alike(problem, GaussHermite(40), any_state(problem), 2e-6)
 
 
 @pytest.mark.slow
@@ -94,7 +95,7 @@ def test_attention_with_a_query_of_its_own() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_averages_at_a_finite_temperature(name: str) -> None:
     problem = sf.problem(name, alpha=1.5, inverse_temperature=2.0)
-    assert_alike(problem, GaussHermite(24), any_state(problem), 1e-9)
+    assert_alike(problem, GaussHermite(36), any_state(problem), 1e-10)
 
 
 @pytest.mark.parametrize("name", ["ridge_regression", "mixture_classification"])
@@ -200,7 +201,8 @@ def test_combinations_that_vanish_are_not_used() -> None:
 def test_a_mean_of_three_tokens_is_one_of_thrice_the_covariance() -> None:
     """Seven dimensions of the average, of which one is read: to ten digits."""
     three = sf.solve(sf.problem(pooled(3), alpha=2.0), accuracy=1e-10)
-    one = sf.solve(sf.problem("ridge_regression", alpha=2.0, Delta=0.1, spectrum=[[1.0, 3.0]]), accuracy=1e-10)
+    same = {"alpha": 2.0, "Delta": 0.1, "lambda_": 0.01, "spectrum": [[1.0, 3.0]]}
+    one = sf.solve(sf.problem("ridge_regression", **same), accuracy=1e-10)
     assert three.success and three.relative_error < 1e-10
     assert three.training_loss == pytest.approx(one.training_loss, rel=1e-10)
     assert np.allclose(3 * three.overlaps.q[0], one.overlaps.q[0], rtol=1e-10)
