@@ -18,6 +18,7 @@ from .state_map import StateMap
 # Of the measure: a second minimum on a smaller share moves the slopes by about ten times as much, relative to them.
 BISTABLE = 1e-7
 _STEP = 3e-3  # of the conjugates, along their change, where a regulariser without a closed form is differentiated
+_ROUNDING = 1e-12  # of the largest conjugate: what vanishes by symmetry is no measure of its own change
 _STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
 
@@ -110,8 +111,9 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
     blocks = hats.q, hats.V, hats.m, hats.theta
     phi = np.zeros(0)
     columns: list[list[np.ndarray]] = [[], [], [], []]
+    sizes = np.array([np.abs(block).max() for block in blocks])
+    sizes = np.maximum(sizes, _ROUNDING * sizes.max())
     for changes in zip(*d_hats, strict=True):
-        sizes = [np.abs(block).max() for block in blocks]
         ratio = max(
             (float(np.abs(change).max() / size) for change, size in zip(changes, sizes, strict=True) if size > 0),
             default=0.0,

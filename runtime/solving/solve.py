@@ -12,12 +12,11 @@ import numpy as np
 from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, rule_named
+from ..integration import Lines, ProxSpace, Rule, Sobol, rule_named
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
@@ -30,8 +29,6 @@ from .finishing import failed_solution, finish_point
 from .solution import Solution, has_lost
 from .task import Task
 
-# An axis of the approach's products, by the dimension of the averages: in more dimensions Sobol sets take fewer nodes.
-_APPROACH_POINTS = {1: 24, 2: 16}
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
@@ -213,9 +210,6 @@ def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
     warm = WARM_PRODUCTS[0]
     if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser(), inner=0.75), warm
-    points = _APPROACH_POINTS.get(integrated(problem).dimension)
-    if problem.inverse_temperature is None and points is not None:
-        return GaussHermite(points), GaussHermite(points * 3 // 2)
     return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
 
 
