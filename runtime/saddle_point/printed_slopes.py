@@ -18,7 +18,7 @@ from .state_map import StateMap
 # Of the measure: a second minimum on a smaller share moves the slopes by about ten times as much, relative to them.
 BISTABLE = 1e-7
 _STEP = 3e-3  # of the conjugates, along their change, where a regulariser without a closed form is differentiated
-_ROUNDING = 1e-12  # of the largest conjugate: what vanishes by symmetry is no measure of its own change
+_LEAST = 1e-2  # of the largest conjugate, as the size of one that vanishes by symmetry but for rounding
 _STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
 
@@ -112,7 +112,7 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
     phi = np.zeros(0)
     columns: list[list[np.ndarray]] = [[], [], [], []]
     sizes = np.array([np.abs(block).max() for block in blocks])
-    sizes = np.maximum(sizes, _ROUNDING * sizes.max())
+    sizes = np.maximum(sizes, _LEAST * sizes.max())
     for changes in zip(*d_hats, strict=True):
         ratio = max(
             (float(np.abs(change).max() / size) for change, size in zip(changes, sizes, strict=True) if size > 0),
