@@ -7,7 +7,7 @@ averages come back by the chain rule and by regression on (z, y), see docs/theor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -32,13 +32,13 @@ class ReducedModel(ModelAt):
         full: the model that it is of; cases: one a label, with as many rows z and y each.
     """
 
-    full: ModelAt | None = None
-    cases: tuple[Assignment, ...] = ()
+    full: ModelAt = field(kw_only=True)
+    cases: tuple[Assignment, ...] = field(kw_only=True)
 
     @property
     def constants(self) -> tuple[sp.Symbol, ...]:
         """Those of the full model, then the case."""
-        return (*self._whole.constants, *self.labels)
+        return (*self.full.constants, *self.labels)
 
     @property
     def own(self) -> list[sp.Symbol]:
@@ -47,16 +47,11 @@ class ReducedModel(ModelAt):
 
     def parameter_symbols(self) -> list[sp.Symbol]:
         """Of the full model."""
-        return self._whole.parameter_symbols()
+        return self.full.parameter_symbols()
 
     def parameter_defaults(self) -> list[sp.Expr]:
         """Of the full model."""
-        return self._whole.parameter_defaults()
-
-    @property
-    def _whole(self) -> ModelAt:
-        assert self.full is not None
-        return self.full
+        return self.full.parameter_defaults()
 
 
 def reduced_loss(model: ModelAt) -> ReducedModel | None:

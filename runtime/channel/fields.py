@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import ReducedProblem
 
 Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -87,6 +88,18 @@ def factors(
     except np.linalg.LinAlgError:
         raise DomainError("V, or q - theta rho*^(-1) theta^T, is not positive definite") from None
     return teacher_factor, field_from_teacher, conditional, field_factor
+
+
+def overlaps_of(part: Problem, overlaps: Overlaps) -> Overlaps:
+    """Overlaps of the problem that averages are taken of, from those of the weights: themselves unless it is reduced.
+
+    Raises:
+        DomainError: they admit no law of the fields; less of these may admit them.
+    """
+    if not isinstance(part, ReducedProblem):
+        return overlaps
+    factors(overlaps.q, overlaps.V, overlaps.m, overlaps.theta, part.full.law.rho_star)
+    return part.combinations.overlaps(overlaps)
 
 
 def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:

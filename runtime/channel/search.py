@@ -9,9 +9,9 @@ import numpy as np
 from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
+from ..problems.reduced import integrated
 from ..progress import step
-from .fields import fields_of
+from .fields import fields_of, overlaps_of
 from .nodes import sobol_normal
 from .points import noise_choices, points_at
 
@@ -30,17 +30,16 @@ def searched(problem: Problem, overlaps: Overlaps) -> Problem:
     """
     if problem.search == THOROUGH or problem.inverse_temperature is not None:
         return problem
-    part, there = integrated(problem), overlaps
+    part = integrated(problem)
     if part.solver.channel.FIELDS == 1:
         return problem
-    if isinstance(part, ReducedProblem):
-        there = part.read.overlaps(overlaps)
     nodes = sobol_normal(part.dimension, LOG2_POINTS, 31, ())
-    for labels, _ in part.label_choices:
-        try:
-            fields = fields_of(part, there, labels)
-        except DomainError:
-            return problem
+    try:
+        there = overlaps_of(part, overlaps)
+        laws = [fields_of(part, there, labels) for labels, _ in part.label_choices]
+    except DomainError:
+        return problem
+    for fields in laws:
         for choice in noise_choices(part):
             quick, thorough = (points_at(part, fields, nodes, n, choice).value for n in (QUICK, THOROUGH))
             if np.any(quick - thorough > 1e-9 * (1 + np.abs(thorough))):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..channel.fields import factors
+from ..channel.fields import overlaps_of
 from ..problems.combinations import Moments
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
@@ -99,10 +99,8 @@ class Rule:
         part = integrated(problem)
         if not isinstance(part, ReducedProblem):
             return self._averages(problem, overlaps)
-        read = part.read
-        # Less may admit what the whole law of the fields does not.
-        factors(overlaps.q, overlaps.V, overlaps.m, overlaps.theta, problem.law.rho_star)
-        found = self._averages(part, read.overlaps(overlaps))
+        read = part.combinations
+        found = self._averages(part, overlaps_of(part, overlaps))
         regression, _ = read.regression(overlaps)
         return replace(found, moments=read.moments(found.moments, regression, *_layouts(problem, part)))
 
@@ -111,8 +109,8 @@ class Rule:
         part = integrated(problem)
         if not isinstance(part, ReducedProblem):
             return self._jacobians(problem, overlaps)
-        found = self._jacobians(part, part.read.overlaps(overlaps))
-        return JacobianAverages(part.read.slope(found.slope), part.read.square(found.square))
+        found = self._jacobians(part, overlaps_of(part, overlaps))
+        return JacobianAverages(part.combinations.slope(found.slope), part.combinations.square(found.square))
 
     def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
         """Derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
@@ -125,8 +123,8 @@ class Rule:
         part = integrated(problem)
         if not isinstance(part, ReducedProblem):
             return self._moment_tangents(problem, overlaps, jumps)
-        read, units = part.read, Units.of(overlaps.sizes)
-        there = read.overlaps(overlaps)
+        read, units = part.combinations, Units.of(overlaps.sizes)
+        there = overlaps_of(part, overlaps)
         slopes = self._moment_tangents(part, there, jumps) @ read.overlap_changes(units)
         moments = self._averages(part, there).moments.mean(axis=0)
         regression, _ = read.regression(overlaps)

@@ -356,7 +356,7 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
     number = _number("inverse_temperature", value)
     if not 0 < number < np.inf:
         raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
-    thermal = (solver.reduced("loss") or solver).thermal
+    thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:
         raise InputError(
             f"a finite temperature asks for an integral over {thermal.FIELDS} fields X at every node; "

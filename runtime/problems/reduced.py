@@ -23,12 +23,13 @@ class ReducedProblem(Problem):
     Its averages, laws and constants are those of a problem; it has no weights.
 
     Attributes:
-        full: the problem that it is of; numbers: of the cases that have a measure, among all that the solver knows.
+        full: the problem that it is of; combinations: what its fields are.
+        numbers: of the cases that have a measure, among all that the solver knows.
     """
 
-    full: Problem | None = field(default=None, compare=False)
-    combinations: Combinations | None = field(default=None, compare=False)
-    numbers: tuple[int, ...] = ()
+    full: Problem = field(kw_only=True, compare=False)
+    combinations: Combinations = field(kw_only=True, compare=False)
+    numbers: tuple[int, ...] = field(kw_only=True)
 
     @property
     def clusters(self) -> int:
@@ -38,19 +39,7 @@ class ReducedProblem(Problem):
     @cached_property
     def law(self) -> TokenLaw:
         """Of y: only its covariance and its mean."""
-        return self.read.law  # type: ignore[return-value]
-
-    @property
-    def read(self) -> Combinations:
-        """What its fields are."""
-        assert self.combinations is not None
-        return self.combinations
-
-    @property
-    def whole(self) -> Problem:
-        """The problem that it is of."""
-        assert self.full is not None
-        return self.full
+        return self.combinations.law  # type: ignore[return-value]
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
@@ -60,18 +49,17 @@ class ReducedProblem(Problem):
     @cached_property
     def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
         """The cases, and their probabilities."""
-        shares = self.read.share
-        return [
-            ((n,), self.whole.label_choices[label][1] * float(shares[n])) for n, label in enumerate(self.read.labels)
-        ]
+        labels, shares = self.combinations.labels, self.combinations.share
+        return [((n,), self.full.label_choices[label][1] * float(shares[n])) for n, label in enumerate(labels)]
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
         """Those of the full problem, then the case."""
         (n,) = labels
-        tokens, _ = self.whole.label_choices[self.read.labels[n]]
-        whole = self.whole
-        phi = np.array([number["start"] for number in whole.trained]) if overlaps is None else overlaps.phi
-        return np.concatenate([whole.constants(tokens, None)[: -len(phi) or None], phi, [float(self.numbers[n])]])
+        tokens, _ = self.full.label_choices[self.combinations.labels[n]]
+        known = self.full.constants(tokens)
+        if overlaps is not None and len(overlaps.phi):
+            known[-len(overlaps.phi) :] = overlaps.phi
+        return np.append(known, self.numbers[n])
 
 
 def integrated(problem: Problem) -> Problem:
@@ -93,7 +81,7 @@ def _of_metric(problem: Problem) -> Problem:
 
 
 def _reduced(problem: Problem, integrand: str) -> Problem:
-    solver = problem.solver.reduced(integrand)
+    solver = problem.solver.reduced.get(integrand)
     if solver is None:
         return problem
     facts = solver.facts

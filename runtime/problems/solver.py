@@ -71,14 +71,12 @@ class Solver:
         """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
         return cast(ModelFacts, self._load("model"))
 
-    def reduced(self, integrand: str) -> Solver | None:
-        """Of the problem that averages are those of, where that has fewer dimensions.
-
-        Args:
-            integrand: "loss", for averages over the channel, or "metric".
-        """
-        folder = self.folder / f"reduced_{integrand}"
-        return Solver(self.name, self.key, folder) if folder.is_dir() else None
+    @cached_property
+    def reduced(self) -> dict[str, Solver]:
+        """Of the problems that averages are those of, where these have fewer dimensions: of "loss" (over the channel)
+        and "metric"."""
+        folders = {integrand: self.folder / f"reduced_{integrand}" for integrand in ("loss", "metric")}
+        return {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
 
     @cached_property
     def facts(self) -> ReducedFacts:

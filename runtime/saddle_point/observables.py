@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of
+from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.points import CHUNKS
 from ..integration.estimates import ladder_half_width, two_standard_errors
@@ -16,7 +16,7 @@ from ..integration.rule import Averages
 from ..integration.splitting import Split
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, averaged_by_metric
+from ..problems.reduced import averaged_by_metric
 from ..progress import step
 from .state_map import StateMap
 
@@ -85,9 +85,7 @@ def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant:
 def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
     """E metric of every Sobol set, (R,); R = 1 of a product rule."""
     part = averaged_by_metric(problem)
-    if isinstance(part, ReducedProblem):
-        overlaps = part.read.overlaps(overlaps)
-    return _means(part, overlaps, size, equidistant)
+    return _means(part, overlaps_of(part, overlaps), size, equidistant)
 
 
 def _means(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:

@@ -63,7 +63,7 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type]]:
 
 def offered_of_reduced(solver: Solver) -> Iterator[tuple[Any, type]]:
     """The same of the problems that averages are those of."""
-    loss, metric = (solver.reduced(integrand) for integrand in ("loss", "metric"))
+    loss, metric = (solver.reduced.get(integrand) for integrand in ("loss", "metric"))
     for reduced in filter(None, (loss, metric)):
         yield reduced.facts, parts.ReducedFacts
     if loss is not None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import saddleforge as sf
+from saddleforge.errors import DomainError
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.combinations import Combinations
 from saddleforge.problems.overlaps import Overlaps
@@ -115,6 +116,20 @@ def test_kinks_that_move_with_labels_stand_still_in_the_residual() -> None:
     assert float(solution.overlaps.V.flat[0]) == pytest.approx(0.8515159408282864, rel=1e-13)
     assert solution.training_loss == pytest.approx(0.1811119168914831, rel=1e-13)
     assert solution.test_error == pytest.approx(0.4426528349596533, rel=1e-13)
+
+
+def test_whatever_is_read_overlaps_without_a_law_are_refused() -> None:
+    """The residual's variance q - 2 theta + rho* + Delta is 0.15, while q < theta^2 / rho*."""
+    problem, one = sf.problem("ridge_regression", alpha=1.0), np.ones((1, 1, 1))
+    impossible = Overlaps(0.5 * one, one, np.zeros((1, 1)), 0.8 * one)
+    for asked in (
+        lambda: GaussHermite(4).averages(problem, impossible),
+        lambda: GaussHermite(4).jacobians(problem, impossible),
+        lambda: GaussHermite(4).moment_tangents(problem, impossible),
+        lambda: observables.average_metric(problem, impossible, 6),
+    ):
+        with pytest.raises(DomainError):
+            asked()
 
 
 def of_random_rows(seed: int, tokens: int, s: int, t: int, noise: int, fields: int, known: int) -> Combinations:

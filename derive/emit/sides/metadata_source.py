@@ -149,7 +149,6 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
 def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
     """The same of the problem that a model's averages are those of: its size, and which combinations its fields are."""
     structure, full = at.structure, at.full
-    assert full is not None
     sides = {name: tuple(_rows(getattr(case, name)) for case in at.cases) for name in ("A", "B", "E", "F", "H")}
     # The probability of the noise that a case stands for.
     shares = [(((case.probabilities[0] if case.noise else sp.Integer(1)),),) for case in at.cases]
