@@ -39,7 +39,7 @@ CATALOGUE = {
         'output': False,
     },
     'hinge': {
-        'summary': 'Hinge loss max(0, 1 - sign(Y) X) with a ridge penalty; its corner is rounded over a width far below any error.',
+        'summary': 'Hinge loss max(0, 1 - sign(Y) X) with a ridge penalty.',
         'source': 'Aubin, Krzakala, Lu, Zdeborova, NeurIPS 2020, arXiv 2006.06560',
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
         'output': True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 import sympy as sp
@@ -25,6 +25,35 @@ def pieces_of(atom: sp.Expr) -> list[sp.Expr]:
 def almost_everywhere(expression: sp.Expr) -> sp.Expr:
     """Without the deltas that differentiating a step leaves: right where the slope is continuous there."""
     return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
+
+
+def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol]) -> sp.Expr:
+    """The piece that holds a reference point, as a function of all of space.
+
+    Args:
+        moved: variable -> its value at the reference point.
+    """
+
+    def walk(e: sp.Expr) -> sp.Expr:
+        if e in moved or not e.has(*moved):
+            return e
+        if isinstance(e, sp.Piecewise):
+            return sp.Piecewise(*[(walk(value), condition.xreplace(moved)) for value, condition in e.args])
+        inside = [walk(a) for a in e.args]
+        there = [a.xreplace(moved) for a in e.args]
+        if isinstance(e, sp.Abs):
+            return sp.Piecewise((inside[0], there[0] >= 0), (-inside[0], True))
+        if isinstance(e, sp.sign | sp.Heaviside):
+            return e.xreplace(moved)
+        if isinstance(e, sp.Max | sp.Min):
+            value, best = inside[0], there[0]
+            for other, its in zip(inside[1:], there[1:], strict=True):
+                first = best >= its if isinstance(e, sp.Max) else best <= its
+                value, best = sp.Piecewise((value, first), (other, True)), e.func(best, its)
+            return value
+        return e.func(*inside)
+
+    return walk(expression)
 
 
 def switches(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:

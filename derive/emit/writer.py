@@ -1,6 +1,6 @@
 """From a model at a structure to the text of its generated solver, deterministic to the byte.
 
-A loss whose slope in X jumps has no proximal map: its solver holds the files of a finite temperature only.
+A loss whose slope in X jumps where no proximal map is known has a solver with the files of a finite temperature only.
 Bayes-optimal averages are there where the model has an output channel.
 """
 
@@ -19,7 +19,7 @@ import sympy as sp
 from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
 from ..digest import generator_digest
-from ..theory.kinks import slope_jump
+from ..theory.pieces import no_proximal_map
 from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
 from .kernel import Frozen, Kernel, recorded, stamped
 from .printers.numba import body
@@ -85,7 +85,7 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     check_bounded(at)
     if at.penalty is not None:
         check_convex(at.penalty, at.structure)
-    jump, unpack, digest = slope_jump(at), _unpacker(at), at.digest()
+    jump, unpack, digest = no_proximal_map(at), _unpacker(at), at.digest()
     metric = metric_context(at, unpack)
     files = {"model.py": metadata_file(model, at, _header(digest, "model.py"), jump)}
     contexts: dict[str, dict[str, Any]] = {
@@ -106,13 +106,13 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     files |= _rendered(contexts, at, digest, at.name)
     for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
         if reduced is not None:
-            files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest, jump).items()}
+            files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest).items()}
     return {name: _tidy(text) for name, text in files.items()}
 
 
-def _reduced_files(at: ReducedModel, digest: str, jump: str) -> dict[str, str]:
+def _reduced_files(at: ReducedModel, digest: str) -> dict[str, str]:
     """Of the problem that averages are those of: what its fields are, and its channel, or the test error."""
-    unpack = _unpacker(at)
+    jump, unpack = no_proximal_map(at) if at.metric is None else "", _unpacker(at)
     contexts: dict[str, dict[str, Any]] = {}
     if at.metric is not None:
         contexts["metric.py"] = metric_context(at, unpack)

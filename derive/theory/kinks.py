@@ -1,4 +1,4 @@
-"""Losses and metrics that are smooth in pieces: where the pieces meet, and slopes that jump, which are refused."""
+"""Losses and metrics that are smooth in pieces: where the pieces meet, and whether slopes jump there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, GaussianNoise
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from ..calculus.piecewise import PIECEWISE, pieces_of, switches
-from ..errors import ModelError
 
 _LINES = 40
 _STEPS = 50
@@ -73,7 +72,7 @@ def _surfaces(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Ex
         atom = atoms[0]
         pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in pieces_of(atom)))
     for piece in pieces:
-        for factor in _factors(_unwrapped(piece, variables), variables):
+        for factor in _factors(unwrapped(piece, variables), variables):
             if factor.has(*variables) and not (factor.is_positive or factor.is_negative):
                 yield -factor if factor.could_extract_minus_sign() else factor
 
@@ -85,7 +84,7 @@ def _innermost(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.E
     return sorted(inner, key=sp.default_sort_key)
 
 
-def _unwrapped(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
+def unwrapped(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
     """a for f(a), f odd, and a - b for f(a) - f(b), f increasing: entries of one softmax grow with their scores."""
     if isinstance(switch, _ODD):
         return switch.args[0]
@@ -140,17 +139,6 @@ def _changes_sign(model: ModelAt, expression: sp.Expr) -> bool:
     return len(signs) == 2
 
 
-def check_slope(model: ModelAt) -> None:
-    """Refuse a loss whose slope in X jumps, as that of the hinge: its proximal point sits on the kink.
-
-    Raises:
-        ModelError: with the surface on which the slope jumps.
-    """
-    jump = slope_jump(model)
-    if jump:
-        raise ModelError(f"model {model.name}: {jump}")
-
-
 def slope_jump(model: ModelAt) -> str:
     """Where the slope of the loss in X jumps, or the loss itself, in words; empty where neither does.
 
@@ -160,7 +148,6 @@ def slope_jump(model: ModelAt) -> str:
     generator = random.Random(5)
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
     fields = set(model.X)
-    remedy = "the proximal map needs a continuous slope (smooth the kink, as Huber's loss does)"
     for what, function in [
         ("the loss", model.loss),
         *[(f"the slope of the loss in {x}", sp.diff(model.loss, x)) for x in model.X],
@@ -172,7 +159,7 @@ def slope_jump(model: ModelAt) -> str:
             low = sp.Integer(-1 if isinstance(atom, sp.sign) else 0)
             jump = function.xreplace({atom: sp.Integer(1)}) - function.xreplace({atom: low})
             if _on_surface(jump.xreplace(defaults), surface.xreplace(defaults), generator) > 1e-9:
-                return f"{what} jumps where {surface} = 0; {remedy}"
+                return f"{what} jumps where {surface} = 0"
     return ""
 
 

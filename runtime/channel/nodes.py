@@ -25,6 +25,15 @@ def gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(points)
 
 
+@lru_cache(maxsize=64)
+def highest_coefficients(points: int) -> np.ndarray:
+    """(2, points): what values at the nodes of Gauss-Legendre are multiplied with for their last two coefficients in
+    Legendre polynomials."""
+    t, w = gauss_legendre(points)
+    transform = (np.polynomial.legendre.legvander(t, points - 1) * w[:, None]).T * (np.arange(points) + 0.5)[:, None]
+    return np.ascontiguousarray(transform[-2:])
+
+
 def legendre(breaks: list[float], reach: float, points: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre with `points` nodes on each panel of [-reach, reach] between the breaks."""
     edges = [-reach, *sorted(b for b in breaks if -reach < b < reach), reach]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ..errors import InputError
 from .lines import Lines
+from .pieces import Pieces
 from .prox_space import ProxSpace
 from .rule import Averages, Rule
 from .sampled import GaussHermite, Sobol, SparseGrid
 
 FAMILIES: dict[str, type[Rule]] = {
-    family.name: family for family in (GaussHermite, Sobol, ProxSpace, Lines, SparseGrid)
+    family.name: family for family in (GaussHermite, Sobol, ProxSpace, Lines, Pieces, SparseGrid)
 }
 
 
@@ -35,6 +36,7 @@ __all__ = [
     "Averages",
     "GaussHermite",
     "Lines",
+    "Pieces",
     "ProxSpace",
     "Rule",
     "Sobol",

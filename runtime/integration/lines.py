@@ -11,7 +11,7 @@ import numpy as np
 from ..channel.exchange import Reduction
 from ..channel.field_lines import along, flat, narrowed, on_lines
 from ..channel.fields import Fields
-from ..channel.nodes import gauss_legendre, trapezoid
+from ..channel.nodes import gauss_legendre, highest_coefficients, trapezoid
 from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
@@ -231,7 +231,6 @@ def _resolved(
         panels: row of `nodes`, lower and upper end of each.
     """
     t, w = gauss_legendre(order)
-    transform = (np.polynomial.legendre.legvander(t, order - 1) * w[:, None]).T * (np.arange(order) + 0.5)[:, None]
     row, low, high = panels
     resolved = []
     while len(row):
@@ -242,7 +241,7 @@ def _resolved(
         tail = np.zeros(len(row))
         for choice in noise_choices(problem):
             x = flat(points_at(problem, fields, at, choice=choice).x).reshape(len(row), order, -1)
-            last = np.abs(np.einsum("kj,njf->nkf", transform[-2:], x)).max(axis=(1, 2))
+            last = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(order), x)).max(axis=(1, 2))
             tail = np.maximum(tail, last / np.abs(x).max())
         enough = (tail * np.exp(-nearest * nearest / 2) <= tolerance) | (half < _SHORTEST)
         if np.sum(~enough) > _MOST_PANELS:

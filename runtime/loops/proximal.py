@@ -1,6 +1,10 @@
-"""The proximal map at one point: quotients of matrices, blocks of slopes, lists of minima."""
+"""The proximal map at one point: quotients of matrices, blocks of slopes, lists of minima, edges of pieces."""
+
+import math
 
 from numba import njit
+
+_SAME = 1e-10  # values that differ by less, relative to their size, are one
 
 
 # At every node of an average: where they are called the sizes are numbers, by which loops are unrolled.
@@ -57,7 +61,6 @@ def insert_minimum(found, count, x, value):
     Returns how many rows there are then: as many as before where it is one of them, or higher than as many as fit.
     """
     size = len(x)
-    place = 0
     square = 0.0
     for i in range(size):
         square += x[i] * x[i]
@@ -66,9 +69,17 @@ def insert_minimum(found, count, x, value):
         for i in range(size):
             distance += (x[i] - found[n, i]) * (x[i] - found[n, i])
         if distance <= 1e-8 * square + 1e-12:
-            return count
-        if found[n, size] <= value:
-            place = n + 1
+            if found[n, size] <= value:
+                return count
+            # The lower one stays.
+            count -= 1
+            for k in range(n, count):
+                for i in range(size + 1):
+                    found[k, i] = found[k + 1, i]
+            break
+    place = 0
+    while place < count and found[place, size] <= value:
+        place += 1
     if place == found.shape[0]:
         return count
     count = min(count + 1, found.shape[0])
@@ -79,3 +90,55 @@ def insert_minimum(found, count, x, value):
         found[place, i] = x[i]
     found[place, size] = value
     return count
+
+
+@njit(cache=True, error_model="numpy")
+def insert_place(edges, count, place):
+    """Put a place among the first `count` edges, ascending, unless it is no number or known; returns how many there
+    are then."""
+    if not abs(place) < math.inf:
+        return count
+    n = count
+    while edges[n - 1] > place:
+        n -= 1
+    if edges[n - 1] == place:
+        return count
+    for k in range(count, n, -1):
+        edges[k] = edges[k - 1]
+    edges[n] = place
+    return count + 1
+
+
+@njit(cache=True, error_model="numpy")
+def inside(low, high):
+    """A point of an interval, of which an end may be infinite."""
+    if low == -math.inf:
+        return 0.0 if high == math.inf else high - 1.0
+    return low + 1.0 if high == math.inf else 0.5 * (low + high)
+
+
+@njit(cache=True, error_model="numpy")
+def differ(one, other):
+    """Whether two numbers differ by more than rounding."""
+    return abs(one - other) > _SAME * (1.0 + abs(one) + abs(other))
+
+
+@njit(cache=True, error_model="numpy")
+def is_minimum(left, left_slope, right, right_slope):
+    """Whether a function of these values and slopes on the two sides of an edge has a local minimum there."""
+    falls = left_slope <= 0.0
+    rises = right_slope >= 0.0
+    if differ(left, right):
+        # The lower value is there; the side that is higher leads down whatever its slope.
+        return rises if left > right else falls
+    return falls and rises
+
+
+@njit(cache=True, error_model="numpy")
+def push(stack, depth, a, x_a, b, x_b):
+    """Put an interval and the proximal points at its ends on a stack (most, 4); returns how many there are then."""
+    stack[depth, 0] = a
+    stack[depth, 1] = x_a
+    stack[depth, 2] = b
+    stack[depth, 3] = x_b
+    return depth + 1

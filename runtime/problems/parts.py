@@ -86,6 +86,8 @@ class ProximalChannel(Channel, Protocol):
     """channel.py: the channel at zero temperature, through the proximal map; absent where a loss has none."""
 
     HAS_PROX_SPACE: bool
+    CORNERS: bool
+    TEACHER_STEPS: bool
     derivatives: Compiled
 
     def sample(
@@ -125,6 +127,20 @@ class ProximalChannel(Channel, Protocol):
         flip: int,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Minimisers (N, D) of the Moreau objective and dg/domega (N, D, D) at omega (N, D)."""
+
+
+class PiecesChannel(ProximalChannel, Protocol):
+    """Of a single student field."""
+
+    def panels(
+        self, known: np.ndarray, centre: np.ndarray, spread: np.ndarray, steep: np.ndarray, precision: np.ndarray,
+        c: np.ndarray, cells: int, t: np.ndarray, weights: np.ndarray, last: np.ndarray, tolerance: float,
+        reach: float, longest: float,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """Row, z and weight of nodes for omega = centre + spread z, between jumps and bends of the proximal map."""
+
+    def steps(self, c: np.ndarray) -> np.ndarray:
+        """Where what the loss knows of the teacher field changes, where TEACHER_STEPS."""
 
 
 class ProxSpaceChannel(ProximalChannel, Protocol):

@@ -40,6 +40,7 @@ from .parts import (
     ModelFacts,
     OwnChannel,
     PenaltyPrior,
+    PiecesChannel,
     PreciseReference,
     Prior,
     ProximalChannel,
@@ -106,6 +107,12 @@ class Solver:
             f"model {self.name}: {self.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
             "is: give inverse_temperature"
         )
+
+    @property
+    def pieces(self) -> PiecesChannel:
+        """The channel of one field, whose pieces are known."""
+        assert self.proximal.FIELDS == 1
+        return cast(PiecesChannel, self.proximal)
 
     @property
     def prox_space(self) -> ProxSpaceChannel:

@@ -11,9 +11,9 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError
-from ..integration import Averages, Lines, ProxSpace, Rule, Sobol, pace
+from ..integration import Averages, Pieces, ProxSpace, Rule, Sobol, pace
 from ..integration.estimates import two_standard_errors
-from ..integration.lines import SPLIT_LINES
+from ..integration.pieces import PANELS
 from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
 from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
@@ -29,8 +29,7 @@ from .solution import Solution
 from .task import Task
 
 APPROACH_RULE = Sobol(log2=8, scramblings=4)  # coarse, of the damped approach
-_HASTY_GRIDS = 4  # of a single field, before lines are tried
-_LINES_UNASKED = 1e5  # for which lines are tried unless they are asked for
+_HASTY_GRIDS = 4  # of a single field, before pieces are tried
 MASS_TOLERANCE = 1e-3
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _PATIENT_LEVEL = 2  # of SAMPLES, from which slopes are taken over the larger set
@@ -79,26 +78,23 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         if len(products) > 1:
             return _refine(task, approach, products, patient=near is None)
         return climb_samples(task, approach)
-    if not part.solver.proximal.HAS_PROX_SPACE or channel.FIELDS > 2:
+    if channel.FIELDS > 2 or not (part.solver.proximal.HAS_PROX_SPACE or channel.FIELDS == 1):
         return climb_samples(task, approach)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(
         replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
         for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
     )
-    lines = tuple(
-        rule for rule in SPLIT_LINES[:effort] if channel.FIELDS == 1 and rule.lines(problem) <= _LINES_UNASKED
-    )
-    families: list[Sequence[ProxSpace | Lines]] = [grids]
-    if len(lines) > 1:
-        # Lines are split where kinks move with the labels, and refined where X bends, which takes a grid many nodes.
-        families = [grids[:_HASTY_GRIDS], lines, grids[_HASTY_GRIDS:]]
+    families: list[Sequence[ProxSpace | Pieces]] = [grids] if part.solver.proximal.HAS_PROX_SPACE else []
+    if Pieces.suits(problem):
+        pieces = PANELS[:effort]
+        # A grid takes many nodes where kinks move with Y, or X bends; where one line is all, nothing is faster.
+        first = Pieces.takes_lines_alone(problem) or not families
+        families = [pieces, *families] if first else [grids[:_HASTY_GRIDS], pieces, grids[_HASTY_GRIDS:]]
     if near is not None:
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
     solution: Solution | None = None
     for levels in filter(None, families):
-        if levels is lines and solution is not None and not (part.has_moving_kinks or _bends_alone(solution)):
-            continue
         first = _first_level(levels, accuracy, near)
         found = _refine(task, approach, levels[first:], patient=near is None)
         if found.success:
@@ -124,17 +120,12 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     return best if best.losses is not None else climb_samples(task, approach)
 
 
-def _bends_alone(solution: Solution) -> bool:
-    """Whether what a grid was too coarse for are bends of the proximal map, not its jumps or a narrow law of X."""
-    return solution.averages is not None and solution.averages.bistable <= NEGLIGIBLE_JUMPS
-
-
 def _quality(solution: Solution) -> tuple[bool, float]:
     """Sort key: solutions before failures, the most accurate first."""
     return solution.losses is None, solution.relative_error
 
 
-def _first_level(levels: Sequence[ProxSpace | Lines], accuracy: float, near: Solution | None) -> int:
+def _first_level(levels: Sequence[ProxSpace | Pieces], accuracy: float, near: Solution | None) -> int:
     """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
     sizes = [level.points for level in levels]
     if near is None or not isinstance(near.rule, type(levels[0])) or near.rule.points not in sizes:

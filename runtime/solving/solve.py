@@ -12,7 +12,8 @@ import numpy as np
 from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration import Lines, ProxSpace, Rule, Sobol, rule_named
+from ..integration import Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
+from ..integration.pieces import COARSE_PANELS
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, places_of
@@ -111,7 +112,7 @@ def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Wa
     rule = rule_named(integrator, points, seed)
     if isinstance(rule, Sobol) and points is None:
         return lambda task, point, near: climb_samples(task, point)
-    if isinstance(rule, ProxSpace | Lines):
+    if isinstance(rule, ProxSpace | Lines | Pieces):
         problem.only_at_zero_temperature(f"the rule {rule.name} integrates")
     return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
 
@@ -196,7 +197,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
             weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
         point = damped(coarse, point.overlaps, 2e-3, weight=weight)
         visited += point.iterations
-    if _is_near(point):
+    if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
         point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
@@ -210,6 +211,8 @@ def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
     warm = WARM_PRODUCTS[0]
     if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser(), inner=0.75), warm
+    if problem.inverse_temperature is None and Pieces.takes_lines_alone(problem):
+        return COARSE_PANELS, COARSE_PANELS
     return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
 
 

@@ -7,7 +7,7 @@ prox-space rule (docs/theory.md section 11), split into columns that depend on X
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -22,7 +22,7 @@ from ...calculus.chain import rows_of_two_as_sigmoids, staged_derivatives
 from ...calculus.piecewise import almost_everywhere
 from ...calculus.subexpressions import extract
 from ...theory.free_entropy import free_entropy
-from ...theory.kinks import check_slope
+from ...theory.pieces import pieces_of, steps_in_teacher
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 from ..kernel import Entry, Kernel, freeze, hoist, home, upper_entries
 from . import nodes
@@ -70,8 +70,8 @@ class Channel:
         own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
             entries that `moments` lists, the second derivatives in phi follow.
         own_gradient: kernel of the loss's derivatives in `ModelAt.own`, in that order, for the risk at finite d.
-        columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields; the
-            last holds the derivatives of det(I + V H) in the entries of V, det[token, row, column].
+        columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields, and
+            where the slope of the loss jumps; the last holds the derivatives of det(I + V H) in the entries of V, det[token, row, column].
     """
 
     model: ModelAt
@@ -97,6 +97,23 @@ class Channel:
     critical: Kernel | None
     determinant: Kernel | None
     determinant_slopes: Kernel | None
+    pieces: PieceKernels | None
+
+
+@dataclass(frozen=True)
+class PieceKernels:
+    """A loss of one student field, piece by piece, see `theory.pieces.Pieces`.
+
+    Attributes:
+        piece: value, slope and curvature in x of the piece that holds r; places: where pieces end, in the features.
+        steps: where features of the only teacher field step, None where they do not only step.
+    """
+
+    piece: Kernel
+    places: Kernel
+    steps: Kernel | None
+    quadratic: bool
+    corners: bool
 
 
 def saddle_for(model: ModelAt) -> SaddlePoint:
@@ -115,9 +132,8 @@ def build_channel(model: ModelAt) -> Channel:
     """Differentiate the loss and freeze every kernel of the channel.
 
     Raises:
-        ModelError: the slope of the loss in X jumps.
+        ModelError: the slope of the loss in X jumps where no proximal map is known.
     """
-    check_slope(model)
     structure = model.structure
     X = list(model.X)
     features, feature_names, loss = teacher_features(model)
@@ -140,7 +156,8 @@ def build_channel(model: ModelAt) -> Channel:
 
     columns = critical = determinant = determinant_slopes = None
     column_names: tuple[str, ...] = ()
-    if len(X) <= PROX_SPACE_LIMIT:
+    pieces = _piece_kernels(model, loss, features_of(model)[0])
+    if len(X) <= PROX_SPACE_LIMIT and not (pieces and pieces.corners):
         constants = set(constants_of(model))
         whole = freeze(
             {"loss": stages.value, **own_gradient, **own_hessian},
@@ -189,16 +206,42 @@ def build_channel(model: ModelAt) -> Channel:
         critical=critical,
         determinant=determinant,
         determinant_slopes=determinant_slopes,
+        pieces=pieces,
+    )
+
+
+def _piece_kernels(
+    model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Symbol, sp.Expr]]
+) -> PieceKernels | None:
+    found = pieces_of(model, loss)
+    if found is None:
+        return None
+    stages = staged_derivatives(found.loss, list(model.X))
+    own = {Entry("d", 0): stages.gradient[0], Entry("h", 0, 0): stages.hessian[0, 0]}
+    written: dict[str, Any] = {"equations": "docs/theory.md (11.11)", "formulas": [pieces_of, home(model)]}
+    steps = steps_in_teacher(model, [e for _, e in features])
+    return PieceKernels(
+        piece=freeze({"loss": stages.value, **own}, stages.definitions, **written),
+        places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
+        steps=None if steps is None else freeze({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
+        quadratic=found.quadratic,
+        corners=found.corners,
     )
 
 
 def teacher_features(model: ModelAt) -> tuple[Kernel, tuple[str, ...], sp.Expr]:
     """Maximal subexpressions of Y and u as a kernel, their names, and the loss in terms of them."""
-    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
-    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*model.X, *model.own}, "f")
+    definitions, loss = features_of(model)
     names = tuple(symbol.name for symbol, _ in definitions)
     features = {symbol.name: e for symbol, e in definitions}
     return freeze(features, inner=True, equations="docs/theory.md (1.3)", formulas=[home(model)]), names, loss
+
+
+def features_of(model: ModelAt) -> tuple[list[tuple[sp.Symbol, sp.Expr]], sp.Expr]:
+    """Maximal subexpressions of Y and u, named, and the loss in terms of them."""
+    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
+    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*model.X, *model.own}, "f")
+    return definitions, loss
 
 
 def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ...authoring.parameters import Structure
+from ...theory.pieces import REFERENCE
 from ..kernel import Entry, Kernel, entries, stamped, upper_entries
 from ..printers.interval import body as interval_body
 from ..printers.numba import body
@@ -51,6 +52,11 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "determinant": channel.determinant,
         "determinant_slopes": channel.determinant_slopes,
     }
+    pieces = channel.pieces
+    if pieces:
+        kernels |= {"piece": pieces.piece, "places": pieces.places, "steps": pieces.steps}
+    if pieces and pieces.corners:
+        kernels["corner_response"] = nodes.corner_response(structure)
     if channel.critical:
         kernels |= {
             "teacher_node": nodes.node(structure, noise),
@@ -89,6 +95,11 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "own_gradient": [name for name, _ in channel.own_gradient.results] if channel.own_gradient else [],
         "columns": list(channel.column_names),
+        "reference": REFERENCE.name,
+        "places": [name for name, _ in pieces.places.results] if pieces else [],
+        "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
+        "quadratic": bool(pieces and pieces.quadratic),
+        "corners": bool(pieces and pieces.corners),
         "has_prox_space": channel.critical is not None,
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),

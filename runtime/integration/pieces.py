@@ -1,0 +1,229 @@
+"""One student field: omega between the places at which the proximal map jumps or bends, which are found exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..channel.exchange import Reduction
+from ..channel.fields import Fields
+from ..channel.nodes import gauss_legendre, highest_coefficients
+from ..channel.points import noise_choices
+from ..errors import InputError
+from ..problems.problem import Problem
+from ..problems.reduced import integrated
+from .rule import Rule
+from .sampled import Sampled, TeacherRule
+
+_REACH = 8.5  # of a line, in standard deviations
+_LONGEST = 3.2  # panel
+_CELLS = 24  # of a line, at whose ends proximal points are looked at first
+_PER_DIGIT = 1.25  # nodes of a panel for every digit of X on it
+_ROUNDING = 1e-12  # of X, which no panel resolves further
+_OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
+_MOST_LINES = 1e6
+_OPINIONS = (12, 16, 24)
+_STEEP = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)  # where a probability that is steep in omega is split
+
+
+@dataclass(frozen=True)
+class Pieces(Sampled):
+    """Gauss-Legendre panels of omega between jumps and bends of the proximal map, exact ones, at nodes in Y and noise.
+
+    Where minima change places is solved for; proximal points come to an edge of a piece of the loss, and leave it, at
+    x + V l'(x) of either side (docs/theory.md (11.12), (11.13)). Where the loss knows of a teacher field what is constant
+    between steps, as its sign, Y is averaged over in closed form, and one dimension is left (11.14).
+
+    Args:
+        points: nodes a panel, 4 or more.
+    """
+
+    points: int = 16
+    starts: int | None = None
+    name: str = "pieces"
+    most_points: ClassVar[int] = 64
+    splits_jumps: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> Pieces:
+        """Nodes a panel."""
+        return cls(points or 16)
+
+    def describe(self) -> dict[str, Any]:
+        """As of `Rule`; `points` are those of a panel, the seed is null."""
+        return {"rule": self.name, "points": self.points, "seed": None}
+
+    def lines(self, problem: Problem) -> float:
+        """How many values of Y and noise it takes."""
+        part = integrated(problem)
+        if self.takes_lines_alone(problem):
+            return 2.0 * len(part.label_choices)
+        return self._outer ** float(part.dimension - 1) * len(part.label_choices)
+
+    def nodes(self, problem: Problem) -> float:
+        """With six panels a line."""
+        return 6 * self.points * self.lines(problem)
+
+    def cost(self, problem: Problem) -> float:
+        """Two proximal points a node."""
+        return 2e2 * self.nodes(problem)
+
+    def compared_with(self) -> tuple[Pieces, ...]:
+        """Once."""
+        return (self.coarser(),)
+
+    def beyond(self, problem: Problem) -> list[Pieces]:
+        """Of PANELS."""
+        return [level for level in PANELS if level.points > self.points]
+
+    @classmethod
+    def opinions(cls, problem: Problem, bistable: float) -> tuple[Pieces, ...]:
+        """Where there is one field."""
+        levels = (cls(points) for points in _OPINIONS if cls.suits(problem))
+        return tuple(level for level in levels if level.lines(problem) <= _MOST_LINES)
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Where there is one field, and lines are not too many."""
+        part = integrated(problem)
+        return part.solver.channel.FIELDS == 1 and cls().lines(problem) <= _MOST_LINES / 10
+
+    @classmethod
+    def takes_lines_alone(cls, problem: Problem) -> bool:
+        """Whether there is one field, and no node in Y or noise: nothing is faster."""
+        part = integrated(problem)
+        channel = part.solver.proximal
+        return channel.FIELDS == 1 and (part.dimension == 1 or channel.TEACHER_STEPS)
+
+    def finer(self) -> Pieces:
+        """As of `Rule`: half as many nodes again a panel."""
+        return replace(self, points=self.points * 3 // 2)
+
+    def coarser(self) -> Pieces:
+        """As of `Rule`: two thirds of the nodes a panel, four or more."""
+        return replace(self, points=max(4, self.points * 2 // 3))
+
+    @property
+    def _outer(self) -> int:
+        return round(_OUTER * self.points)
+
+    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        channel = problem.solver.proximal
+        if channel.FIELDS != 1:
+            raise InputError(f"the rule {self.name} is for one student field; {channel.FIELDS} are read, use Sobol")
+        if channel.TEACHER_STEPS:
+            return [self._between_steps(problem, fields)]
+        if self.lines(problem) > _MOST_LINES:
+            raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}, use Sobol")
+        known = TeacherRule.of(problem, fields, self._outer, equidistant=True)
+        heavy = known.weights > 1e-17 * known.weights.max()
+        nodes, weights = known.nodes[heavy], known.weights[heavy]
+        teachers = problem.teacher_rank
+        y = fields.teacher_mean[0] + nodes[:, :teachers] @ fields.teacher_factor[0].T
+        noise = nodes[:, teachers:] * problem.noise_scale
+        centre = fields.field_mean[0, 0] + nodes[:, :teachers] @ fields.field_from_teacher[0, 0]
+        spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
+        row, z, share = self._panels(problem, fields, _features(problem, fields, y, noise), centre, spread)
+        return [(np.insert(nodes[row], teachers, z, axis=1), weights[row] * share)]
+
+    def _panels(
+        self,
+        problem: Problem,
+        fields: Fields,
+        known: np.ndarray,
+        centre: np.ndarray,
+        spread: np.ndarray,
+        steep: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        t, w = gauss_legendre(self.points)
+        return problem.solver.pieces.panels(
+            known,
+            np.ascontiguousarray(centre),
+            spread,
+            np.zeros(0) if steep is None else steep,
+            fields.precision,
+            fields.constants,
+            _CELLS,
+            t,
+            w,
+            highest_coefficients(self.points),
+            max(10.0 ** (-self.points / _PER_DIGIT), _ROUNDING),
+            _REACH,
+            _LONGEST,
+        )
+
+    def _between_steps(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes and weights where the loss knows of Y between which steps it lies: omega comes first, then two nodes for
+        the law of Y given both, by its first three moments."""
+        from scipy.special import log_ndtr
+
+        steps = problem.solver.pieces.steps(fields.constants)
+        steps = np.sort(steps[np.isfinite(steps)])
+        mean, factor = float(fields.teacher_mean[0, 0]), float(fields.teacher_factor[0, 0, 0])
+        slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
+        whole = np.hypot(slope, own)
+        # In units of their spreads: z_Y given z = (omega - m) / whole has the mean shared * z and the spread width.
+        shared, width = slope / whole, own / whole
+        parts = []
+        for low, high in pairwise([-np.inf, *((steps - mean) / factor), np.inf]):
+            inner = {(True, True): 0.0, (True, False): high - 1, (False, True): low + 1}.get(
+                (low == -np.inf, high == np.inf), (low + high) / 2
+            )
+            known = _features(problem, fields, np.array([[mean + factor * inner]]), np.zeros((1, 0)))
+            ends = [end for end in (low, high) if np.isfinite(end)]
+            steep = np.array([(end + by * width) / shared for end in ends for by in _STEEP if width < abs(shared)])
+            _, z, weight = self._panels(
+                problem, fields, known, fields.field_mean[0], np.array([whole]), steep
+            )
+            a, b = (low - shared * z) / width, (high - shared * z) / width
+            flip = a + b > 0  # the tails are taken on the side where both are small
+            left, right = np.where(flip, -b, a), np.where(flip, -a, b)
+            top, bottom = log_ndtr(right), log_ndtr(left)
+            share = np.exp(top) * -np.expm1(bottom - top)
+            there = share > 1e-300
+            z, weight, left, right, flip, share = (v[there] for v in (z, weight, left, right, flip, share))
+            centre, spread, skewness = _truncated(left, right, np.log(share))
+            root = np.sqrt(1 + skewness**2 / 4)
+            for way in (-1.0, 1.0):
+                place = centre + spread * (skewness / 2 + way * root)
+                z_Y = shared * z + width * np.where(flip, -place, place)
+                z_omega = (whole * z - slope * z_Y) / own
+                chance = (1 - way * skewness / (2 * root)) / 2
+                parts.append((np.stack([z_Y, z_omega], axis=1), weight * share * chance))
+        nodes, weights = (np.concatenate(values) for values in zip(*parts, strict=True))
+        heavy = weights > 1e-22
+        return np.ascontiguousarray(nodes[heavy]), np.ascontiguousarray(weights[heavy])
+
+
+def _features(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Features (N, values of the labelled noise, F) of teacher fields (N, t) and Gaussian noise (N, U)."""
+    channel, gaussian = problem.solver.proximal, problem.is_gaussian
+    found = []
+    for choice in noise_choices(problem):
+        u = np.zeros((len(y), len(gaussian)))
+        u[:, gaussian] = noise
+        if channel.LABELLED_NOISE:
+            u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
+        found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
+    return np.ascontiguousarray(np.stack(found, axis=1))
+
+
+def _truncated(left: np.ndarray, right: np.ndarray, log_share: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, spread and skewness of N(0, 1) between left and right, whose measure is exp(log_share)."""
+    at_left, at_right = (np.exp(-0.5 * end * end - log_share) / np.sqrt(2 * np.pi) for end in (left, right))
+    a, b = (np.where(np.isfinite(end), end, 0.0) for end in (left, right))
+    # Moments of order k: m_k = (k - 1) m_{k - 2} + a^{k - 1} phi(a) - b^{k - 1} phi(b), over the measure.
+    first = at_left - at_right
+    second = 1 + a * at_left - b * at_right
+    third = 2 * first + a * a * at_left - b * b * at_right
+    variance = np.maximum(second - first**2, 1e-12)
+    spread = np.sqrt(variance)
+    skewness = (third - 3 * first * second + 2 * first**3) / spread**3
+    return first, spread, np.clip(skewness, -4.0, 4.0)
+
+
+COARSE_PANELS = Pieces(8)
+PANELS = tuple(Pieces(points) for points in (16, 24, 36))
