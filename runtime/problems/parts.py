@@ -437,7 +437,9 @@ class RidgeReference(Reference, Protocol):
 class PreciseReference(RidgeReference, Protocol):
     """Where the averages over the loss have two dimensions at most ("loss" in DRIVES)."""
 
+    CORNERS: bool
     loss_kinks: Callable[..., Any]
+    piece: Callable[..., Any]
 
     def loss_weights(self, c: Any) -> tuple[Any, ...]:
         """Coefficients of Y and Gaussian noise in the combination that the loss holds."""

@@ -79,11 +79,13 @@ class Shape:
     Attributes:
         at: X -> value, slope, curvature; those of a metric are left out where only its value counts.
         in_full: the same with all three.
+        corners: whether the loss or its slope jumps.
     """
 
     at: Callable[[Dual], tuple[Dual, Dual, Dual]]
     in_full: Callable[[Dual], tuple[Dual, Dual, Dual]]
     kinks: tuple[Dual, ...]
+    corners: bool = False
 
 
 class BallLaw(Law):
@@ -193,7 +195,7 @@ class BallChannel(Channel[Goal]):
                 value, slope, curvature = module.derivatives(x, x, _like(x, 0), *_held(x, features), _held(x, c))
                 return lift(value), lift(slope), lift(curvature)
 
-            return Shape(derivatives, derivatives, kinks)
+            return Shape(derivatives, derivatives, kinks, module.CORNERS)
 
         def metric(x: Dual) -> Dual:
             (value,) = self.metric(x, *_held(x, (line.y, *line.u)), _held(x, c))
@@ -226,7 +228,7 @@ class BallChannel(Channel[Goal]):
 
 
 def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, directions: int) -> list[Dual]:
-    """Integrals over X: pieces between the kinks, and two tails.
+    """Integrals over X: pieces between the kinks, slopes at corners, and two tails.
 
     Raises:
         NotProvedError: the Moreau objective may have competing minima, or an integral or a tail is not bounded.
@@ -244,7 +246,7 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
         weight = (1 + V * curvature) * normal_weight(distance, line.variance)
         return summands(weight, value, slope, curvature, line.given(distance))
 
-    slope_before: Dual | None = None
+    before: tuple[Dual, Dual, Dual] | None = None
     for left, right in pairwise(edges):
         centre, half = (left + right) / 2, (right - left) / 2
         middle = centre.value.mid()
@@ -261,10 +263,11 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
             x = centre + half * Dual(s)
             return [z for summand in at(x, inside(x)) for z in components(half * summand)]
 
-        first, last = (inside(lift(end.value))[1] for end in (left, right))
-        if slope_before is not None and not first.value.overlaps(slope_before.value):
-            raise NotProvedError(f"the slope of the loss jumps at X = {_shown(left.value)}")
-        slope_before = last
+        first, last = inside(left), inside(right)
+        if before is not None and shape.corners:
+            corner = _corner(left, before, first, V, line, summands, components)
+            total = componentwise_sum(total, enclosed_integral(corner, goal.tolerance))
+        before = last
 
         def stretch(s: arb, inside=inside, middle=centre.value, reach=half.value) -> Dual:
             return 1 + V * inside(lift(middle + reach * s))[2]
@@ -288,6 +291,34 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
         total = componentwise_sum(total, bounds)
     size = 1 + directions
     return [Dual(total[i], tuple(total[i + 1 : i + size])) for i in range(0, len(total), size)]
+
+
+def _corner(
+    edge: Dual,
+    before: tuple[Dual, Dual, Dual],
+    after: tuple[Dual, Dual, Dual],
+    V: Dual,
+    line: Line,
+    summands: Summands,
+    components: Callable[[Dual], tuple[Any, ...]],
+) -> Callable[[Any], list[Any]]:
+    """What omega = edge + V p adds, p between the slopes of the loss before and after the edge, as a function on [-1, 1].
+
+    Raises:
+        NotProvedError: the loss jumps there, or its slope falls.
+    """
+    value, lower, upper = before[0], before[1], after[1]
+    if not value.value.overlaps(after[0].value) or upper.value < lower.value:
+        raise NotProvedError(_competing(f"at X = {_shown(edge.value)}, where the loss or its slope jumps down"))
+    centre, half = (lower + upper) / 2, (upper - lower) / 2
+
+    def integrand(s: Any) -> list[Any]:
+        slope = centre + half * Dual(s)
+        distance = edge + V * slope - line.mean
+        weight = V * half * normal_weight(distance, line.variance)
+        return [z for e in summands(weight, value, slope, None, line.given(distance)) for z in components(e)]
+
+    return integrand
 
 
 def _end(line: Line, shape: Shape, V: Dual, goal: Goal, way: int) -> arb:

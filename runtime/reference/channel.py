@@ -4,7 +4,12 @@ omega(X) = X + V dloss/dX, so that no proximal map is solved: at a fixed combina
 
     E[phi | f] = int dX N(omega(X); mean, variance given f) (1 + V d2loss/dX2) phi.
 
-X is split where the loss has kinks, f where it has steps. Where the loss depends on f through steps alone, the average
+X is split where the loss has kinks, f where it has steps. Where its slope jumps up, at X = k, omega = k + V p belongs to
+X = k for every slope p between the two, and
+
+    int dp V N(k + V p; mean, variance given f) phi
+
+is added. Where the loss depends on f through steps alone, the average
 over f between two of them is taken in closed form, so that one dimension is left. The test error is the same integral
 of the metric, with V = 0. How integrals are taken, and of what numbers, is a subclass: rules in mpmath
 (`rule_channel.py`), or balls (`proof`).
@@ -34,7 +39,7 @@ Given = tuple[Any, Any, Any]
 """At a node: P, P E[omega - m] and P E[Y - m*], P what is left of the probability of a piece of f."""
 
 Summands = Callable[[Any, Any, Any, Any, Given], Sequence[Any]]
-"""Weight, value, slope and curvature of the loss in X, and what is given -> the integrands there."""
+"""Weight, value, slope and curvature (None at a corner) of the loss in X, and what is given -> the integrands there."""
 
 
 @dataclass(frozen=True)
@@ -274,8 +279,8 @@ class Channel(ABC, Generic[How]):
 
 
 def _square(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
-    """Of dg/domega = -l'' / (1 + V l'')."""
-    response = curvature / (1 + V * curvature)
+    """Of dg/domega = -l'' / (1 + V l''), which is -1 / V at a corner."""
+    response = 1 / V if curvature is None else curvature / (1 + V * curvature)
     return (weight * given[0] * response * response,)
 
 

@@ -80,14 +80,22 @@ class Rule:
     def _equidistant(self) -> int:
         return 24 * 2 ** (self.level - 1)
 
-    def in_x(self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any) -> Iterator[Any]:
-        """Nodes in X on [low, high]."""
+    def in_x(
+        self,
+        low: Any,
+        high: Any,
+        kinks: list[Any],
+        omega: Callable[[Any], Any],
+        spread: Any,
+        ended: bool = False,
+    ) -> Iterator[Any]:
+        """Nodes in X on [low, high], at whose ends nothing is left of omega's law, unless it is ended there."""
         edges = [low, *[kink for kink in kinks if low < kink < high], high]
         if not self.second:
             nodes = gauss_legendre(self.level)
             for left, right in _split(edges, omega, _PANEL * spread):
                 yield from nodes_on_interval(nodes, left, right)
-        elif len(edges) == 2:
+        elif len(edges) == 2 and not ended:
             yield from equidistant_nodes(low, high, self._equidistant)
         else:
             for left, right in pairwise(edges):

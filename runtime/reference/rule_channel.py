@@ -107,6 +107,31 @@ class RuleChannel(Channel[Rule]):
             if name == "metric":
                 (value,) = self.metric(x, y, *u, c)
             yield weight * inverse * mp.npdf(w, mean, spread), w, (value, slope, curvature)
+        if name == "loss":
+            for kink, lower, upper in self._corners(kinks, features, c):
+                for slope, weight in rule.in_x(lower, upper, [], lambda p, kink=kink: kink + V * p, spread, ended=True):
+                    w = kink + V * slope
+                    if abs(w - mean) < self.reach * spread:
+                        yield weight * V * mp.npdf(w, mean, spread), w, (at(kink)[0], slope, None)
+
+    def _corners(self, kinks: Sequence[Any], features: Sequence[Any], c: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Kinks at which the slope of the loss jumps up, with the slopes on both sides.
+
+        Raises:
+            InputError: it jumps down, or the loss itself jumps: minima compete.
+        """
+        edges = [None, *kinks, None]
+        for before, kink, after in zip(edges, kinks, edges[2:], strict=False):
+            left, lower, _ = self.module.piece(kink, inner_point(before, kink), *features, c)
+            right, upper, _ = self.module.piece(kink, inner_point(kink, after), *features, c)
+            small = mp.mpf(10) ** (8 - mp.dps)
+            if abs(left - right) > small * (1 + abs(left)) or lower - upper > small * (1 + abs(lower)):
+                raise InputError(
+                    f"{self.numbers.problem.solver.name}: at X = {mp.nstr(kink, 6)} the loss jumps, or its slope falls, "
+                    "so that minima may compete; high precision is for unique minima only"
+                )
+            if upper - lower > small * (1 + abs(lower)):
+                yield kink, lower, upper
 
     def _end(self, omega: Callable[[Any], Any], mean: Any, spread: Any, way: int) -> Any:
         """X beyond which the law of omega holds nothing at the precision in force."""

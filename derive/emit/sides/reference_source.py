@@ -119,6 +119,7 @@ def reference_context(
         "moments": channel.moment_rows,
         "own_slopes": channel.own_slopes,
         "probabilities": probabilities,
+        "piece": channel.pieces.piece if channel.pieces else None,
         "metric": metric,
     }
     integrals = {}
@@ -135,6 +136,7 @@ def reference_context(
     return {
         "kernels": kernels,
         "integrals": integrals,
+        "corners": bool(channel.pieces and channel.pieces.corners),
         "unpack": unpack,
         "code": lambda kernel: "\n".join("    " + line for line in MPMATH.body(kernel)),
         "returned": _returned,
