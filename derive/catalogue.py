@@ -8,6 +8,7 @@ from .authoring.model import Model
 from .authoring.parameters import Structure
 
 SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
+    "amplitude_retrieval": ({},),
     "attention_on_mixture": ({},),
     "causal_attention": ({},),
     "committee_machine": ({},),
@@ -16,11 +17,13 @@ SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
     "hard_attention": ({},),
     "hinge": ({},),
     "huber_regression": ({},),
+    "l1_regression": ({},),
     "lasso_regression": ({},),
     "linear_attention": ({},),
     "logistic_regression": ({},),
     "mixture_classification": ({}, {"student_rank": 2, "clusters": 3}),
     "phase_retrieval": ({},),
+    "quantile_regression": ({},),
     "ridge_regression": ({},),
     "squared_hinge": ({},),
     "tempered_attention": ({},),

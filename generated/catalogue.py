@@ -2,6 +2,12 @@
 """The catalogue: summary, source, sizes (default, lowest, highest or None), whether outputs are declared."""
 
 CATALOGUE = {
+    'amplitude_retrieval': {
+        'summary': '(|Y| - |X|)^2 and a ridge penalty: real phase retrieval from amplitudes, with a concave corner at X = 0.',
+        'source': 'Gerchberg, Saxton, Optik 35 (1972) 237; Zhang, Liang, NeurIPS 2016, arXiv 1605.07719',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+        'output': False,
+    },
     'attention_on_mixture': {
         'summary': 'Tied attention on the mixed target, tokens from K clusters with any joint law of the labels.',
         'source': 'arXiv 2402.03902, Result C.2 and appendix E.3',
@@ -50,6 +56,12 @@ CATALOGUE = {
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
         'output': True,
     },
+    'l1_regression': {
+        'summary': 'Absolute error |y - X| on y = Y + u, and a ridge penalty: least absolute deviations.',
+        'source': 'Thrampoulidis, Abbasi, Hassibi, IEEE Trans. Inf. Theory 64 (2018) 5592, arXiv 1601.06233',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+        'output': True,
+    },
     'lasso_regression': {
         'summary': 'Square loss on y = Y + u, a Gauss-Bernoulli teacher and the LASSO.',
         'source': 'Bayati, Montanari, IEEE Trans. Inf. Theory 58 (2012) 1997, arXiv 1008.2581',
@@ -79,6 +91,12 @@ CATALOGUE = {
         'source': 'Mignacco, Urbani, Zdeborova, MLST 2 (2021) 035029',
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
         'output': True,
+    },
+    'quantile_regression': {
+        'summary': 'Pinball loss max(tau e, (tau - 1) e) of the error e = Y + u - X, and a ridge penalty.',
+        'source': 'Koenker, Bassett, Econometrica 46 (1978) 33',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+        'output': False,
     },
     'ridge_regression': {
         'summary': 'Square loss on y = Y + u with Gaussian label noise u and a ridge penalty.',

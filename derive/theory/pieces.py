@@ -80,7 +80,11 @@ def _places(loss: sp.Expr, x: sp.Symbol) -> tuple[sp.Expr, ...] | None:
 def steps_in_teacher(model: ModelAt, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
     """Where the features of the only teacher field step, if they are constant between; else None."""
     laws = [p for _, law in model.noise.values() for p in getattr(law, "probabilities", ())]
-    if model.structure.tokens != 1 or len(model.Y) != 1 or any(hasattr(law, "variance") for _, law in model.noise.values()):
+    if (
+        model.structure.tokens != 1
+        or len(model.Y) != 1
+        or any(hasattr(law, "variance") for _, law in model.noise.values())
+    ):
         return None
     y = model.Y[0]
     expressions = [*features, *map(sp.sympify, laws)]

@@ -11,12 +11,12 @@ import numpy as np
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields
 from ..channel.nodes import gauss_legendre, highest_coefficients
-from ..channel.points import noise_choices
+from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Rule
-from .sampled import Sampled, TeacherRule
+from .sampled import Sampled, TeacherRule, teacher_split
 
 _REACH = 8.5  # of a line, in standard deviations
 _LONGEST = 3.2  # panel
@@ -25,6 +25,7 @@ _PER_DIGIT = 1.25  # nodes of a panel for every digit of X on it
 _ROUNDING = 1e-12  # of X, which no panel resolves further
 _OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
 _MOST_LINES = 1e6
+_MOST_PANELS = 2000  # of Y
 _OPINIONS = (12, 16, 24)
 _STEEP = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)  # where a probability that is steep in omega is split
 
@@ -118,16 +119,62 @@ class Pieces(Sampled):
             return [self._between_steps(problem, fields)]
         if self.lines(problem) > _MOST_LINES:
             raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}, use Sobol")
+        if problem.dimension == 2:
+            return [self._resolved(problem, fields)]
         known = TeacherRule.of(problem, fields, self._outer, equidistant=True)
         heavy = known.weights > 1e-17 * known.weights.max()
-        nodes, weights = known.nodes[heavy], known.weights[heavy]
+        nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
+        return [(nodes, weights)]
+
+    def _resolved(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved
+        until averages over omega are polynomials there, which steep laws of omega given Y make them on short ones only."""
+        t, w = gauss_legendre(self.points)
+        edges = [-_REACH, *teacher_split(problem, fields).places(_REACH), _REACH]
+        cuts = [np.linspace(a, b, int(np.ceil((b - a) / _LONGEST)) + 1) for a, b in pairwise(edges)]
+        low, high = (np.concatenate([cut[part] for cut in cuts]) for part in (slice(None, -1), slice(1, None)))
+        parts, panels = [], 0
+        while len(low):
+            middle, half = (low + high) / 2, (high - low) / 2
+            z = (middle[:, None] + half[:, None] * t).ravel()
+            share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+            nodes, row, weights = self._on_lines(problem, fields, z[:, None], share)
+            sums = np.zeros((len(z), 2))
+            for choice in noise_choices(problem):
+                points = points_at(problem, fields, nodes, choice=choice)
+                along = (points.weight * weights / share[row])[:, None] * points.x[:, :, 0] ** [1, 2]
+                sums += np.stack([np.bincount(row, values, len(z)) for values in along.T], axis=1)
+            sums = sums.reshape(len(low), self.points, 2)
+            tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), sums)).max(axis=1)
+            largest = np.abs(sums[:, :, 1]).max() ** np.array([0.5, 1.0])  # the mean may vanish by symmetry
+            nearest = np.clip(0.0, low, high)
+            # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
+            open_ = (tail / largest).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self._tolerance
+            panels += len(low)
+            if panels > _MOST_PANELS:
+                open_[:] = False
+            done = ~open_[row // self.points]
+            parts.append((nodes[done], weights[done]))
+            low, middle, high = low[open_], middle[open_], high[open_]
+            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+        nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
+
+    def _on_lines(
+        self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Nodes in all coordinates on the lines of omega through nodes of Y and noise: them, their lines, their weights."""
         teachers = problem.teacher_rank
         y = fields.teacher_mean[0] + nodes[:, :teachers] @ fields.teacher_factor[0].T
         noise = nodes[:, teachers:] * problem.noise_scale
         centre = fields.field_mean[0, 0] + nodes[:, :teachers] @ fields.field_from_teacher[0, 0]
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
         row, z, share = self._panels(problem, fields, _features(problem, fields, y, noise), centre, spread)
-        return [(np.insert(nodes[row], teachers, z, axis=1), weights[row] * share)]
+        return np.insert(nodes[row], teachers, z, axis=1), row, weights[row] * share
+
+    @property
+    def _tolerance(self) -> float:
+        return max(10.0 ** (-self.points / _PER_DIGIT), _ROUNDING)
 
     def _panels(
         self,
@@ -150,7 +197,7 @@ class Pieces(Sampled):
             t,
             w,
             highest_coefficients(self.points),
-            max(10.0 ** (-self.points / _PER_DIGIT), _ROUNDING),
+            self._tolerance,
             _REACH,
             _LONGEST,
         )
@@ -175,9 +222,7 @@ class Pieces(Sampled):
             known = _features(problem, fields, np.array([[mean + factor * inner]]), np.zeros((1, 0)))
             ends = [end for end in (low, high) if np.isfinite(end)]
             steep = np.array([(end + by * width) / shared for end in ends for by in _STEEP if width < abs(shared)])
-            _, z, weight = self._panels(
-                problem, fields, known, fields.field_mean[0], np.array([whole]), steep
-            )
+            _, z, weight = self._panels(problem, fields, known, fields.field_mean[0], np.array([whole]), steep)
             a, b = (low - shared * z) / width, (high - shared * z) / width
             flip = a + b > 0  # the tails are taken on the side where both are small
             left, right = np.where(flip, -b, a), np.where(flip, -a, b)
@@ -225,5 +270,5 @@ def _truncated(left: np.ndarray, right: np.ndarray, log_share: np.ndarray) -> tu
     return first, spread, np.clip(skewness, -4.0, 4.0)
 
 
-COARSE_PANELS = Pieces(8)
-PANELS = tuple(Pieces(points) for points in (16, 24, 36))
+PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))
+FINE_PANELS = PANELS[2:]  # where they cost nothing

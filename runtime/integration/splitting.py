@@ -67,6 +67,11 @@ class Split:
         axes = np.all((self.turn == 0) | (np.abs(self.turn) == 1))
         return bool(axes) and all(not np.any(row[:-1]) for at in self.planes for row, _ in at)
 
+    def places(self, reach: float) -> list[float]:
+        """Where the planes cut the only axis, ascending, within a reach."""
+        found = sorted(-b / row[0] * self.turn[0, 0] for row, b in self.planes[0])
+        return [float(place) for place in found if abs(place) < reach]
+
     def axes(self, points: int, equidistant: bool = False) -> list[Axis]:
         """Nodes and weights of each coordinate of z, where the rule is a product."""
         found: list[Axis] = [_smooth(points, equidistant)] * len(self.turn)

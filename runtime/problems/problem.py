@@ -201,13 +201,6 @@ class Problem:
                 found.add((int(held[0]), float(-row[-1] / row[held[0]])))
         return sorted(found)
 
-    @cached_property
-    def has_moving_kinks(self) -> bool:
-        """Whether the loss has kinks in X that move with Y or noise, as Huber's: no grid in X is split there."""
-        count = self.tokens * self.student_rank
-        at = (self.planes("loss", self.constants(labels)) for labels, _ in self.label_choices)
-        return any(bool(np.any(rows[:, :count].any(axis=1) & rows[:, count:-1].any(axis=1))) for rows in at)
-
     @property
     def dimension(self) -> int:
         """Of the integrals over omega, Y and Gaussian noise."""

@@ -13,7 +13,7 @@ from .. import budget
 from ..errors import DomainError
 from ..integration import Averages, Pieces, ProxSpace, Rule, Sobol, pace
 from ..integration.estimates import two_standard_errors
-from ..integration.pieces import PANELS
+from ..integration.pieces import FINE_PANELS, PANELS
 from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
 from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
@@ -86,11 +86,11 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
     )
     families: list[Sequence[ProxSpace | Pieces]] = [grids] if part.solver.proximal.HAS_PROX_SPACE else []
-    if Pieces.suits(problem):
-        pieces = PANELS[:effort]
-        # A grid takes many nodes where kinks move with Y, or X bends; where one line is all, nothing is faster.
-        first = Pieces.takes_lines_alone(problem) or not families
-        families = [pieces, *families] if first else [grids[:_HASTY_GRIDS], pieces, grids[_HASTY_GRIDS:]]
+    if Pieces.takes_lines_alone(problem):
+        families = [FINE_PANELS[:effort], *families]
+    elif Pieces.suits(problem):
+        # A grid takes many nodes where kinks move with Y, or X bends.
+        families = [grids[:_HASTY_GRIDS], PANELS[:effort], grids[_HASTY_GRIDS:]] if families else [PANELS[:effort]]
     if near is not None:
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
     solution: Solution | None = None
@@ -104,7 +104,8 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
             u, residual = solution.overlaps.pack(), solution.residual
             known = solution.jacobian, solution.drift
             approach = FixedPoint(u, solution.overlaps.sizes, residual, Status.CONVERGED, 0, *known)
-    assert solution is not None
+    if solution is None:
+        return climb_samples(task, approach)
     if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
         return solution
     try:

@@ -13,7 +13,7 @@ from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError
 from ..integration import Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
-from ..integration.pieces import COARSE_PANELS
+from ..integration.pieces import PANELS
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, places_of
@@ -212,7 +212,7 @@ def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
     if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser(), inner=0.75), warm
     if problem.inverse_temperature is None and Pieces.takes_lines_alone(problem):
-        return COARSE_PANELS, COARSE_PANELS
+        return PANELS[0], PANELS[0]
     return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
 
 

@@ -27,14 +27,15 @@ _FINEST, _COARSEST = 1e-6, 0.1
 
 
 def other_family(problem: Problem, rule: Rule) -> str:
-    """The family by which a whole solution of a rule is found again: with nodes in X, if those of the rule are not.
+    """The family by which a whole solution of a rule is found again: with nodes in X, if those of the rule are not, or
+    else one that finds jumps and bends of the proximal map in another way.
 
     Raises:
         InputError: there is none that is good enough.
     """
-    for family in other_families(rule):
-        if family.in_x != rule.in_x and family.suits(problem):
-            return family.name
+    suited = [family for family in other_families(rule) if family.suits(problem)]
+    for family in [*(f for f in suited if f.in_x != rule.in_x), *(f for f in suited if f.splits_jumps)]:
+        return family.name
     fields = integrated(problem).solver.channel.FIELDS
     raise InputError(f"no second rule for {fields} student fields is as good as Sobol sets; name one")
 
@@ -49,8 +50,9 @@ def verified(
     rules agree. Else the error bars stay estimates, and the wider ones tell by how much the rules differ.
 
     Args:
-        integrator: of the second rule, as for `solve`; default lines where prox-space solved the problem (Sobol sets
-            where the loss has kinks that are no planes), else prox-space, up to two student fields.
+        integrator: of the second rule, as for `solve`; default lines or pieces where prox-space solved the problem
+            (Sobol sets where the loss has kinks that are no planes), else prox-space, up to two student fields, or lines
+            where the slope of the loss jumps.
         points: its size; seed: of its scramblings.
 
     Raises:

@@ -39,11 +39,14 @@ class Opinion:
 def other_rules(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
     """Rules of another family that suit the problem, coarse to fine; empty where none does.
 
-    A rule that splits its lines where the proximal map jumps is compared with nodes in X, any other with nodes in the
-    fields: which of these, the families say of themselves (`Rule.opinions`).
+    A rule that splits its lines where the proximal map jumps is compared with nodes in X, or where there are none with
+    another that does, any other with nodes in the fields: which of these, the families say of themselves
+    (`Rule.opinions`).
     """
-    for family in other_families(rule):
-        if family.in_x == rule.splits_jumps and (found := family.opinions(problem, bistable)):
+    others = other_families(rule)
+    preferred = [family for family in others if family.in_x == rule.splits_jumps]
+    for family in [*preferred, *(family for family in others if family.splits_jumps)]:
+        if found := family.opinions(problem, bistable):
             return found
     return ()
 

@@ -210,9 +210,7 @@ def build_channel(model: ModelAt) -> Channel:
     )
 
 
-def _piece_kernels(
-    model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Symbol, sp.Expr]]
-) -> PieceKernels | None:
+def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Symbol, sp.Expr]]) -> PieceKernels | None:
     found = pieces_of(model, loss)
     if found is None:
         return None

@@ -194,9 +194,7 @@ def linear_response(structure: Structure) -> Kernel:
 
 def corner_response(structure: Structure) -> Kernel:
     """dg/domega = -V^(-1) of one field where the proximal point stays at an edge (11.12)."""
-    return freeze(
-        {"slopes[0, 0]": -1 / blocks(structure, "v")[0, 0]}, prefix="b", equations="docs/theory.md (11.12)"
-    )
+    return freeze({"slopes[0, 0]": -1 / blocks(structure, "v")[0, 0]}, prefix="b", equations="docs/theory.md (11.12)")
 
 
 def thermal_response(structure: Structure) -> Kernel:
