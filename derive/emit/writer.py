@@ -97,7 +97,7 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
         channel = build_channel(at)
         contexts |= {
             "channel.py": channel_context(channel, unpack),
-            "bounds.py": bounds_context(channel),
+            "bounds.py": bounds_context(channel, unpack),
             "tangent.py": tangent_context(at, channel),
             "reference.py": reference_context(at, channel, metric["kernels"]["metric"], unpack),
         }

@@ -1,4 +1,4 @@
-"""A loss of one student field, piece by piece: where its pieces end, and what it is in each (docs/theory.md (11.11))."""
+"""A loss of one student field, piece by piece: where they end, and what it is in each (docs/theory.md (11.11))."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def no_proximal_map(model: ModelAt) -> str:
     if not jump:
         return ""
     if len(model.X) > 1:
-        return f"{jump}; the proximal map of several fields needs a continuous slope (smooth the kink, as Huber's loss does)"
+        return f"{jump}; where several fields are read it must be continuous (smooth the kink, as Huber's loss does)"
     if model.own:
         return f"{jump}; in a loss that holds overlaps or trained numbers the slope must be continuous"
     if _places(model.loss, model.X[0]) is None:

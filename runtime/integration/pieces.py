@@ -15,7 +15,6 @@ from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from .rule import Rule
 from .sampled import Sampled, TeacherRule, teacher_split
 
 _REACH = 8.5  # of a line, in standard deviations
@@ -27,7 +26,7 @@ _OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
 _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
 _OPINIONS = (12, 16, 24)
-_STEEP = (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)  # where a probability that is steep in omega is split
+_STEEP = (-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5)  # where a probability that is steep in omega is split, in its widths
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Pieces(Sampled):
     """Gauss-Legendre panels of omega between jumps and bends of the proximal map, exact ones, at nodes in Y and noise.
 
     Where minima change places is solved for; proximal points come to an edge of a piece of the loss, and leave it, at
-    x + V l'(x) of either side (docs/theory.md (11.12), (11.13)). Where the loss knows of a teacher field what is constant
-    between steps, as its sign, Y is averaged over in closed form, and one dimension is left (11.14).
+    x + V l'(x) of either side (docs/theory.md (11.12), (11.13)). Where the loss knows of a teacher field what is
+    constant between steps, as its sign, Y is averaged over in closed form, and one dimension is left (11.14).
 
     Args:
         points: nodes a panel, 4 or more.
@@ -127,8 +126,10 @@ class Pieces(Sampled):
         return [(nodes, weights)]
 
     def _resolved(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved
-        until averages over omega are polynomials there, which steep laws of omega given Y make them on short ones only."""
+        """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss.
+
+        They are halved until averages over omega are polynomials there: short where omega follows Y closely.
+        """
         t, w = gauss_legendre(self.points)
         edges = [-_REACH, *teacher_split(problem, fields).places(_REACH), _REACH]
         cuts = [np.linspace(a, b, int(np.ceil((b - a) / _LONGEST)) + 1) for a, b in pairwise(edges)]
@@ -163,7 +164,7 @@ class Pieces(Sampled):
     def _on_lines(
         self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Nodes in all coordinates on the lines of omega through nodes of Y and noise: them, their lines, their weights."""
+        """Lines of omega through nodes of Y and noise: nodes in all coordinates, numbers of their lines, weights."""
         teachers = problem.teacher_rank
         y = fields.teacher_mean[0] + nodes[:, :teachers] @ fields.teacher_factor[0].T
         noise = nodes[:, teachers:] * problem.noise_scale
@@ -185,6 +186,7 @@ class Pieces(Sampled):
         spread: np.ndarray,
         steep: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The generated panels: rows of `centre`, places in units of `spread`, weights."""
         t, w = gauss_legendre(self.points)
         return problem.solver.pieces.panels(
             known,
@@ -203,8 +205,10 @@ class Pieces(Sampled):
         )
 
     def _between_steps(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights where the loss knows of Y between which steps it lies: omega comes first, then two nodes for
-        the law of Y given both, by its first three moments."""
+        """Nodes and weights where the loss knows of Y between which steps it lies (docs/theory.md (11.14)).
+
+        omega comes first, then two nodes for the law of Y given both, by its first three moments.
+        """
         from scipy.special import log_ndtr
 
         steps = problem.solver.pieces.steps(fields.constants)

@@ -302,7 +302,7 @@ def _corner(
     summands: Summands,
     components: Callable[[Dual], tuple[Any, ...]],
 ) -> Callable[[Any], list[Any]]:
-    """What omega = edge + V p adds, p between the slopes of the loss before and after the edge, as a function on [-1, 1].
+    """What omega = edge + V p adds, p between the slopes of the loss before and after it, as a function on [-1, 1].
 
     Raises:
         NotProvedError: the loss jumps there, or its slope falls.

@@ -4,8 +4,8 @@ omega(X) = X + V dloss/dX, so that no proximal map is solved: at a fixed combina
 
     E[phi | f] = int dX N(omega(X); mean, variance given f) (1 + V d2loss/dX2) phi.
 
-X is split where the loss has kinks, f where it has steps. Where its slope jumps up, at X = k, omega = k + V p belongs to
-X = k for every slope p between the two, and
+X is split where the loss has kinks, f where it has steps. Where its slope jumps up, at X = k, omega = k + V p belongs
+to X = k for every slope p between the two, and
 
     int dp V N(k + V p; mean, variance given f) phi
 

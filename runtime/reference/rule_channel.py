@@ -127,8 +127,8 @@ class RuleChannel(Channel[Rule]):
             small = mp.mpf(10) ** (8 - mp.dps)
             if abs(left - right) > small * (1 + abs(left)) or lower - upper > small * (1 + abs(lower)):
                 raise InputError(
-                    f"{self.numbers.problem.solver.name}: at X = {mp.nstr(kink, 6)} the loss jumps, or its slope falls, "
-                    "so that minima may compete; high precision is for unique minima only"
+                    f"{self.numbers.problem.solver.name}: at X = {mp.nstr(kink, 6)} the loss jumps, or its slope "
+                    "falls, so that minima may compete; high precision is for unique minima only"
                 )
             if upper - lower > small * (1 + abs(lower)):
                 yield kink, lower, upper

@@ -18,6 +18,7 @@ from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
@@ -175,10 +176,11 @@ _announced: set[str] = set()
 def _announce_compilation(problem: Problem) -> None:
     """Say so before Numba compiles a solver for the first time on this machine."""
     part = "channel" if problem.inverse_temperature is None else "thermal"
-    key = f"{problem.solver.folder} {part}"
+    solver = integrated(problem).solver
+    key = f"{solver.folder} {part}"
     if key not in _announced:
         _announced.add(key)
-        if not problem.solver.compiled_before(part):
+        if not solver.compiled_before(part):
             say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
 
 

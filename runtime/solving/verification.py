@@ -51,8 +51,8 @@ def verified(
 
     Args:
         integrator: of the second rule, as for `solve`; default lines or pieces where prox-space solved the problem
-            (Sobol sets where the loss has kinks that are no planes), else prox-space, up to two student fields, or lines
-            where the slope of the loss jumps.
+            (Sobol sets where the loss has kinks that are no planes), else prox-space, up to two student fields, or
+            lines where the slope of the loss jumps.
         points: its size; seed: of its scramblings.
 
     Raises:

@@ -71,7 +71,8 @@ class Channel:
             entries that `moments` lists, the second derivatives in phi follow.
         own_gradient: kernel of the loss's derivatives in `ModelAt.own`, in that order, for the risk at finite d.
         columns, critical, determinant, determinant_slopes: prox-space rule, None above PROX_SPACE_LIMIT fields, and
-            where the slope of the loss jumps; the last holds the derivatives of det(I + V H) in the entries of V, det[token, row, column].
+            where the slope of the loss jumps; the last holds the derivatives of det(I + V H) in the entries of V,
+            det[token, row, column].
     """
 
     model: ModelAt
@@ -105,11 +106,13 @@ class PieceKernels:
     """A loss of one student field, piece by piece, see `theory.pieces.Pieces`.
 
     Attributes:
-        piece: value, slope and curvature in x of the piece that holds r; places: where pieces end, in the features.
+        piece: value, slope and curvature in x of the piece that holds r; derivatives: the same of the objective.
+        places: where pieces end, in the features.
         steps: where features of the only teacher field step, None where they do not only step.
     """
 
     piece: Kernel
+    derivatives: Kernel
     places: Kernel
     steps: Kernel | None
     quadratic: bool
@@ -217,9 +220,14 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
     stages = staged_derivatives(found.loss, list(model.X))
     own = {Entry("d", 0): stages.gradient[0], Entry("h", 0, 0): stages.hessian[0, 0]}
     written: dict[str, Any] = {"equations": "docs/theory.md (11.11)", "formulas": [pieces_of, home(model)]}
+    quadratic, x = nodes.quadratic(model.structure), model.X[0]
+    objective = {"value": quadratic + stages.value} | {
+        name: sp.diff(quadratic, *order) + own[name] for name, order in zip(own, ([x], [x, x]), strict=True)
+    }
     steps = steps_in_teacher(model, [e for _, e in features])
     return PieceKernels(
         piece=freeze({"loss": stages.value, **own}, stages.definitions, **written),
+        derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
         steps=None if steps is None else freeze({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
         quadratic=found.quadratic,

@@ -135,11 +135,12 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     return context
 
 
-def bounds_context(channel: Channel) -> dict[str, Any]:
+def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
     """What the template of interval bounds needs."""
-    model = channel.model
+    model, pieces = channel.model, channel.pieces
     L, s = model.structure.tokens, model.structure.student_rank
-    kernel = channel.derivatives
+    corners = bool(pieces and pieces.corners)
+    kernel = pieces.derivatives if pieces and corners else channel.derivatives
     used = kernel.names
     return {
         "D": len(model.X),
@@ -151,6 +152,11 @@ def bounds_context(channel: Channel) -> dict[str, Any]:
         "p_names": upper_entries("p", L, s),
         "lines": interval_body(kernel),
         "results": [name for name, _ in kernel.results],
+        "corners": corners,
+        "places": [name for name, _ in pieces.places.results] if pieces else [],
+        "kernels": {"places": pieces.places} if pieces else {},
+        "reference": REFERENCE.name,
+        "unpack": unpack,
     }
 
 

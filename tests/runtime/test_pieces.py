@@ -1,0 +1,243 @@
+"""Losses of one field piece by piece: corners and jumps are exact, and so are averages over omega between them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import ndtr
+
+import saddleforge as sf
+from saddleforge.channel.fields import fields_of, overlaps_of
+from saddleforge.errors import InputError
+from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.problem import Problem
+from saddleforge.problems.reduced import integrated
+
+FINE = Pieces(16)
+MODELS = [
+    "amplitude_retrieval", "hinge", "huber_regression", "l1_regression", "logistic_regression", "phase_retrieval",
+    "quantile_regression", "ridge_regression", "squared_hinge", "tukey_regression",
+]  # fmt: skip
+
+
+def theta_loss(kappa: float = 0.3) -> sf.Model:
+    """1 for a margin below kappa, 0 beyond."""
+
+    @sf.model(metric=lambda h, Y: sp.Heaviside(-sp.sign(Y[0, 0]) * h[0, 0]))
+    def theta(X, Y, *, margin=kappa):
+        return sp.Heaviside(margin - sp.sign(Y[0, 0]) * X[0, 0])
+
+    return theta
+
+
+def overlaps(q: float, V: float, theta: float, m: float = 0.0) -> Overlaps:
+    return Overlaps(*(np.array(block) for block in ([[[q]]], [[[V]]], [[m]], [[[theta]]])), phi=np.zeros(0))
+
+
+def moments(problem: Problem, at: Overlaps, rule: Rule = FINE) -> dict[str, float]:
+    """Averages by name, M and the loss."""
+    found = rule.averages(problem, at)
+    row = found.moments.mean(axis=0)[0]
+    named = {text: float(row[offset]) for text, _, offset in problem.solver.channel.MOMENTS}
+    return named | {"M": float(found.moreau.mean()), "loss": float(found.loss.mean()), "mass": found.mass}
+
+
+def by_quadrature(proximal, loss, at: Overlaps, breaks, sign: bool = True) -> dict[str, float]:
+    """The same for labels sign(Y) = +-1 of a teacher of variance one, by symmetry from those of one label.
+
+    Args:
+        proximal: omega -> x at label one; breaks: places in omega at which it is not smooth.
+    """
+    q, V, theta = (float(block.flat[0]) for block in (at.q, at.V, at.theta))
+    width = np.sqrt(1 - theta**2 / q)
+
+    def average(f):
+        """2 E[f(omega, Y); Y > 0], Y integrated out by its truncated law."""
+
+        def integrand(omega):
+            centre = theta / q * omega
+            share = ndtr(centre / width)
+            mean = centre * share + width * np.exp(-0.5 * (centre / width) ** 2) / np.sqrt(2 * np.pi)
+            weight = 2 * np.exp(-0.5 * omega**2 / q) / np.sqrt(2 * np.pi * q)
+            x = proximal(omega)
+            return weight * f(omega, x, (x - omega) / V, share, mean)
+
+        edges = sorted({-9 * np.sqrt(q), *breaks, 0.0, 9 * np.sqrt(q)})
+        return sum(quad(integrand, a, b, epsabs=1e-14, epsrel=1e-13, limit=200)[0]
+                   for a, b in pairwise(edges))  # fmt: skip
+
+    return {
+        "g*domega.T": average(lambda w, x, g, share, mean: g * w * share),
+        "g*g.T": average(lambda w, x, g, share, mean: g * g * share),
+        "g*dY.T": average(lambda w, x, g, share, mean: g * mean),
+        "M": average(lambda w, x, g, share, mean: (V * g * g / 2 + loss(x)) * share),
+        "loss": average(lambda w, x, g, share, mean: loss(x) * share),
+    }
+
+
+@pytest.mark.parametrize("state", [(0.4, 2.0, 0.5), (3.7, 0.3, 1.9), (1.0, 8.0, 0.0)])
+def test_averages_of_the_hinge_are_those_of_its_proximal_map(state):
+    """Its corner is the proximal point of the whole interval [1 - V, 1] of omega."""
+    at = overlaps(*state)
+    V = state[1]
+    expected = by_quadrature(lambda w: w + V if w < 1 - V else max(w, 1.0), lambda x: max(0.0, 1 - x), at, [1 - V, 1.0])
+    found = moments(sf.problem("hinge", alpha=2.0), at)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-11, abs=1e-13), name
+
+
+@pytest.mark.parametrize("state", [(0.4, 2.0, 0.5), (3.7, 0.3, 1.9), (1.0, 8.0, 0.0)])
+def test_a_step_of_the_loss_holds_back_what_it_pays_to_move(state):
+    """Of 1[x < kappa]: kappa for omega in [kappa - sqrt(2 V), kappa], at whose lower end the proximal map jumps."""
+    at, kappa = overlaps(*state), 0.3
+    edge = kappa - np.sqrt(2 * state[1])
+    expected = by_quadrature(lambda w: kappa if edge < w < kappa else w, lambda x: float(x < kappa), at, [edge, kappa])
+    found = moments(sf.problem(theta_loss(), alpha=2.0), at)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-11, abs=1e-13), name
+
+
+def test_the_absolute_error_clips():
+    """g of |Y + u - X| is the residual over V, clipped to [-1, 1], and the residual is normal."""
+    problem, V = sf.problem("l1_regression", alpha=2.0, Delta=0.5), 0.7
+    at = overlaps(0.8, V, 0.6)
+    variance = 0.8 - 2 * 0.6 + 1 + 0.5
+    spread = np.sqrt(variance)
+
+    def average(f):
+        edges = [-9 * spread, -V, V, 9 * spread]
+        return sum(quad(lambda r: f(r) * np.exp(-r * r / (2 * variance)) / np.sqrt(2 * np.pi * variance), a, b,
+                        epsabs=1e-15)[0] for a, b in pairwise(edges))  # fmt: skip
+
+    found = moments(problem, at)
+    assert found["g*g.T"] == pytest.approx(average(lambda r: np.clip(r / V, -1, 1) ** 2), rel=1e-12)
+    # omega moves with the residual omega - Y - u by regression: Cov(omega, r) / Var r.
+    slope = average(lambda r: np.clip(r / V, -1, 1) * r) / variance
+    assert found["g*domega.T"] == pytest.approx(-(0.8 - 0.6) * slope, rel=1e-12)
+    assert found["g*dY.T"] == pytest.approx(-(0.6 - 1) * slope, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=40, deadline=None)
+@given(omega=st.floats(-6, 6), log_V=st.floats(-3, 3), y=st.floats(-3, 3), u=st.floats(-2, 2))
+def test_no_point_is_lower_than_the_proximal_one(name, omega, log_V, y, u):
+    problem = sf.problem(name, alpha=2.0)
+    channel, V = problem.solver.proximal, float(np.exp(log_V))
+    c = problem.constants((0,))
+    noise = np.full((1, len(problem.is_gaussian)), u)
+    known = channel.features_at(np.full((1, problem.teacher_rank), y), noise, c)
+    x, _ = channel.proximal_at(np.array([[omega]]), np.array([[[1 / V]]]), np.array([[[V]]]), known, c, 1)
+    trial = np.concatenate([x[0], omega + np.linspace(-12, 12, 4001)])
+    values = channel.losses_at(trial[:, None], np.repeat(known, len(trial), axis=0), c)[0]
+    objective = values + (trial - omega) ** 2 / (2 * V)
+    assert objective[0] <= objective[1:].min() + 1e-12 * (1 + abs(objective[0]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_proximal_points_grow_with_the_field(name):
+    problem = sf.problem(name, alpha=2.0)
+    channel, c = problem.solver.proximal, problem.constants((0,))
+    known = channel.features_at(np.full((1, problem.teacher_rank), 0.8), np.full((1, len(problem.is_gaussian)), 0.3), c)
+    omega = np.linspace(-5, 5, 2001)[:, None]
+    for V in (0.05, 1.0, 20.0):
+        precision, variance = np.array([[[1 / V]]]), np.array([[[V]]])
+        x, slope = channel.proximal_at(omega, precision, variance, np.repeat(known, len(omega), axis=0), c, 1)
+        assert np.all(np.diff(x[:, 0]) >= -1e-9)
+        # dg/domega = (dx/domega - 1) / V lies above -1 / V, which it is where x stays.
+        assert np.all(slope[:, 0, 0] >= -1 / V * (1 + 1e-12))
+        stays = np.flatnonzero(np.diff(x[:, 0]) == 0)
+        assert np.allclose(slope[stays[1:], 0, 0], -1 / V)
+
+
+@pytest.mark.parametrize("name", ["huber_regression", "logistic_regression", "squared_hinge", "tukey_regression"])
+def test_pieces_agree_with_nodes_in_x_and_with_lines(name):
+    problem, at = sf.problem(name, alpha=2.0), overlaps(0.9, 0.8, 0.7)
+    found, finer = moments(problem, at), moments(problem, at, Pieces(24))
+    for rule, accuracy in ((ProxSpace(400, 200), 1e-12), (Lines(72), 1e-8)):
+        other = moments(problem, at, rule)
+        assert all(found[key] == pytest.approx(other[key], abs=accuracy) for key in found)
+    assert all(found[key] == pytest.approx(finer[key], abs=1e-14) for key in found)
+
+
+@pytest.mark.parametrize("name", ["hinge", "logistic_regression"])
+def test_labels_are_averaged_over_in_closed_form(name):
+    """The law of Y given omega and the sign of Y, two nodes for it, against nodes in Y."""
+    problem = sf.problem(name, alpha=2.0)
+    assert Pieces.takes_lines_alone(problem) and problem.solver.proximal.TEACHER_STEPS
+    for at in (overlaps(0.9, 0.8, 0.7), overlaps(2.0, 0.1, 1.4), overlaps(0.5, 3.0, -0.69)):
+        found = moments(problem, at)
+        fields = fields_of(problem, at, (0,))
+        nodes, weights = Pieces(16)._resolved(problem, fields)
+        out = problem.solver.proximal.sample(
+            1, nodes, weights, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1
+        )[0]
+        row = {text: out[offset] for text, _, offset in problem.solver.channel.MOMENTS}
+        assert all(found[key] == pytest.approx(row[key], abs=1e-11) for key in row)
+        assert found["mass"] == pytest.approx(1, abs=1e-14)
+
+
+@pytest.mark.parametrize("name", ["amplitude_retrieval", "phase_retrieval", "logistic_regression"])
+@pytest.mark.parametrize("left", [1e-2, 1e-5])
+def test_a_student_that_follows_its_teacher_closely_is_resolved(name, left):
+    """theta^2 close to q rho*: the law of omega given Y is narrow."""
+    problem, at = sf.problem(name, alpha=2.0), overlaps(1.0, 0.5, np.sqrt(1 - left))
+    found, finer = moments(problem, at), moments(problem, at, Pieces(24))
+    assert all(found[key] == pytest.approx(finer[key], rel=1e-9, abs=1e-11) for key in found)
+
+
+def test_the_hinge_is_solved_to_the_digits_of_mpmath():
+    solution = sf.solve(sf.problem("hinge", alpha=2.0), accuracy=1e-11)
+    precise = sf.solve_precisely(sf.problem("hinge", alpha=2.0), accuracy=1e-20)
+    assert solution.success
+    for name in ("q", "V", "theta"):
+        own, other = float(getattr(solution.overlaps, name).flat[0]), float(getattr(precise.overlaps, name).flat[0])
+        assert own == pytest.approx(other, rel=1e-11)
+    assert solution.training_loss == pytest.approx(float(precise.observables["training_loss"][0]), rel=1e-12)
+
+
+def test_a_loss_that_only_steps_has_jumps_and_says_so():
+    solution = sf.solve(sf.problem(theta_loss(), alpha=1.0, lambda_=0.3), accuracy=1e-8)
+    assert solution.success
+    stability = solution.stability
+    assert stability is not None and stability.jump_weight > 0.1 and "proximal map jumps" in stability.verdict
+
+
+def test_two_fields_are_refused():
+    problem = sf.problem("dot_product_attention", alpha=1.0)
+    assert not Pieces.suits(problem)
+    with pytest.raises(InputError, match="pieces is for one student field; 2 are read, use Sobol"):
+        sf.solve(problem, integrator="pieces")
+
+
+def test_corners_in_several_fields_are_refused_in_words():
+    @sf.model(tokens=2)
+    def absolute(X, Y):
+        return sp.Abs(X[0, 0] * X[1, 0] - Y[0, 0] * Y[1, 0])
+
+    with pytest.raises(InputError, match="where several fields are read it must be continuous"):
+        sf.solve(sf.problem(absolute, alpha=1.0))
+
+
+def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
+    """max(0, 1 - sign(mean Y) mean X) over three tokens reads one combination of the fields."""
+
+    @sf.model(tokens=3)
+    def pooled(X, Y):
+        return sp.Max(0, 1 - sp.sign(sum(Y)) * sum(X) / 3)
+
+    problem = sf.problem(pooled, alpha=2.0)
+    part = integrated(problem)
+    assert part.solver.proximal.CORNERS and part.dimension == 2
+    found = sf.solve(problem, accuracy=1e-9)
+    # sum(X) / 3 has a third of the variance of one token's X: that of the hinge of fields of the covariance 1 / 3.
+    assert found.success and isinstance(found.rule, Pieces)
+    alone = sf.solve(sf.problem("hinge", alpha=2.0, sigma=1 / 3), accuracy=1e-9)
+    assert found.training_loss == pytest.approx(alone.training_loss, rel=1e-9)
+    assert overlaps_of(part, found.overlaps).q.flat[0] == pytest.approx(alone.overlaps.q.flat[0], rel=1e-8)
