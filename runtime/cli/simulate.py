@@ -26,9 +26,9 @@ def simulate(
         str,
         typer.Option(
             "--method",
-            metavar="auto|lbfgs|gd|adam|fista|admm|gamp",
+            metavar="auto|lbfgs|gd|adam|fista|newton|gamp",
             help="How the risk is minimised; gamp passes messages; auto: lbfgs, or where penalty or loss have "
-            "corners fista or admm.",
+            "corners fista or newton.",
         ),
     ] = "auto",
     seeds: Annotated[

@@ -26,11 +26,13 @@ from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.state_map import StateMap
+from .augmented import has_corners
 from .instance import Instance, stream
 from .risk import Weights, overlaps_of, refuse_own
 
 INERTIA = 0.8
 DAMPING = 0.0
+_ARRIVED = 100  # iterations after which state evolution has come to its end
 _PROBE = 7
 
 
@@ -95,7 +97,7 @@ def gamp(
         if not 0 <= weight < 1:
             raise InputError(f"{name} = {weight!r} is out of range; allowed is [0, 1)")
     d, L, s = instance.d, problem.tokens, problem.student_rank
-    known = instance.coordinates
+    known, counts = instance.coordinates, has_corners(problem)
     W, g = start.W, np.zeros((instance.n, L, s))
     U, means, curbed = V, m_hat, np.zeros(0)
     path = [overlaps_of(instance, Weights(W, start.phi), V)]
@@ -111,8 +113,9 @@ def gamp(
             status = "left_domain"
             break
         means = new_means if means is None else inertia * means + (1 - inertia) * new_means
-        field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, W)
         curbed = inertia * curbed + (1 - inertia) * V_hat if iteration else V_hat
+        onsager = curbed if counts and iteration > _ARRIVED else V_hat
+        field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
         new, response = rows_at(problem, known.pi, field, np.einsum("ic,cab->iab", known.gamma, curbed))
         new = keep * W + (1 - keep) * new
         if not np.isfinite(new).all():

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..problems.problem import Problem
-from .alternating import alternating_directions
+from .augmented import augmented_lagrangian
 from .risk import Risk, Value, Weights
 
 _MEMORY = 20  # pairs kept by L-BFGS
@@ -23,7 +23,7 @@ class Minimum:
 
     Attributes:
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
-            from a minimum; of `fista`, of the proximal residual, and of `admm`, the larger of its two.
+            from a minimum; of `fista`, of the proximal residual, and of `newton`, the larger of its two.
         status: converged, max_iterations, not_finite, or stalled: rounding of the loss hides any further descent
             (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
     """
@@ -190,9 +190,9 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     return _ended(weights, risk(weights), residual, iteration, descent)
 
 
-def admm(risk: Risk, start: Weights, descent: Descent) -> Minimum:
-    """Alternating directions with the proximal map of the loss (`alternating_directions`), for losses with corners."""
-    weights, residual, iterations = alternating_directions(risk, start, descent.tolerance, descent.most)
+def newton(risk: Risk, start: Weights, descent: Descent) -> Minimum:
+    """Newton's method with the proximal map of the loss (`augmented_lagrangian`), for losses with corners."""
+    weights, residual, iterations = augmented_lagrangian(risk, start, descent.tolerance, descent.most)
     return _ended(weights, risk(weights), residual, iterations, descent)
 
 
@@ -236,5 +236,5 @@ METHODS: dict[str, Callable[[Risk, Weights, Descent], Minimum]] = {
     "gd": gradient_descent,
     "adam": adam,
     "fista": proximal_gradient,
-    "admm": admm,
+    "newton": newton,
 }

@@ -12,7 +12,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
 from ..saddle_point.starts import start_mixture
-from . import alternating
+from .augmented import gradient_of, has_corners, refuse_penalty
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
@@ -20,7 +20,7 @@ from .orientation import oriented
 from .risk import Risk, Weights, overlaps_of, refuse_own
 
 RANDOM = "random"
-ADMM, GAMP = "admm", "gamp"
+NEWTON, GAMP = "newton", "gamp"
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
 _BESIDE_ZERO = 1e-3  # of the size of the start
@@ -32,7 +32,7 @@ class Plan:
 
     Attributes:
         start: a named start of the model, or `random`: W standard normal.
-        method: lbfgs, gd, adam, fista, admm or gamp.
+        method: lbfgs, gd, adam, fista, newton or gamp.
         tolerance: of the gradient norm (of the relative step, for gamp).
         most: iterations, by default 20000, or 1000 of gamp.
         rate: step size of gd or adam in their units; inertia, damping: of gamp.
@@ -126,7 +126,10 @@ def run(plan: Plan, seed: int) -> Run:
         if status == "converged":
             replicon = contraction(replace(instance, problem=at), trajectory)
         value = Risk(instance)(weights)
-        gradient = gradient_norm(value.gradient)
+        slope = value.gradient
+        if has_corners(problem) and problem.has_ridge:
+            slope = Weights(gradient_of(instance, weights.W, -trajectory.g), slope.phi)
+        gradient = gradient_norm(slope)
     else:
         found = METHODS[plan.method](
             Risk(instance), start, Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
@@ -183,20 +186,26 @@ def checked(plan: Plan) -> Plan:
         InputError: an unknown start or method, or numbers out of range; the sentence says what is allowed.
     """
     problem = plan.problem
-    corners = not problem.has_ridge and problem.solver.penalty.CORNERS > 0
+    problem.only_at_zero_temperature("weights of finite d are trained")
+    corners, in_loss = not problem.has_ridge and problem.solver.penalty.CORNERS > 0, has_corners(problem)
     method = plan.method
     if method == "auto":
-        method = "fista" if corners else ADMM if alternating.is_for(problem) else "lbfgs"
+        method = "fista" if corners else NEWTON if in_loss else "lbfgs"
     known = [*METHODS, GAMP]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
     starts = [*problem.solver.model.STARTS, RANDOM]
     if plan.start not in starts:
         raise InputError(f"no start {plan.start!r} for {problem.solver.name}; known are {', '.join(starts)}")
+    name = problem.solver.name
+    if corners and in_loss and method != GAMP:
+        raise InputError(f"both the loss and the penalty of {name} have corners; the allowed method is gamp")
     if corners and method not in ("fista", GAMP):
-        raise InputError(f"the penalty of {problem.solver.name} has corners; allowed methods are fista and gamp")
-    if method in (ADMM, GAMP):
+        raise InputError(f"the penalty of {name} has corners; allowed methods are fista and gamp")
+    if method in (NEWTON, GAMP):
         refuse_own(problem, method)
+    if method == NEWTON:
+        refuse_penalty(problem)
     if plan.d < 2 or plan.d != int(plan.d):
         raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
     if not plan.tolerance > 0:

@@ -165,7 +165,7 @@ def simulate(
         seeds: how many, from 0, or which. A seed gives the same data whatever the start and the method; with another
             alpha its samples are the first of the same sequence.
         start: a named start of the model, or `random`.
-        method: lbfgs, gd, adam, fista (penalties with corners), admm (losses with corners), gamp, or auto.
+        method: lbfgs, gd, adam, fista (penalties with corners), newton (losses with corners), gamp, or auto.
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
@@ -230,7 +230,6 @@ def workers_for(threads: int | None, jobs: int) -> int:
 
 
 def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[str, Any]) -> Plan:
-    problem.only_at_zero_temperature("weights of finite d are trained")
     try:
         return Plan(problem, d, start, method, **options)
     except TypeError:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
@@ -17,7 +18,7 @@ from saddleforge.problems.symmetry import exchanges
 from saddleforge.report.plots.simulation import plot_runs
 from saddleforge.report.simulation_tables import load_runs
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.simulation import workers
+from saddleforge.simulation import augmented, workers
 from saddleforge.simulation.finite_transition import PairedDifference, root_of
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
@@ -181,7 +182,7 @@ def ridge_solution(instance):
     return np.linalg.solve(tokens.T @ tokens + ridge, tokens.T @ target)
 
 
-@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "admm", "gamp"])
+@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam", "fista", "newton", "gamp"])
 def test_every_method_finds_the_ridge_estimator(method):
     at = problem("ridge_regression", alpha=3.0, lambda_=0.5)
     plan = checked(Plan(at, 120, "uninformed", method, tolerance=1e-9 if method == "gamp" else 1e-7))
@@ -205,24 +206,129 @@ def test_fista_meets_the_conditions_of_the_lasso():
     assert slope[~zero] == pytest.approx(-l1 * np.sign(W[~zero]), abs=1e-7)
 
 
-def test_losses_with_corners_are_minimised_through_their_proximal_map():
-    assert checked(Plan(problem("hinge", rounding=0.05), 100, "semantic", "auto")).method == "lbfgs"
-    at = problem("hinge", alpha=2.0)
-    assert checked(Plan(at, 100, "semantic", "auto")).method == "admm"
+def rows_of(instance):
+    """A (n, d) of one token without a mean."""
+    return np.concatenate([block for _, block in instance.blocks()])[:, 0] / np.sqrt(instance.d)
+
+
+def margins_of(instance, W):
+    """Labels (n,) and margins (n,) of linear classifiers."""
+    rows = rows_of(instance)
+    labels = np.sign(rows @ instance.coordinates.pi[:, 0])
+    return labels, labels * (rows @ W[:, 0])
+
+
+@pytest.mark.parametrize("alpha", [0.7, 2.0])
+def test_a_support_vector_machine_meets_its_conditions(alpha):
+    """lambda W = A^T (label a) with 0 <= a <= 1, and a = 1, 0 inside and outside of the margin."""
+    at = problem("hinge", alpha=alpha)
+    assert checked(Plan(at, 100, "semantic", "auto")).method == "newton"
     risk = Risk(Instance(at, 100, seed=0))
-    found = METHODS["admm"](risk, random_weights(at, 100), Descent(tolerance=1e-9))
-    assert found.status == "converged"
-    # A support vector machine: lambda W = A^T (y a) with 0 <= a <= 1, and a = 1, 0 inside and outside of the margin.
-    tokens = np.concatenate([b[:, 0] for _, b in risk.instance.blocks()])
-    label = np.sign(tokens @ risk.instance.coordinates.pi[:, 0])
-    margin = label * (tokens @ found.weights.W[:, 0]) / 10
-    on = np.abs(margin - 1) < 1e-5
-    rows = tokens * label[:, None] / 10
-    rest = at.strengths[0] * found.weights.W[:, 0] - rows[margin < 1 - 1e-5].sum(axis=0)
+    found = METHODS["newton"](risk, random_weights(at, 100), Descent(tolerance=1e-10))
+    assert found.status == "converged" and found.iterations < 200
+    labels, margins = margins_of(risk.instance, found.weights.W)
+    on = np.abs(margins - 1) < 1e-8
+    rows = rows_of(risk.instance) * labels[:, None]
+    rest = at.strengths[0] * found.weights.W[:, 0] - rows[margins < 1 - 1e-8].sum(axis=0)
     shares, *_ = np.linalg.lstsq(rows[on].T, rest, rcond=None)
     assert 20 < on.sum() < 100
-    assert rows[on].T @ shares == pytest.approx(rest, abs=1e-6)
-    assert np.all((shares > -1e-6) & (shares < 1 + 1e-6))
+    assert rows[on].T @ shares == pytest.approx(rest, abs=1e-8)
+    assert np.all((shares > -1e-8) & (shares < 1 + 1e-8))
+
+
+def test_the_minimum_of_a_convex_loss_with_corners_is_one_from_any_start():
+    at = problem("hinge", alpha=2.0, lambda_=0.01)
+    ends = [run(checked(Plan(at, 100, start, "auto", tolerance=1e-9)), 3) for start in ("semantic", "random")]
+    assert [end.status for end in ends] == ["converged"] * 2
+    assert ends[0].training_loss == pytest.approx(ends[1].training_loss, rel=1e-8)
+    assert ends[0].overlaps.theta == pytest.approx(ends[1].overlaps.theta, abs=1e-7)
+
+
+def test_newton_steps_of_large_problems_are_iterated(monkeypatch):
+    at = problem("hinge", alpha=2.0)
+    plan = checked(Plan(at, 100, "semantic", "newton", tolerance=1e-9))
+    direct = run(plan, 0)
+    monkeypatch.setattr(augmented, "_DIRECT", 50)
+    iterated = run(plan, 0)
+    assert direct.status == iterated.status == "converged"
+    assert iterated.overlaps.theta == pytest.approx(direct.overlaps.theta, abs=1e-8)
+
+
+def test_newton_steps_that_are_not_enough_are_said_so():
+    found = run(checked(Plan(problem("hinge", alpha=2.0), 100, "semantic", "newton", most=3)), 0)
+    assert (found.status, found.iterations) == ("max_iterations", 3)
+    assert found.gradient > 1e-6
+
+
+@pytest.mark.slow
+def test_newton_steps_end_at_minima_of_several_fields_with_means():
+    """The Hessian joins the tokens of a sample, and is not positive definite everywhere."""
+    risk = Risk(Instance(problem("dot_product_attention", alpha=2.0), 60, seed=0))
+    start = begin(Plan(risk.problem, 60, "semantic", "newton"), risk.instance)[0]
+    one, other = (METHODS[name](risk, start, Descent(tolerance=1e-7)) for name in ("newton", "lbfgs"))
+    assert one.status == other.status == "converged"
+    assert gradient_norm(risk(one.weights).gradient) < 1e-6
+    assert one.value.training_loss == pytest.approx(other.value.training_loss, rel=1e-8)
+
+
+CORNERS = {
+    "least_absolute": lambda r, Y, X: sp.Abs(r),
+    "quantile": lambda r, Y, X: sp.Max(0.25 * r, -0.75 * r),
+    "magnitude": lambda r, Y, X: (sp.Abs(Y) - sp.Abs(X)) ** 2 / 2,
+    "least_absolute_magnitude": lambda r, Y, X: sp.Abs(sp.Abs(Y) - sp.Abs(X)),
+}
+
+
+def regression(name):
+    """A model of a loss with corners in r = Y + u - X, and Y + u and X."""
+
+    def loss(X, Y, u):
+        return CORNERS[name](Y[0] + u - X[0], Y[0] + u, X[0])
+
+    loss.__name__, loss.__doc__ = name, name
+    starts = {"semantic": sf.Start(teacher=0.6)}
+    return sf.model(noise={"u": sf.GaussianNoise(variance=0.25)}, regulariser=sf.Ridge(0.1), starts=starts)(loss)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.5, 4.0])
+@pytest.mark.parametrize("name", CORNERS)
+def test_at_corners_of_a_loss_no_direction_leads_down(name, alpha):
+    """Convex losses or not: what is found is a local minimum."""
+    at = problem(regression(name), alpha=alpha)
+    plan = checked(Plan(at, 150, "semantic", "auto"))
+    assert plan.method == "newton"
+    risk = Risk(Instance(at, 150, seed=0))
+    found = METHODS["newton"](risk, begin(plan, risk.instance)[0], Descent(tolerance=1e-10))
+    assert found.status == "converged"
+    generator = np.random.default_rng(0)
+    for direction in generator.standard_normal((20, *found.weights.W.shape)):
+        for size in (1e-3, 1e-5):
+            moved = risk(Weights(found.weights.W + size * direction, found.weights.phi))
+            assert moved.training_loss > found.value.training_loss - 1e-12
+
+
+@pytest.mark.slow
+def test_corners_of_loss_and_penalty_are_left_to_messages():
+    @sf.penalty
+    def absolute(w, *, strength=sf.Parameter(0.3, 0, open_low=True)):  # noqa: B008
+        return strength * sp.Abs(w[0])
+
+    @sf.model(regulariser=absolute, starts={"semantic": sf.Start(teacher=0.6)})
+    def both(X, Y):
+        return sp.Abs(Y[0] - X[0])
+
+    at = problem(both, alpha=2.0)
+    for method in ("auto", "fista", "newton", "lbfgs"):
+        with pytest.raises(
+            InputError, match="both the loss and the penalty of both have corners; the allowed method is gamp"
+        ):
+            checked(Plan(at, 100, "semantic", method))
+    assert checked(Plan(at, 100, "semantic", "gamp")).method == "gamp"
+    with pytest.raises(
+        InputError, match="newton needs a ridge, which the penalty of fine_tuning is not; gamp needs none"
+    ):
+        checked(Plan(problem(str(EXAMPLES / "fine_tuning.py"), alpha=2.0), 100, "pre_trained", "newton"))
 
 
 def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
@@ -236,7 +342,7 @@ def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
 @pytest.mark.parametrize("name", ["trained_temperature", "autoencoder"])
 def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_any_seed(name):
     at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
-    for method in ("gamp", "admm"):
+    for method in ("gamp", "newton"):
         with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed methods are lbfgs"):
             checked(Plan(at, 100, "random", method))
 
@@ -547,10 +653,7 @@ def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
         ("lasso_regression", {}),
         ("attention_on_mixture", {}),
         ("mixture_classification", {}),
-        (
-            "hinge",
-            {"rounding": 0.3},
-        ),  # on a sharp corner the messages do not settle: V^ counts the samples that sit there
+        ("hinge", {"lambda_": 0.5}),
     ],
 )
 def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name, parameters):
@@ -560,6 +663,18 @@ def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name, par
     assert one.status == other.status == "converged"
     assert one.training_loss == pytest.approx(other.training_loss, rel=1e-8)
     assert one.overlaps.theta == pytest.approx(other.overlaps.theta, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.slow
+def test_messages_come_to_rest_on_corners_of_the_loss():
+    """Samples come to corners and leave them one by one; once they do no more, messages are exact."""
+    at = problem("hinge", alpha=0.7)
+    simulation = simulate(at, d=500, seeds=16, method="gamp")
+    assert len(simulation.converged) == 16
+    assert max(found.gradient for found in simulation.runs) < 1e-5
+    check_agreement(sf.solve(at, "semantic", accuracy=1e-3), simulation, 4.0)
+    best = run(checked(Plan(at, 500, "semantic", "newton")), 0)
+    assert simulation.runs[0].training_loss == pytest.approx(best.training_loss, rel=1e-4)
 
 
 def test_weights_on_what_was_before_lie_below_one():

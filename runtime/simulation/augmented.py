@@ -1,0 +1,273 @@
+"""Losses with corners: Newton's method on augmented Lagrangians.
+
+With a row a_{mu,l} = z_{mu,l} / sqrt(d) + tau_c / d for every token, X = A W, a copy x of the fields in the loss and a
+multiplier p of x = A W,
+
+    W = argmin tr W^T Lambda W / 2 + sum_mu min_x [loss(x) + |x - omega|^2 / (2 v)],   omega = A W + v p
+    p <- (omega - x) / v = -g
+
+p is a slope of the loss at x, at a corner one of many. What W minimises has gradient Lambda W - A^T g and Hessian
+Lambda - A^T G A with g and G = dg/domega of the generated proximal map, which knows corners exactly. v is lowered from
+one p to the next as fast as few Newton steps follow; once the samples at corners stay the same, each takes one (Li,
+Sun, Toh, SIAM J. Optim. 28 (2018) 433).
+
+Where the loss is convex the minimum is found from any start. Elsewhere a small v keeps samples where they are: what is
+found is a local minimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InputError
+from ..problems.problem import Problem
+from .risk import Risk, Weights, refuse_own
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+_STEPS = 30  # for one p, at the most
+_NEAR = 0.1  # of the gradient at which p is renewed, in units of x - A W
+_FAR = 0.1  # of the gradient after all these steps, in units of the change of p, beyond which v was too small
+_AT_ONCE, _FEW = 2, 12  # steps
+_LOWER_AT_ONCE, _LOWER, _HIGHER = 0.05, 0.5, 10.0  # factors of v
+_LEAST = 1e-5  # v, in units of the first: less leaves too few digits of p
+_WAIT = 20  # renewals of p without progress
+_FLATTER = 0.3  # of the slope along a step, above which the step is too long
+_HALVINGS = 40
+_FLAT = 1e-12  # curvatures below it are none, in units of 1 / v
+_DIRECT = 6000  # weights beyond which no matrix of them is held
+_CLOSE = 1e-3  # relative residual of a Newton step that is iterated, in units of v times the ridge
+_MORE = 10.0  # factor of what is added to a Hessian that is not positive definite
+
+
+def has_corners(problem: Problem) -> bool:
+    """Whether the loss or its slope jumps."""
+    return problem.solver.proximal.CORNERS
+
+
+def refuse_penalty(problem: Problem) -> None:
+    """
+    Raises:
+        InputError: the penalty is no ridge, whose curvature is known without W.
+    """
+    if not problem.has_ridge:
+        raise InputError(f"newton needs a ridge, which the penalty of {problem.solver.name} is not; gamp needs none")
+
+
+def augmented_lagrangian(risk: Risk, start: Weights, tolerance: float, most: int) -> tuple[Weights, float, int]:
+    """Weights, residual and Newton steps.
+
+    The residual is the larger of two root mean squares: of the risk's gradient Lambda W + A^T p, and of x - A W.
+
+    Raises:
+        InputError: the loss holds q or trained numbers, or the penalty is no ridge.
+    """
+    problem = risk.problem
+    refuse_own(problem, "newton")
+    refuse_penalty(problem)
+    split = _Split(risk.instance)
+    W, fields = start.W, split.fields(start.W)
+    p = split.slopes(fields)
+    first = _size(fields) / _size(p) if fields.any() and p.any() else 1.0
+    v, best, waited, steps = first, np.inf, 0, 0
+    while True:
+        at, begun = split.envelope(fields + v * p, v), steps
+        while True:
+            gradient = split.strengths * W + split.back(at.p)
+            slope, apart = _size(gradient), _size(at.x - fields)
+            if not slope > max(tolerance / 2, _NEAR * apart) or steps in (most, begun + _STEPS):
+                break
+            steps += 1
+            direction = split.newton_step(gradient, at.curvatures, v)
+            along = split.fields(direction)
+            t, at = split.search(W, direction, at, fields + v * p, along, v)
+            W, fields = W + t * direction, fields + t * along
+        p, residual = at.p, max(slope, apart)
+        best, waited = (residual, 0) if residual < best else (best, waited + 1)
+        if not residual > tolerance or steps >= most or waited > _WAIT:
+            return Weights(W, start.phi), residual, steps
+        taken = steps - begun
+        if taken == _STEPS and slope > _FAR * apart / v:
+            v *= _HIGHER
+        elif taken <= _AT_ONCE:
+            v *= _LOWER_AT_ONCE
+        elif taken <= _FEW or waited:
+            v *= _LOWER
+        v = max(v, _LEAST * first)
+
+
+def gradient_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Of the risk, (d, s), where p (n, L, s) are the slopes of the loss: at corners one of many. For a ridge."""
+    split = _Split(instance)
+    return split.strengths * W + split.back(p)
+
+
+def _eigen(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues (n, D) and eigenvectors (n, D, D), in columns, of symmetric matrices (n, D, D)."""
+    if matrices.shape[-1] == 1:
+        return matrices[:, 0], np.ones_like(matrices)
+    values, vectors = np.linalg.eigh(matrices)
+    return values, vectors
+
+
+def _size(x: np.ndarray) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(x**2)))
+
+
+@dataclass(frozen=True)
+class _Envelope:
+    """At omega: minimisers x and slopes p of the loss there, (n, L, s), and -dg/domega (n, L s, L s)."""
+
+    x: np.ndarray
+    p: np.ndarray
+    curvatures: np.ndarray
+
+
+class _Split:
+    """A and its transpose, the envelope of the loss, and Newton's steps, of an instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance, self.problem = instance, instance.problem
+        self.strengths = self.problem.strengths
+        self.means = instance.coordinates.tau.T / instance.d
+        self.shape = n, L, s = instance.n, self.problem.tokens, self.problem.student_rank
+        size = instance.d * s
+        self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
+        self._weights = np.zeros((n, L * s, L * s))
+
+    def fields(self, W: np.ndarray) -> np.ndarray:
+        """A W, (n, L, s)."""
+        instance, d = self.instance, self.instance.d
+        out = (self.means @ W)[instance.contexts]
+        for span, tokens in instance.blocks():
+            out[span] += (tokens.reshape(-1, d) @ W / np.sqrt(d)).reshape(-1, *self.shape[1:])
+        return out
+
+    def back(self, x: np.ndarray) -> np.ndarray:
+        """A^T x, (d, s)."""
+        instance, d, s = self.instance, self.instance.d, self.shape[2]
+        out = np.zeros((d, s))
+        along_means = np.zeros((self.problem.contexts, s))
+        for span, tokens in instance.blocks():
+            by_token = x[span].reshape(-1, s)
+            out += tokens.reshape(-1, d).T @ by_token / np.sqrt(d)
+            np.add.at(along_means, instance.contexts[span].ravel(), by_token)
+        return out + self.means.T @ along_means
+
+    def slopes(self, fields: np.ndarray) -> np.ndarray:
+        """Of the loss, (n, L, s)."""
+        out = np.empty(self.shape)
+        for labels, own in self.instance.groups:
+            x = np.ascontiguousarray(fields[own].reshape(len(own), -1))
+            known, c = self.instance.known[own], self.problem.constants(labels)
+            out[own] = self.problem.solver.proximal.losses_at(x, known, c)[1].reshape(-1, *self.shape[1:])
+        return out
+
+    def envelope(self, omega: np.ndarray, v: float) -> _Envelope:
+        """At omega (n, L, s)."""
+        problem, (n, L, s) = self.problem, self.shape
+        x, slopes = np.empty(self.shape), np.empty((n, L * s, L * s))
+        eye = np.broadcast_to(np.eye(s), (L, s, s))
+        for labels, own in self.instance.groups:
+            at = np.ascontiguousarray(omega[own].reshape(-1, L * s))
+            known, c = self.instance.known[own], problem.constants(labels)
+            found, slopes[own] = problem.solver.proximal.proximal_at(at, eye / v, v * eye, known, c, problem.search)
+            x[own] = found.reshape(-1, L, s)
+        return _Envelope(x, (omega - x) / v, -(slopes + slopes.transpose(0, 2, 1)) / 2)
+
+    def search(
+        self, W: np.ndarray, direction: np.ndarray, at: _Envelope, omega: np.ndarray, along: np.ndarray, v: float
+    ) -> tuple[float, _Envelope]:
+        """How far to go, and the envelope there: all the way, or where what is minimised hardly rises any more.
+
+        Slopes, unlike values, are known to their own relative precision next to the minimum.
+        """
+        linear, square = np.sum(self.strengths * W * direction), np.sum(self.strengths * direction**2)
+        before = linear + np.sum(at.p * along)
+        t = 1.0
+        for _ in range(_HALVINGS):
+            at = self.envelope(omega + t * along, v)
+            slope = linear + t * square + np.sum(at.p * along)
+            if slope <= _FLATTER * abs(before):
+                break
+            t *= float(np.clip(before / (before - slope), 0.1, 0.9))
+        return t, at
+
+    def newton_step(self, gradient: np.ndarray, curvatures: np.ndarray, v: float) -> np.ndarray:
+        """-(Lambda + A^T curvatures A)^{-1} gradient, (d, s); Lambda is larger where that is not positive definite."""
+        from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+        if gradient.size > _DIRECT:
+            return self._iterated(gradient, curvatures, v)
+        total = self._weighted(v * curvatures)
+        strengths = np.broadcast_to(self.strengths, gradient.shape).ravel()
+        more = 0.0
+        while True:
+            hessian = total / v
+            hessian[np.diag_indices_from(hessian)] += strengths + more
+            try:
+                factor = cho_factor(hessian.T, lower=True, overwrite_a=True, check_finite=False)
+            except LinAlgError:
+                more = max(_MORE * more, float(np.min(self.strengths)))
+                continue
+            return -cho_solve(factor, gradient.ravel(), check_finite=False).reshape(gradient.shape)
+
+    def _weighted(self, weights: np.ndarray) -> np.ndarray:
+        """A^T weights A, (d s, d s), from the last one and the samples whose weights (n, L s, L s) are others now.
+
+        In units of 1 / v the weight of a corner, and of a straight piece, is the same for every v.
+        """
+        (n, L, s), d = self.shape, self.instance.d
+        values, vectors = _eigen(weights - self._weights)
+        kept: list[np.ndarray] = []
+        signs: list[np.ndarray] = []
+        for span, tokens in self.instance.blocks():
+            sample, which = np.nonzero(np.abs(values[span]) > _FLAT)
+            rows = tokens[sample] / np.sqrt(d)
+            if self.means.any():
+                rows += self.means[self.instance.contexts[span][sample]]
+            along = vectors[span][sample, :, which] * np.sqrt(np.abs(values[span][sample, which]))[:, None]
+            kept.append(np.einsum("jli,jla->jia", rows, along.reshape(-1, L, s)).reshape(-1, d * s))
+            signs.append(np.sign(values[span][sample, which]))
+            # Few large products are faster than many small ones.
+            if sum(map(len, kept)) >= d * s or span.stop == n:
+                together, sign = np.concatenate(kept), np.concatenate(signs)
+                for way in (1, -1):
+                    part = together[sign == way]
+                    if len(part):
+                        self._sum += way * (part.T @ part)
+                kept, signs = [], []
+        self._weights = weights
+        return self._sum
+
+    def _iterated(self, gradient: np.ndarray, curvatures: np.ndarray, v: float) -> np.ndarray:
+        """Newton's step by conjugate gradients for the fields of samples with a curvature above zero (Woodbury).
+
+        Their system is the better conditioned one: a small v makes it no worse.
+        """
+        from scipy.sparse.linalg import LinearOperator, cg
+
+        n, L, s = self.shape
+        values, vectors = _eigen(curvatures)
+        chosen = values > _FLAT / v
+        scaled = gradient / self.strengths
+        if not chosen.any():
+            return -scaled
+
+        def back(t: np.ndarray) -> np.ndarray:
+            spread = np.zeros((n, L * s))
+            spread[chosen] = t
+            return self.back(np.einsum("nak,nk->na", vectors, spread).reshape(self.shape)) / self.strengths
+
+        def fields(W: np.ndarray) -> np.ndarray:
+            return np.einsum("nak,na->nk", vectors, self.fields(W).reshape(n, L * s))[chosen]
+
+        size = int(chosen.sum())
+        system = LinearOperator((size, size), matvec=lambda t: t / values[chosen] + fields(back(t)), dtype=float)
+        t, _ = cg(system, fields(scaled), rtol=_CLOSE * min(1.0, v * float(np.min(self.strengths))))
+        return back(t) - scaled
