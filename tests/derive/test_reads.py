@@ -17,6 +17,7 @@ SIGN, WHOLE = True, False
 # Model and structure -> fields and Gaussian noises, z, y and whether these are read by sign; loss, then metric.
 CATALOGUE = {
     ("attention_on_mixture", "l2_s1_t1_k2"): ((4, 2, (WHOLE, WHOLE)), (4, 2, (WHOLE, WHOLE))),
+    ("amplitude_retrieval", "l1_s1_t1_k1"): ((2, 1, (WHOLE,)), (2, 1, (WHOLE,))),
     ("causal_attention", "l2_s1_t1_k1"): ((4, 2, (WHOLE, WHOLE)), (4, 2, (WHOLE, WHOLE))),
     ("committee_machine", "l1_s2_t2_k1"): ((5, 2, (WHOLE, WHOLE, WHOLE)), (5, 2, (WHOLE, WHOLE))),
     ("dot_product_attention", "l2_s1_t1_k1"): ((4, 2, (WHOLE, WHOLE)), (4, 2, (WHOLE, WHOLE))),
@@ -26,12 +27,14 @@ CATALOGUE = {
     ("hard_attention", "l2_s1_t1_k1"): ((4, 2, (WHOLE, WHOLE)), (4, 2, (WHOLE, WHOLE))),
     ("hinge", "l1_s1_t1_k1"): ((2, 1, (SIGN,)), (2, 1, (SIGN,))),
     ("huber_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),
+    ("l1_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),
     ("lasso_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),
     ("linear_attention", "l2_s1_t1_k1"): ((4, 2, (WHOLE, WHOLE)), (4, 2, (WHOLE, WHOLE))),
     ("logistic_regression", "l1_s1_t1_k1"): ((2, 1, (SIGN,)), (2, 1, (SIGN,))),
     ("mixture_classification", "l1_s1_t1_k2"): ((2, 1, ()), (2, 1, ())),
     ("mixture_classification", "l1_s2_t1_k3"): ((3, 2, ()), (3, 2, ())),
     ("phase_retrieval", "l1_s1_t1_k1"): ((2, 1, (WHOLE,)), (2, 1, (WHOLE,))),
+    ("quantile_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),
     ("ridge_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),
     ("squared_hinge", "l1_s1_t1_k1"): ((2, 1, (SIGN,)), (2, 1, (SIGN,))),
     ("tempered_attention", "l2_s1_t1_k1"): ((4, 2, (WHOLE, WHOLE)), (4, 2, (WHOLE, WHOLE))),

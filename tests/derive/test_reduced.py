@@ -16,8 +16,10 @@ from saddleforge.derive.theory.reduced import reduced_loss, reduced_metric
 LOSSES = {
     "elastic_net_regression": "l1_s1_t0_k1",
     "huber_regression": "l1_s1_t0_k1",
+    "l1_regression": "l1_s1_t0_k1",
     "lasso_regression": "l1_s1_t0_k1",
     "mixture_classification": "l1_s1_t0_k2",
+    "quantile_regression": "l1_s1_t0_k1",
     "ridge_regression": "l1_s1_t0_k1",
     "tukey_regression": "l1_s1_t0_k1",
     "untied_attention": "l1_s3_t2_k1",

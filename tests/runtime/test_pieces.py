@@ -232,12 +232,12 @@ def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
     def pooled(X, Y):
         return sp.Max(0, 1 - sp.sign(sum(Y)) * sum(X) / 3)
 
-    problem = sf.problem(pooled, alpha=2.0)
+    problem = sf.problem(pooled, alpha=2.0, lambda_=0.1)
     part = integrated(problem)
     assert part.solver.proximal.CORNERS and part.dimension == 2
     found = sf.solve(problem, accuracy=1e-9)
     # sum(X) / 3 has a third of the variance of one token's X: that of the hinge of fields of the covariance 1 / 3.
     assert found.success and isinstance(found.rule, Pieces)
-    alone = sf.solve(sf.problem("hinge", alpha=2.0, sigma=1 / 3), accuracy=1e-9)
+    alone = sf.solve(sf.problem("hinge", alpha=2.0, sigma=(1 / 3) ** 0.5), accuracy=1e-9)
     assert found.training_loss == pytest.approx(alone.training_loss, rel=1e-9)
     assert overlaps_of(part, found.overlaps).q.flat[0] == pytest.approx(alone.overlaps.q.flat[0], rel=1e-8)

@@ -129,7 +129,7 @@ def random_labels(X: Any, Y: Any, *, rounding: Any = sf.Parameter("1e-7", 0, 1, 
 @pytest.mark.parametrize(
     ("model", "near", "parameter", "given"),
     [
-        ("hinge", [3.7, 2.0, 0.1, 1.6, 0.3], "rounding", {"alpha": 2.0}),
+        ("hinge", [3.7, 2.0, 0.1, 1.6, 0.3], "lambda_", {"alpha": 2.0}),
         ("huber_regression", [1.02, 0.85, 0.1, 0.91, 1.2], "width", {"alpha": 2.0}),
     ],
 )
@@ -157,7 +157,7 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
 def test_derivatives_over_a_box_hold_those_within_it_however_coarse(monkeypatch):
     """Tails of derivatives are bounded, too: the first goal is one digit."""
     near = [3.7, 2.0, 0.1, 1.6, 0.3]
-    equations = system("hinge", near, "rounding", "test_error + training_loss + replicon = 0.2", alpha=2.0)
+    equations = system("hinge", near, "lambda_", "test_error + training_loss + replicon = 0.2", alpha=2.0)
     with ball_precision(120):
         z = [ball(x) for x in near]
         _, fine = equations.linearised(z, 0.0)

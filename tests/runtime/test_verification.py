@@ -70,5 +70,5 @@ def test_a_second_opinion_comes_from_another_family_with_nodes_elsewhere(name, b
     found = other_rules(sf.problem("dot_product_attention"), rule_named(name), bistable)
     (family,) = {rule.name for rule in found}
     assert family != name
-    assert FAMILIES[family].in_x == (name == "lines")
+    assert FAMILIES[family].in_x == FAMILIES[name].splits_jumps
     assert not (bistable and FAMILIES[family].blind)
