@@ -20,6 +20,7 @@ SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
     "linear_attention": ({},),
     "logistic_regression": ({},),
     "mixture_classification": ({}, {"student_rank": 2, "clusters": 3}),
+    "perceptron": ({},),
     "phase_retrieval": ({},),
     "ridge_regression": ({},),
     "squared_hinge": ({},),

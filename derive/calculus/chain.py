@@ -98,7 +98,9 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
     }
     direct = [sp.diff(value, x) for x in variables]
     gradient = [
-        direct[i] + sp.Add(*[slope[z] * jacobian[n, i] for n, z in enumerate(arguments) if (n, i) in jacobian])
+        almost_everywhere(
+            direct[i] + sp.Add(*[slope[z] * jacobian[n, i] for n, z in enumerate(arguments) if (n, i) in jacobian])
+        )
         for i in range(len(variables))
     ]
     mixed = {

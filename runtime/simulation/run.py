@@ -183,6 +183,8 @@ def checked(plan: Plan) -> Plan:
         InputError: an unknown start or method, or numbers out of range; the sentence says what is allowed.
     """
     problem = plan.problem
+    if problem.has_sphere:
+        raise InputError(f"simulations minimise over all weights; {problem.solver.name} fixes their norms")
     corners = not problem.has_ridge and problem.solver.penalty.CORNERS > 0
     method = plan.method
     if method == "auto":

@@ -1,0 +1,245 @@
+"""Given norms: Gardner's perceptron, the ridge that keeps them, and ridges of no or negative strength.
+
+E. Gardner, J. Phys. A 21 (1988) 257; E. Gardner, B. Derrida, J. Phys. A 21 (1988) 271.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+import saddleforge as sf
+from saddleforge import Solution
+from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.problems.overlaps import Conjugates
+
+
+def solved(model: Any, start: str = "semantic", accuracy: float = 1e-10, **parameters: Any) -> Solution:
+    solution = sf.solve(sf.problem(model, **parameters), start, accuracy=accuracy)
+    assert solution.status == "converged"
+    return solution
+
+
+def value(solution: Solution, name: str) -> float:
+    return float(getattr(solution.overlaps, name).item())
+
+
+# Gardner: labels that nobody taught are all +1.
+
+NOBODY = {"uninformed": sf.Start(noise=1, susceptibility=5)}
+
+
+def errors(X, Y, *, kappa=0):
+    """Number of errors, the margin included."""
+    return sp.Heaviside(kappa - X[0, 0])
+
+
+def shortfall(X, Y, *, kappa=0):
+    """By how much samples miss the margin."""
+    return sp.Max(0, kappa - X[0, 0])
+
+
+ERRORS = sf.model(regulariser=sf.Sphere(), starts=NOBODY)(errors)
+SHORTFALL = sf.model(regulariser=sf.Sphere(), starts=NOBODY)(shortfall)
+
+
+def errors_by_gardner_and_derrida(alpha: float, kappa: float) -> tuple[float, float]:
+    """V and errors per d: samples within sqrt(2 V) of the margin are moved to it."""
+
+    def missing(V: float) -> float:
+        return (
+            alpha * quad(lambda t: norm.pdf(t) * (kappa - t) ** 2, kappa - np.sqrt(2 * V), kappa, epsabs=1e-13)[0] - 1
+        )
+
+    V = brentq(missing, 1e-3, 1e3, xtol=1e-14)
+    return V, alpha * norm.cdf(kappa - np.sqrt(2 * V))
+
+
+@pytest.mark.parametrize(("alpha", "published"), [(4.0, 0.2480130061), (6.0, 0.6314921352), (10.0, 1.5803088933)])
+def test_least_number_of_errors_beyond_the_capacity(alpha, published):
+    """Replica symmetric; without a teacher there is no overlap with one, and without a margin no scale."""
+    solution = solved(ERRORS, "uninformed", alpha=alpha)
+    assert solution.training_loss == pytest.approx(published, abs=6e-11)
+    assert solution.losses.penalty == 0 and abs(solution.losses.identity_gap) < 1e-12
+    assert value(solution, "q") == pytest.approx(1, abs=1e-12)
+    assert value(solution, "theta") == value(solution, "m") == 0
+    assert solution.multipliers == pytest.approx(0, abs=1e-10)
+
+
+@pytest.mark.parametrize(("alpha", "kappa"), [(2.0, 0.5), (5.0, -0.3), (1.0, 1.5)])
+def test_errors_within_a_margin(alpha, kappa):
+    solution = solved(ERRORS, "uninformed", alpha=alpha, kappa=kappa)
+    V, least = errors_by_gardner_and_derrida(alpha, kappa)
+    assert value(solution, "V") == pytest.approx(V, abs=1e-9)
+    assert solution.training_loss == pytest.approx(least, abs=1e-11)
+
+
+def capacity(model: Any, kappa: float, least: float, near: float) -> float:
+    """Where the training loss vanishes, by secants of a convex function from above, down to a loss of `least`."""
+    alphas, losses, start = [near + 0.4, near + 0.3], [], "uninformed"
+    while not losses or losses[-1] > least:
+        alpha = alphas[len(losses)]
+        start = sf.solve(sf.problem(model, alpha=alpha, kappa=kappa), start, accuracy=1e-7)
+        assert start.status == "converged"
+        losses.append(start.training_loss)
+        if len(losses) > 1:
+            (before, last), slope = alphas[-2:], (losses[-1] - losses[-2]) / (alphas[-1] - alphas[-2])
+            alphas.append(last - losses[-1] / slope)
+            assert last < before
+    return alphas[-1]
+
+
+def gardner(kappa: float) -> float:
+    """One over the mean of (z + kappa)^2 over z > -kappa."""
+    return 1 / quad(lambda z: norm.pdf(z) * (z + kappa) ** 2, -kappa, np.inf, epsabs=1e-13)[0]
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.5, 1.0])
+def test_errors_begin_at_gardners_capacity(kappa):
+    assert capacity(ERRORS, kappa, 1e-7, gardner(kappa)) == pytest.approx(gardner(kappa), abs=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kappa", [0.0, 0.5, 1.0])
+def test_shortfalls_begin_at_gardners_capacity(kappa):
+    """A convex loss: 2 without a margin, 0.9612050528 and 0.5195722296 at 1/2 and 1."""
+    assert gardner(kappa) == pytest.approx({0.0: 2, 0.5: 0.9612050528, 1.0: 0.5195722296}[kappa], abs=1e-10)
+    assert capacity(SHORTFALL, kappa, 1e-12, gardner(kappa)) == pytest.approx(gardner(kappa), abs=2e-12)
+
+
+# The ridge that keeps the norms
+
+
+def test_slope_of_the_loss_in_the_norm_is_the_multiplier():
+    """docs/theory.md section 6: de_t/dsigma = -lambda sigma."""
+    step = 1e-3
+    ends = [solved("perceptron", alpha=2.0, norm=1 + way * step).training_loss for way in (-2, -1, 1, 2)]
+    slope = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * step)
+    assert slope == pytest.approx(-solved("perceptron", alpha=2.0).multipliers.item(), abs=1e-9)
+
+
+def assert_kept_by_its_ridge(sphere: Any, ridge: Any, start: str = "semantic", **parameters: Any) -> np.ndarray:
+    """A solution under given norms is the ridge's at the multipliers; returns these."""
+    kept = solved(sphere, start, **parameters)
+    strengths, norms = kept.multipliers, kept.problem.strengths
+    parameters.pop("norm", None)
+    free = sf.solve(sf.problem(ridge, **parameters, lambda_=strengths), kept.overlaps, accuracy=1e-10)
+    assert free.status == "converged" and free.multipliers is None
+    assert kept.overlaps.pack() == pytest.approx(free.overlaps.pack(), abs=1e-9)
+    assert kept.stability.replicon == pytest.approx(free.stability.replicon, abs=1e-9)
+    assert kept.training_loss == pytest.approx(free.training_loss - strengths @ norms**2 / 2, abs=1e-11)
+    assert kept.losses.data == pytest.approx(free.losses.data, abs=1e-9)
+    return strengths
+
+
+def with_norm(name: str) -> Any:
+    """A model of the catalogue with given norms in place of its ridge."""
+    given = catalogue_model(name)
+    return type(given)(**{**vars(given), "regulariser": sf.Sphere(), "name": f"{name}_of_given_norm"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "alpha", "strength"),
+    [("hinge", 2.0, 0.3), ("ridge_regression", 2.0, -0.05), ("dot_product_attention", 2.0, 0.01)],
+)
+def test_norm_of_a_ridges_solution_gives_the_ridge_back(name, alpha, strength):
+    ridge = solved(name, alpha=alpha, lambda_=strength, accuracy=1e-9)
+    square = ridge.overlaps.q[0, 0, 0] / ridge.problem.law.gamma[0, 0]
+    found = assert_kept_by_its_ridge(with_norm(name), name, alpha=alpha, norm=np.sqrt(square))
+    assert found == pytest.approx(strength, abs=1e-8)
+
+
+def two_columns(X, Y):
+    """A sum of two fields learns one, the first half of it."""
+    return ((X[0, 0] + X[0, 1] - Y[0, 0]) ** 2 + (X[0, 0] - Y[0, 0] / 2) ** 2 / 2) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm_of_each", [[0.6, 1.4], [3.0, 2.0]])
+def test_norms_of_two_columns_in_a_spectrum(norm_of_each):
+    """One multiplier of either sign each; the norms are means over coordinates, q those over eigenvalues."""
+    start = {"semantic": sf.Start(teacher="3/5", noise="1/5", susceptibility=2)}
+    sphere, ridge = (
+        sf.model(regulariser=given, student=2, name=f"two_columns_{name}", starts=start)(two_columns)
+        for name, given in (("sphere", sf.Sphere()), ("ridge", sf.Ridge()))
+    )
+    spectrum = [[0.3, 0.2], [0.7, 1.5]]
+    found = assert_kept_by_its_ridge(sphere, ridge, alpha=2.0, norm=norm_of_each, spectrum=spectrum)
+    assert found.min() < 0 < found.max()
+
+
+@pytest.mark.slow
+def test_weights_on_a_sphere_at_a_temperature():
+    """Their squared norm is that of a sample; log Z has the slopes -energy in beta and beta lambda sigma in sigma."""
+    model = sf.model(regulariser=sf.Sphere(), name="warm", starts={"semantic": sf.Start(teacher="3/5", noise="1/5")})(
+        lambda X, Y: (X[0, 0] - Y[0, 0]) ** 2 / 2 + sp.log(sp.cosh(X[0, 0])) / 3
+    )
+    step, spectrum = 1e-3, [[0.3, 0.2], [0.7, 1.5]]
+
+    def at(beta: float = 2.0, sigma: float = 1.0) -> Solution:
+        return solved(model, alpha=2.0, inverse_temperature=beta, norm=sigma, spectrum=spectrum)
+
+    def slope(plus: Solution, minus: Solution) -> float:
+        return (plus.thermal.free_entropy - minus.thermal.free_entropy) / (2 * step)
+
+    here = at()
+    assert slope(at(2 + step), at(2 - step)) == pytest.approx(-here.thermal.energy, abs=1e-7)
+    assert slope(at(sigma=1 + step), at(sigma=1 - step)) == pytest.approx(2 * here.multipliers.item(), abs=1e-5)
+    isotropic = solved(model, alpha=2.0, inverse_temperature=2.0)
+    assert isotropic.thermal.self_overlap.item() == pytest.approx(1, abs=1e-9)
+
+
+def test_multipliers_keep_norms_at_any_conjugates():
+    """Soft and stiff directions, hardly any field or a strong one: the prior's own equation is met, or refused."""
+    generator = np.random.default_rng(3)
+    for _ in range(200):
+        eigenvalues = 10 ** generator.uniform(-3, 2, size=4)
+        problem = sf.problem("perceptron", alpha=1.0, norm=10 ** generator.uniform(-3, 3),
+                             spectrum=np.stack([np.full(4, 0.25), eigenvalues], axis=1))  # fmt: skip
+        q, V, m, theta = 10 ** generator.uniform(-3, 3, size=4) * generator.choice([-1, 1], size=4)
+        hats = Conjugates(*(np.full((1, 1, 1), z) for z in (abs(q), V)), np.full((1, 1), m), np.full((1, 1, 1), theta))
+        strength = problem.multipliers(hats).item()
+        stiffness = strength + eigenvalues * V
+        assert stiffness.min() > 0
+        square = np.mean((eigenvalues**2 * theta**2 + eigenvalues * abs(q)) / stiffness**2)
+        assert square == pytest.approx(problem.strengths.item() ** 2, rel=1e-6)
+
+
+# Ridges without strength
+
+
+@pytest.mark.parametrize("strength", [0.0, -0.05, -0.12])
+def test_ridge_of_no_or_negative_strength(strength):
+    """Least squares in closed form: V solves lambda + alpha / (1 + V) = 1 / V as long as the least eigenvalue of the
+    data is stiffer, (sqrt(alpha) - 1)^2 = 0.17 at alpha = 2."""
+    solution = solved("ridge_regression", alpha=2.0, Delta=0.25, lambda_=strength)
+    V = brentq(lambda V: strength + 2 / (1 + V) - 1 / V, 1e-3, 3)
+    assert value(solution, "V") == pytest.approx(V, abs=1e-9)
+    if not strength:
+        assert value(solution, "V") == pytest.approx(1)
+        assert value(solution, "q") == pytest.approx(1.25)
+        assert solution.training_loss == pytest.approx(0.25 * (2 - 1) / 2, abs=1e-12)
+
+
+def test_a_ridge_more_negative_than_the_data_are_stiff_has_no_solution():
+    assert not sf.solve(sf.problem("ridge_regression", alpha=2.0, lambda_=-0.3)).success
+
+
+def modulus(X, Y):
+    """Phase retrieval from moduli."""
+    return (sp.Abs(Y[0, 0]) - sp.Abs(X[0, 0])) ** 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strength", "energy"), [(0.0, 0.206107276128), (0.13317552342239194, 0.289852364129)])
+def test_moduli_without_a_trace_of_the_teacher(strength, energy):
+    """The uninformed branch of phase retrieval; weights of the start are too small for a ridge of none."""
+    model = sf.model(starts={"uninformed": sf.Start(noise="3/5", susceptibility=2)})(modulus)
+    solution = solved(model, "uninformed", alpha=3.0, lambda_=strength)
+    assert solution.training_loss == pytest.approx(energy, abs=1e-12)
+    assert value(solution, "theta") == 0
