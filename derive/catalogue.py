@@ -22,6 +22,7 @@ SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
     "linear_attention": ({},),
     "logistic_regression": ({},),
     "mixture_classification": ({}, {"student_rank": 2, "clusters": 3}),
+    "perceptron": ({},),
     "phase_retrieval": ({},),
     "quantile_regression": ({},),
     "ridge_regression": ({},),

@@ -125,7 +125,7 @@ def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -
         expressions |= {f"longitudinal d {moment}": value for moment, value in change.moments.items()}
     fields = field_response()
     expressions |= {f"field {name}": getattr(fields, name) for name in ("condition", "proximal", "jacobian")}
-    for step in replica_calculation(regulariser.kind, count, loss_holds_q).steps:
+    for step in replica_calculation(regulariser.rows.kind, count, loss_holds_q).steps:
         expressions |= {f"step {step.number} {name}": value for name, value in step.after.items()}
     symmetric = frozenset(matrix.name for matrix in phi.symbols.symmetric)
     found: dict[str, list[str]] = {}

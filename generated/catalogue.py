@@ -86,6 +86,12 @@ CATALOGUE = {
         'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, None), 'teacher_rank': (1, 1, 1), 'clusters': (2, 2, None)},
         'output': False,
     },
+    'perceptron': {
+        'summary': 'Number of errors, sign(Y) X below a margin, of weights of fixed norm.',
+        'source': 'Gardner, Derrida, J. Phys. A 21 (1988) 271; Seung, Sompolinsky, Tishby, Phys. Rev. A 45 (1992) 6056',
+        'sizes': {'tokens': (1, 1, 1), 'student_rank': (1, 1, 1), 'teacher_rank': (1, 1, 1), 'clusters': (1, 1, 1)},
+        'output': True,
+    },
     'phase_retrieval': {
         'summary': 'Square loss on y = Y^2 against X^2, with a ridge penalty: not convex, the sign is free.',
         'source': 'Mignacco, Urbani, Zdeborova, MLST 2 (2021) 035029',

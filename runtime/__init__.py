@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .derive.authoring.model import Model, model
     from .derive.authoring.outputs import Output
     from .derive.authoring.parameters import DiscreteNoise, GaussianNoise, Parameter, Start, structural, trained
-    from .derive.authoring.regulariser import Ridge, penalty
+    from .derive.authoring.regulariser import Ridge, Sphere, penalty
     from .derive.authoring.tokens import (
         Tokens,
         binary_teacher,
@@ -126,6 +126,7 @@ _WHERE = {
     "DiscreteNoise": "derive.authoring.parameters",
     "trained": "derive.authoring.parameters",
     "Ridge": "derive.authoring.regulariser",
+    "Sphere": "derive.authoring.regulariser",
     "penalty": "derive.authoring.regulariser",
     "Output": "derive.authoring.outputs",
     "Tokens": "derive.authoring.tokens",
@@ -172,6 +173,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "Solution",
+    "Sphere",
     "Start",
     "Threshold",
     "TimeLimitError",

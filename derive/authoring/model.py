@@ -31,7 +31,7 @@ from .parameters import (
     leaves,
     shape_of,
 )
-from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge
+from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge, Sphere
 from .tokens import Tokens, unstructured_tokens
 
 DEFAULT_STARTS = {
@@ -94,6 +94,12 @@ class ModelAt:
     def loss_holds_q(self) -> bool:
         """Whether the loss depends on the overlaps q themselves."""
         return self.loss.has(*leaves(self.Q))
+
+    @property
+    def multipliers(self) -> tuple[sp.Symbol, ...]:
+        """Symbols of the Lagrange multipliers of given norms; empty where none are given."""
+        held = self.regulariser
+        return held.rows.strengths(self.structure) if isinstance(held, Sphere) else ()
 
     @property
     def penalty(self) -> PenaltyAt | None:

@@ -1,7 +1,8 @@
 """The prior side behind one protocol: what a regulariser must tell the derivation.
 
-`Ridge` has a closed form in second moments. `Penalty` is any convex r(w), or r(w, pi) that knows the teacher's row, as
-an expression; its averages run over the field b of a row of W (docs/theory.md section 6).
+`Ridge` has a closed form in second moments; `Sphere` fixes the norms of the columns of W, by a ridge of multipliers.
+`Penalty` is any convex r(w), or r(w, pi) that knows the teacher's row, as an expression; its averages run over the
+field b of a row of W (docs/theory.md section 6).
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ class Regulariser(ABC):
     def kind(self) -> str:
         """Which theory it belongs to: regularisers of one kind share every equation."""
 
+    @property
+    def rows(self) -> Regulariser:
+        """What a row of W feels, all multipliers given: itself, unless it constrains the weights."""
+        return self
+
     @abstractmethod
     def identity(self, structure: Structure) -> str:
         """A string that changes when the mathematics does."""
@@ -43,16 +49,18 @@ class Regulariser(ABC):
 
 @dataclass(frozen=True)
 class Ridge(Regulariser):
-    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s)."""
+    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s), of either sign (docs/theory.md (4.10))."""
 
     default: float | str = 0.01
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
         """The strengths `lambda_`, (s,), all at `default`."""
         values = (self.default,) * structure.student_rank
-        return {
-            "lambda_": Parameter(values, low=0, open_low=True, doc="ridge strength, one a column of W", name="lambda_")
-        }
+        return {"lambda_": Parameter(values, doc="ridge strength, one a column of W", name="lambda_")}
+
+    def strengths(self, structure: Structure) -> tuple[sp.Symbol, ...]:
+        """Symbols of the diagonal of Lambda."""
+        return tuple(leaves(self.parameters(structure)["lambda_"].symbols(structure)))
 
     def potential(self, symbols: Symbols) -> sp.Expr:
         """E_b[N] in closed form, 1/2 Tr[R (B B^T + Q)] with R = (Lambda + G)^{-1} (docs/theory.md (4.6))."""
@@ -66,6 +74,41 @@ class Ridge(Regulariser):
 
     def identity(self, structure: Structure) -> str:
         """The kind alone: a default is no mathematics."""
+        return self.kind
+
+
+@dataclass(frozen=True)
+class Sphere(Regulariser):
+    """No penalty, but |w_a|^2 = norm_a^2 d for every column a of W (docs/theory.md (6.5))."""
+
+    default: float | str = 1
+
+    def parameters(self, structure: Structure) -> dict[str, Parameter]:
+        """The norms over sqrt(d), `norm`, (s,), all at `default`."""
+        values = (self.default,) * structure.student_rank
+        doc = "norm of a column of W over sqrt(d), one a column"
+        return {"norm": Parameter(values, low=0, open_low=True, doc=doc, name="norm")}
+
+    def potential(self, symbols: Symbols) -> sp.Expr:
+        """That of the ridge, and 1/2 Tr[Lambda Norms], extremised over Lambda as well (docs/theory.md (6.5))."""
+        return self.rows.potential(symbols) + self.multiplied(symbols)
+
+    def multiplied(self, symbols: Symbols) -> sp.Expr:
+        """What the norms add to the free entropy of the ridge, Norms = diag(norm_1^2, ..., norm_s^2)."""
+        return sp.Trace(symbols.Lambda * symbols.Norms) / 2
+
+    @property
+    def kind(self) -> str:
+        """`sphere`: the ridge's equations, and one for the multiplier of each column."""
+        return "sphere"
+
+    @property
+    def rows(self) -> Ridge:
+        """The ridge, its strengths the multipliers."""
+        return Ridge()
+
+    def identity(self, structure: Structure) -> str:
+        """The kind alone."""
         return self.kind
 
 

@@ -98,8 +98,8 @@ class Symbols:
     """The matrices of one generic context c, of the composites and of the channel, for s columns and t teachers.
 
     Shapes: q, V, q_hat, V_hat s x s (symmetric); m, m_hat s x 1; theta, theta_hat s x t; rho_star t x t;
-    G, Q, Lambda, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1; w, b s x 1 (a row of W at
-    the minimum and the field it is exposed to); loss_q s x s (dloss/dq, symmetric); phi, loss_phi trained x 1.
+    G, Q, Lambda, Norms, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1; w, b s x 1 (a row of
+    W at the minimum and the field it is exposed to); loss_q s x s (dloss/dq, symmetric); phi, loss_phi trained x 1.
 
     Args:
         trained: how many numbers phi are trained beside the weights.
@@ -114,7 +114,7 @@ class Symbols:
     def __post_init__(self) -> None:
         s, t = self.s, self.t
         shapes = {
-            **dict.fromkeys(("q", "V", "q_hat", "V_hat", "G", "Q", "Lambda", "R", "loss_q"), (s, s)),
+            **dict.fromkeys(("q", "V", "q_hat", "V_hat", "G", "Q", "Lambda", "Norms", "R", "loss_q"), (s, s)),
             **dict.fromkeys(("m", "m_hat", "B", "step", "omega", "g", "domega", "w", "b"), (s, 1)),
             **dict.fromkeys(("theta", "theta_hat"), (s, t)),
             **dict.fromkeys(("Y", "dY", "pi", "m_star"), (t, 1)),
@@ -137,7 +137,7 @@ class Symbols:
     @property
     def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
         """The matrices that equal their transposes, as `symmetrised` uses."""
-        own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.R, self.rho_star)
+        own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.Norms, self.R, self.rho_star)
         return (*own, self.loss_q, self.Kappa)
 
     @property

@@ -93,7 +93,7 @@ class ModelDerivation:
     def message_passing(self) -> ShownStep:
         """Message passing at finite dimension: its fixed points and state evolution."""
         at = self.model.at(self.structure)
-        return self._in_own_symbols(message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q))
+        return self._in_own_symbols(message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q))
 
     @cached_property
     def bayes(self) -> tuple[ShownStep, ...]:

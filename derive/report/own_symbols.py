@@ -84,6 +84,8 @@ def symbols_of(at: ModelAt) -> Names:
             for b in range(a, matrix.cols):
                 both = (l + 1, a + 1, b + 1) if matrix.rows > 1 else (l + 1,)
                 names[matrix[a, b]] = ("overlap q", both)
+    for a, symbol in enumerate(at.multipliers):
+        names[symbol] = ("parameter lambda", (a + 1,) if len(at.multipliers) > 1 else ())
     for name, (symbol, _) in at.trained.items():
         names[symbol] = (f"parameter {name}", ())
     if at.penalty is not None:

@@ -52,6 +52,7 @@ THEORY: dict[str, Entry] = {
     "loss_phi": ("∂loss/∂φ", r"\tfrac{\partial\ell}{\partial\varphi}", NO_INDEX),
     "penalty": ("r(w)", "r(w)", NO_INDEX),
     "Lambda": ("Λ", r"\Lambda", NO_INDEX),
+    "Norms": ("norm²", r"\mathrm{norm}^{2}", NO_INDEX),
     "pi": ("π", r"\pi", NO_INDEX),
     "alpha": ("α", r"\alpha", NO_INDEX),
     "Phi": ("Φ", r"\Phi", NO_INDEX),

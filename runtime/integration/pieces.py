@@ -144,10 +144,10 @@ class Pieces(Sampled):
             for choice in noise_choices(problem):
                 points = points_at(problem, fields, nodes, choice=choice)
                 along = (points.weight * weights / share[row])[:, None] * points.x[:, :, 0] ** [1, 2]
-                sums += np.stack([np.bincount(row, values, len(z)) for values in along.T], axis=1)
-            sums = sums.reshape(len(low), self.points, 2)
-            tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), sums)).max(axis=1)
-            largest = np.abs(sums[:, :, 1]).max() ** np.array([0.5, 1.0])  # the mean may vanish by symmetry
+                sums += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
+            values = sums.reshape(len(low), self.points, 2)
+            tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
+            largest = np.abs(sums[:, 1]).max() ** np.array([0.5, 1.0])  # the mean may vanish by symmetry
             nearest = np.clip(0.0, low, high)
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
             open_ = (tail / largest).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self._tolerance

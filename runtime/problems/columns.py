@@ -18,7 +18,7 @@ RESULTS = {
     *(*OVERLAPS, "token", "cluster", "column", "column2", "teacher"),
     *("training_loss", "test_error", "baseline_error", "free_entropy", "residual", "status", "branch", "verdict"),
     *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),
-    *("arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
+    *("multiplier", "arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
 }
 """Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
 _ENTRIES = re.compile(rf"(?:{'|'.join(OVERLAPS)})_\d.*|(?:trained|best|parameter)_.*")

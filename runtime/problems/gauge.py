@@ -59,10 +59,15 @@ def _slope_by_differences(channel: Channel, x: np.ndarray, features: np.ndarray,
 
 
 def _penalty_conditions(problem: Problem, basis: np.ndarray) -> np.ndarray:
-    """The same condition for the regulariser: the commutator with a ridge, the slope along A w of a penalty."""
+    """The same condition for the regulariser: the commutator with a ridge, the slope along A w of a penalty.
+
+    No rotation keeps the norms of columns that are not orthogonal.
+    """
+    if problem.has_sphere:
+        return np.stack([A.ravel() for A in basis], axis=1)
     if problem.has_ridge:
-        strength = np.diag(problem.strengths)
-        return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1) / np.abs(strength).max()
+        strength = np.diag(problem.strengths) / (np.abs(problem.strengths).max() or 1.0)
+        return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1)
     prior, s = problem.solver.penalty, problem.student_rank
     generator = np.random.default_rng(13)
     lines = []

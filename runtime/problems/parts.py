@@ -272,6 +272,16 @@ class RidgePrior(Prior, Protocol):
         """Fill E[J (x) J], J = dw/db, (atoms, s, s, s, s)."""
 
 
+class SpherePrior(RidgePrior, Protocol):
+    """Of given norms, which stand where the strengths of a ridge do; averages as of the ridge at their multipliers."""
+
+    def multipliers(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, temperature: float,
+        q_hat: np.ndarray, V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, ridge: np.ndarray,
+    ) -> bool:  # fmt: skip
+        """Fill the strengths (s,) of that ridge; False where none keep the norms."""
+
+
 class PenaltyPrior(Prior, Protocol):
     """Of any other convex penalty: averages over a row of W; rule (M, 2) holds Gauss-Legendre nodes and weights."""
 
@@ -355,6 +365,17 @@ class RidgeTangent(Tangent, Protocol):
         d_V_hat: np.ndarray, d_m_hat: np.ndarray, d_theta_hat: np.ndarray,
     ) -> Rows:  # fmt: skip
         """Changes of q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t); d_ridge (n, s)."""
+
+
+class SphereTangent(Tangent, Protocol):
+    """The same under given norms, at zero temperature."""
+
+    def overlaps(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, ridge: np.ndarray,
+        q_hat: np.ndarray, V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, d_norm: np.ndarray,
+        d_q_hat: np.ndarray, d_V_hat: np.ndarray, d_m_hat: np.ndarray, d_theta_hat: np.ndarray,
+    ) -> Rows:  # fmt: skip
+        """As of `RidgeTangent`, ridge being the multipliers, which answer as well; d_norm (n, s)."""
 
 
 class Metric(Protocol):

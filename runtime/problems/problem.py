@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..derive.errors import ModelError
-from ..errors import InputError
+from ..errors import DomainError, InputError
 from .catalogue import STRUCTURAL
 from .law import TokenLaw
-from .overlaps import Overlaps, Sizes, triangle
+from .overlaps import Conjugates, Overlaps, Sizes, triangle
 from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
@@ -134,9 +134,14 @@ class Problem:
         """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
         return self.solver.has_ridge
 
+    @property
+    def has_sphere(self) -> bool:
+        """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
+        return self.solver.has_sphere
+
     @cached_property
     def strengths(self) -> np.ndarray:
-        """The regulariser's parameters in the order of its declaration; for a ridge lambda_a, (s,)."""
+        """The regulariser's parameters in the order of its declaration: lambda_a of a ridge, given norms, (s,)."""
         own = self.solver.model.STRENGTHS
         return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in own]])
 
@@ -171,6 +176,23 @@ class Problem:
         if warm is None:
             return partial(getattr(module, name), *self.prior_law)
         return partial(warm, *self.prior_law, self.temperature)
+
+    def multipliers(self, hats: Conjugates) -> np.ndarray | None:
+        """lambda_a (s,) of given norms at conjugates; None of any other regulariser.
+
+        Raises:
+            DomainError: there are none.
+        """
+        if not self.has_sphere:
+            return None
+        out = np.empty(self.student_rank)
+        law = self.law
+        found = self.solver.sphere.multipliers(
+            law.weights, law.gamma, law.gram, self.strengths, self.temperature, hats.q, hats.V, hats.m, hats.theta, out
+        )
+        if not found:
+            raise DomainError("no multipliers keep the norms")
+        return out
 
     @cached_property
     def noise_scale(self) -> np.ndarray:

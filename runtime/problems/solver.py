@@ -48,6 +48,8 @@ from .parts import (
     ReducedFacts,
     Reference,
     RidgeTangent,
+    SpherePrior,
+    SphereTangent,
     Tangent,
     ThermalAverages,
     ThermalChannel,
@@ -166,14 +168,26 @@ class Solver:
 
     @property
     def has_ridge(self) -> bool:
-        """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
-        return self.model.REGULARISER == "ridge"
+        """Whether the regulariser is a ridge, by given strengths or the multipliers of given norms: averages over a row
+        of W have a closed form."""
+        return self.model.REGULARISER in ("ridge", "sphere")
+
+    @property
+    def has_sphere(self) -> bool:
+        """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
+        return self.model.REGULARISER == "sphere"
 
     @property
     def penalty(self) -> PenaltyPrior:
         """The prior side of any other penalty."""
         assert not self.has_ridge
         return cast(PenaltyPrior, self.prior)
+
+    @property
+    def sphere(self) -> SpherePrior:
+        """The prior side under given norms."""
+        assert self.has_sphere
+        return cast(SpherePrior, self.prior)
 
     @cached_property
     def tangent(self) -> Tangent:
@@ -182,9 +196,15 @@ class Solver:
 
     @property
     def ridge_tangent(self) -> RidgeTangent:
-        """The same for a ridge: the overlaps' answer, too."""
-        assert self.has_ridge
+        """The same for a ridge of given strengths: the overlaps' answer, too."""
+        assert self.has_ridge and not self.has_sphere
         return cast(RidgeTangent, self.tangent)
+
+    @property
+    def sphere_tangent(self) -> SphereTangent:
+        """The same under given norms."""
+        assert self.has_sphere
+        return cast(SphereTangent, self.tangent)
 
     @cached_property
     def metric(self) -> Metric:

@@ -72,6 +72,8 @@ def check_supported(problem: Problem) -> None:
         raise InputError(f"high precision is for losses that are not negative; that of {name} is")
     if not problem.has_ridge:
         raise InputError(f"high precision is for ridge penalties; that of {name} asks for averages over its prior")
+    if problem.has_sphere:
+        raise InputError(f"high precision is for ridge penalties; {name} fixes norms, whose multipliers are doubles")
     if "loss" not in problem.solver.reference.DRIVES:
         raise InputError(
             f"high precision is for integrals of two dimensions; the loss of {name} depends on Y and noise through "

@@ -109,8 +109,12 @@ class RuleChannel(Channel[Rule]):
             yield weight * inverse * mp.npdf(w, mean, spread), w, (value, slope, curvature)
         if name == "loss":
             for kink, lower, upper in self._corners(kinks, features, c):
-                for slope, weight in rule.in_x(lower, upper, [], lambda p, kink=kink: kink + V * p, spread, ended=True):
-                    w = kink + V * slope
+
+                def field(slope: Any, kink: Any = kink) -> Any:
+                    return kink + V * slope
+
+                for slope, weight in rule.in_x(lower, upper, [], field, spread, ended=True):
+                    w = field(slope)
                     if abs(w - mean) < self.reach * spread:
                         yield weight * V * mp.npdf(w, mean, spread), w, (at(kink)[0], slope, None)
 

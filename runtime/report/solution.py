@@ -38,6 +38,9 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
+    if solution.multipliers is not None:
+        strengths = ", ".join(f"{value:.6g}" for value in solution.multipliers)
+        lines.append(f"  the norms are kept by a ridge of {strengths}")
     if solution.thermal:
         lines += thermal_lines(solution)
     elif solution.losses:
@@ -151,6 +154,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "overlaps": blocks_json(problem, solution.overlaps),
         "trained": trained_json(problem, solution.overlaps),
         "conjugates": blocks_json(problem, solution.conjugates) if solution.conjugates else None,
+        "multipliers": solution.multipliers,
         "free_entropy": solution.free_entropy,
         "training_loss": solution.training_loss,
         "training_loss_parts": (

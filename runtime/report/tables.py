@@ -45,6 +45,7 @@ _LONG_NAMES = {
     "V": "variance (susceptibility) V",
     "m": "positional overlap m, with means and encodings",
     "theta": "semantic overlap theta, with the teacher",
+    "multiplier": "strength of the ridge that keeps the norm of a column",
     "training_loss": "training loss per d",
     "test_error": "test error",
     "baseline_error": "test error of the best linear positional layer",
@@ -73,7 +74,7 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
 
     Axes: the parameter under its own name, then token, cluster, column, column2, teacher (of length 1 where there is
     one), counted from 1. Variables: q, V, m, theta, training_loss, test_error and trained_NAME with half widths in
-    `*_error`;
+    `*_error`; multiplier where norms are given;
     baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
     errors), longitudinal_eigenvalue and verdict. The attributes name model, digest, version, parameters (JSON), branch
     and where it ends.
@@ -160,6 +161,10 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
         values = np.array([(s.overlaps.phi[n], s.half_widths.phi[n]) for s in curve.solutions])
         for suffix, column in zip(("", "_error"), values.T, strict=True):
             variables[f"trained_{number['name']}{suffix}"] = (axis, column)
+    if problem is not None and problem.has_sphere:
+        none = np.full(problem.student_rank, np.nan)
+        rows = [none if s.multipliers is None else s.multipliers for s in curve.solutions]
+        variables["multiplier"] = ((axis, "column"), np.array(rows))
     blocks(lambda s: s.overlaps, "")
     blocks(lambda s: s.half_widths, "_error")
     for name in (
@@ -180,7 +185,8 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
     words("verdict", lambda s: getattr(judged[id(s)], "verdict", ""))
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
     for name, text in _LONG_NAMES.items():
-        dataset[name].attrs["long_name"] = text
+        if name in dataset:
+            dataset[name].attrs["long_name"] = text
     if problem is not None:
         describe_fields(dataset, problem)
     if problem is not None and problem.inverse_temperature is not None:

@@ -131,8 +131,10 @@ class Search:
         if on not in starts:
             raise InputError(f"no branch {on!r}; known are {', '.join(starts)}")
         least, most = Direction(problem, name).range
+        # A ridge may be of either sign, and yet it is its decades that matter.
+        is_scale = least == 0 or name in problem.solver.model.STRENGTHS
         if bracket is None:
-            if least == 0 and present > 0 and np.isinf(most):
+            if is_scale and present > 0 and np.isinf(most):
                 bracket = (present * 10.0**-_DECADES, present * 10.0**_DECADES)
             elif np.isfinite(least) and np.isfinite(most):
                 bracket = _inside(problem, name, least, most)
@@ -143,7 +145,7 @@ class Search:
             raise InputError(f"interval {bracket!r} for {parameter}: two finite ends in ascending order are expected")
         for end in (low, high):
             problem.with_(**{name: end})
-        logarithmic = least == 0 and low > 0 and (np.isinf(most) or high / low > 30)
+        logarithmic = is_scale and low > 0 and (np.isinf(most) or high / low > 30)
         branch = Branch(problem, name, on, seed=seed, effort=_EFFORT)
         sign = -1.0 if minimise.startswith("-") else 1.0
         search = cls(branch, observable, sign, logarithmic, low, high)

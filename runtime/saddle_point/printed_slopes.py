@@ -82,11 +82,17 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     )
     hats = state_map.conjugates(overlaps, moments)
     if problem.has_ridge:
-        law = problem.law
-        d_ridge = np.zeros((n + 1, problem.student_rank))
-        changes = problem.solver.ridge_tangent.overlaps(
-            law.weights, law.gamma, law.gram, problem.strengths, hats.q, hats.V, hats.m, hats.theta, d_ridge, *d_hats
-        )
+        law, given = problem.law, problem.strengths
+        still, there = np.zeros((n + 1, problem.student_rank)), (hats.q, hats.V, hats.m, hats.theta)
+        multipliers = problem.multipliers(hats)
+        if multipliers is None:
+            changes = problem.solver.ridge_tangent.overlaps(
+                law.weights, law.gamma, law.gram, given, *there, still, *d_hats
+            )
+        else:
+            changes = problem.solver.sphere_tangent.overlaps(
+                law.weights, law.gamma, law.gram, given, multipliers, *there, still, *d_hats
+            )
     else:
         changes = _prior_differences(state_map, hats, d_hats)
     image = np.concatenate([_packed(changes), np.zeros((n + 1, problem.sizes[3]))], axis=1)

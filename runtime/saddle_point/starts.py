@@ -36,6 +36,8 @@ def overlaps_held(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple
 def start_overlaps(problem: Problem, name: str) -> Overlaps:
     """The overlaps of a named start: those of weights mixed from teacher rows, encodings and noise.
 
+    Columns whose norms are given have these.
+
     Raises:
         InputError: the model has no start of this name.
     """
@@ -44,12 +46,17 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
     q = np.zeros((contexts, s, s))
     m = np.zeros((contexts, s))
     theta = np.zeros((contexts, s, t))
+    squares = np.zeros(s)
     for weight, gamma, gram in zip(law.weights, law.gamma, law.gram, strict=True):
         with_fields = mix @ gram
         square = with_fields @ mix.T + noise**2 * np.eye(s)
         q += weight * gamma[:, None, None] * square
         m += weight * with_fields[:, :contexts].T
         theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
+        squares += weight * np.diagonal(square)
+    if problem.has_sphere:
+        scale = problem.strengths / np.sqrt(squares)
+        q, m, theta = scale[:, None] * q * scale, scale * m, scale[:, None] * theta
     V = susceptibility * law.rho[:, None, None] * np.eye(s)
     return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
 

@@ -187,6 +187,8 @@ def checked(plan: Plan) -> Plan:
     """
     problem = plan.problem
     problem.only_at_zero_temperature("weights of finite d are trained")
+    if problem.has_sphere:
+        raise InputError(f"simulations minimise over all weights; {problem.solver.name} fixes their norms")
     corners, in_loss = not problem.has_ridge and problem.solver.penalty.CORNERS > 0, has_corners(problem)
     method = plan.method
     if method == "auto":

@@ -85,7 +85,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
         for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
     )
-    families: list[Sequence[ProxSpace] | Sequence[Pieces]] = [grids] if part.solver.proximal.HAS_PROX_SPACE else []
+    families: list[Sequence[ProxSpace | Pieces]] = [grids] if part.solver.proximal.HAS_PROX_SPACE else []
     if Pieces.takes_lines_alone(problem):
         families = [FINE_PANELS[:effort], *families]
     elif Pieces.suits(problem):

@@ -78,6 +78,11 @@ class Solution:
         """Phi, per d (over the inverse temperature at a finite one); nan without a solution."""
         return self.losses.free_entropy if self.losses else np.nan
 
+    @property
+    def multipliers(self) -> np.ndarray | None:
+        """Strengths (s,) of the ridge that keeps given norms; None of any other regulariser, or without a solution."""
+        return self.problem.multipliers(self.conjugates) if self.conjugates else None
+
     @cached_property
     def baseline_error(self) -> float:
         """Error e_0 of the best constant linear layer, docs/theory.md (7.7); nan where the model has none."""

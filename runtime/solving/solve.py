@@ -31,6 +31,7 @@ from .finishing import failed_solution, finish_point
 from .solution import Solution, has_lost
 from .task import Task
 
+_GUESSES = 3  # times that a start has its weights doubled, and V divided by four, where it leaves the domain
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
@@ -192,6 +193,14 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
     rules = _approach_rules(problem, seed)
     coarse = StateMap(problem, rules[0], symmetry)
     point = damped(coarse, overlaps, 0.1)
+    for _ in range(0 if isinstance(start, Solution) else _GUESSES):
+        if point.status is not Status.LEFT_DOMAIN:
+            break
+        # Sizes of a start are a guess. What the proximal map jumps over may be large beside small weights, and V^
+        # negative; where V is large V^ is small, and may not hold against a ridge that is none or negative.
+        sizes = {"q": 4 * overlaps.q, "V": overlaps.V / 4, "m": 2 * overlaps.m, "theta": 2 * overlaps.theta}
+        overlaps = replace(overlaps, **sizes)
+        point = damped(coarse, overlaps, 0.1)
     visited, weight = point.iterations, CAUTIOUS
     if point.status.success:
         with suppress(DomainError, np.linalg.LinAlgError):

@@ -135,7 +135,7 @@ WRONG = {
         ["solve", "ridge_regression", "--set", "apha=1"],
         ["apha", "alpha in (0, inf)", "Delta in [0, inf)", "lambda"],
     ),
-    "out of range": (["solve", "ridge_regression", "--set", "lambda=-1"], ["lambda", "-1", "(0, inf)"]),
+    "out of range": (["solve", "ridge_regression", "--set", "Delta=-1"], ["Delta", "-1", "[0, inf)"]),
     "alpha out of range": (["solve", "ridge_regression", "--set", "alpha=0"], ["alpha", "(0, inf)"]),
     "proof of a crossing": (
         ["threshold", "dot_product_attention", "--between", "semantic,positional", "--proof"],
@@ -260,8 +260,8 @@ WRONG = {
         ["alpha", "--over"],
     ),
     "varied out of range": (
-        ["curve", "ridge_regression", "--set", "alpha=2", "--over", "lambda=-1:1:3"],
-        ["lambda", "(0, inf)"],
+        ["curve", "ridge_regression", "--set", "alpha=2", "--over", "Delta=-1:1:3"],
+        ["Delta", "[0, inf)"],
     ),
     "not followed": (["curve", "ridge_regression", "--over", "beta=1:2:3"], ["beta", "alpha"]),
     "no netCDF name": (

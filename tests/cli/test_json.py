@@ -8,8 +8,8 @@ from saddleforge.derive.catalogue import SHIPPED
 
 SOLVE_KEYS = {
     "model", "version", "digest", "parameters", "start", "branch", "rank", "status", "residual", "iterations",
-    "overlaps", "conjugates", "free_entropy", "training_loss", "test_error", "baseline_error", "errors",
-    "error_kind", "integrator", "stability",
+    "overlaps", "conjugates", "multipliers", "free_entropy", "training_loss", "test_error", "baseline_error",
+    "errors", "error_kind", "integrator", "stability",
 }  # fmt: skip
 STABILITY_KEYS = {"longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "verdict"}
 THRESHOLD_KEYS = {
@@ -41,8 +41,18 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
         "sigma": 1.0, "Delta": 0.25, "lambda": [0.1],
     }  # fmt: skip
     # What is not built, not sought or does not exist is null, never absent.
-    assert data["rank"] is None and data["baseline_error"] is None and data["stability"]["jump_set"] is None
+    assert data["rank"] is None and data["baseline_error"] is None and data["multipliers"] is None
+    assert data["stability"]["jump_set"] is None
     assert data["stability"]["self_overlap_loss"] == 0.0
+
+
+def test_given_norms_are_reported_with_the_ridge_that_keeps_them(call):
+    arguments = "solve", "perceptron", "--set", "alpha=2"
+    found = json.loads(call(*arguments, "--json").stdout)
+    assert found["overlaps"]["q"][0][0][0][0] == pytest.approx(1, abs=1e-6)
+    assert found["training_loss_parts"]["penalty"] == 0
+    (strength,) = found["multipliers"]
+    assert f"the norms are kept by a ridge of {strength:.6g}" in call(*arguments).stdout
 
 
 def test_sensitivities_are_a_block_of_the_solution(call):

@@ -38,9 +38,13 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type]]:
             yield solver.prox_space, parts.ProxSpaceChannel
             if not solver.tangent.OWN:
                 yield solver.jumps, parts.JumpChannel
-    if solver.has_ridge:
+    if solver.has_sphere:
+        yield solver.sphere, parts.SpherePrior
+        yield solver.sphere_tangent, parts.SphereTangent
+    elif solver.has_ridge:
         yield solver.prior, parts.RidgePrior
         yield solver.ridge_tangent, parts.RidgeTangent
+    if solver.has_ridge:
         yield solver.reference, parts.RidgeReference
         if "loss" in solver.reference.DRIVES:
             yield solver.precise_reference, parts.PreciseReference

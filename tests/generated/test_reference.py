@@ -13,7 +13,7 @@ import pytest
 import saddleforge as sf
 import saddleforge.generated
 from saddleforge.channel.fields import fields_of
-from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.problems.problem import Problem
 
 ROOT = Path(saddleforge.generated.__path__[0])
@@ -142,13 +142,18 @@ def test_prior_and_free_entropy_agree(problem, part):
             continue
         hats[1] = u.V  # positive definite, so that Lambda + G is
         known = law.weights, law.gamma, law.gram, problem.strengths
+        # Under given norms the reference holds the ridge, at the multipliers.
+        multipliers = problem.multipliers(Conjugates(*hats))
+        strengths = problem.strengths if multipliers is None else multipliers
         out, exact_out = [np.zeros_like(b) for b in blocks], [np.zeros(b.shape, object) for b in blocks]
         assert prior.overlaps(*known, *hats, *out)
-        exact_known, exact_hats = tuple(map(as_mpf, known)), list(map(as_mpf, hats))
+        exact_known, exact_hats = tuple(map(as_mpf, (*known[:3], strengths))), list(map(as_mpf, hats))
         reference.overlaps(*exact_known, *exact_hats, *exact_out)
         assert all(agree(found, right) for found, right in zip(out, exact_out, strict=True))
-        phi = reference.free_entropy(*exact_known, *map(as_mpf, blocks), *exact_hats)
-        assert agree(prior.free_entropy(*known, *blocks, *hats), phi)
+        trace, entropic, penalty = reference.free_entropy(*exact_known, *map(as_mpf, blocks), *exact_hats)
+        if multipliers is not None:
+            entropic, penalty = entropic + multipliers @ problem.strengths**2 / 2, mp.mpf(0)
+        assert agree(prior.free_entropy(*known, *blocks, *hats), (trace, entropic, penalty))
 
 
 def test_laws_agree(problem):

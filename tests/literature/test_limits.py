@@ -1,8 +1,8 @@
 """Weak ridges and penalties against limits known without replicas: largest margins, and recovery of sparse vectors.
 
-Largest margins of logistic labels: E. Candes, P. Sur, Ann. Statist. 48 (2020) 27, arXiv 1804.09753 (where data stop being
-separable); A. Montanari, F. Ruan, Y. Sohn, J. Yan, arXiv 1911.01544 (the margin below). Recovery by the l1 norm: D. Donoho,
-J. Tanner, PNAS 102 (2005) 9446; D. Donoho, A. Maleki, A. Montanari, PNAS 106 (2009) 18914.
+Largest margins of logistic labels: E. Candes, P. Sur, Ann. Statist. 48 (2020) 27, arXiv 1804.09753 (where data stop
+being separable); A. Montanari, F. Ruan, Y. Sohn, J. Yan, arXiv 1911.01544 (the margin below). Recovery by the l1 norm:
+D. Donoho, J. Tanner, PNAS 102 (2005) 9446; D. Donoho, A. Maleki, A. Montanari, PNAS 106 (2009) 18914.
 """
 
 import numpy as np

@@ -109,6 +109,6 @@ def test_error_bars_are_as_small_as_asked(case):
 
 
 def test_the_published_point_of_robust_regression_by_squares():
-    """V lambda = v, v = 1 / (1 + alpha / (lambda + v)) at alpha = 0.1, lambda = 1.4: Adomaityte et al., arXiv 2305.18974."""
+    """V lambda = v, v = 1 / (1 + alpha / (lambda + v)), at alpha = 0.1, lambda = 1.4: arXiv 2305.18974."""
     found = sf.solve(sf.problem("ridge_regression", alpha=0.1, lambda_=1.4), accuracy=1e-10)
     assert 1.4 * found.overlaps.V.item() == pytest.approx(0.95934, abs=5e-6)

@@ -12,7 +12,7 @@ import saddleforge as sf
 from saddleforge import Problem, Solution
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
-from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.printed_slopes import NoFormula, map_slopes
 from saddleforge.saddle_point.state_map import StateMap
 
@@ -103,6 +103,36 @@ def test_slopes_count_what_moves_with_the_jumps_of_the_proximal_map() -> None:
     assert gaps(problem, rule, POSITIONAL, [1e-2])[0] < 1e-3
     jumps, signed = (rule.moment_tangents(problem, POSITIONAL, jumps) for jumps in (True, False))
     assert np.max(np.abs(jumps - signed)) > 0.01 * np.max(np.abs(jumps))
+
+
+def test_multipliers_answer_to_changes_of_conjugates_and_norms() -> None:
+    """Under given norms the overlaps change as of the ridge that keeps these; differences solve for it anew."""
+    norm, spectrum = 1.3, [[0.3, 0.2], [0.5, 1.0], [0.2, 2.5]]
+
+    def overlaps(norm: float, hats: np.ndarray) -> np.ndarray:
+        problem = sf.problem("perceptron", alpha=1.0, norm=norm, spectrum=spectrum)
+        blocks = [*np.reshape(hats[:2], (2, 1, 1, 1)), np.reshape(hats[2], (1, 1)), np.reshape(hats[3], (1, 1, 1))]
+        out = [np.empty_like(block) for block in blocks]
+        assert problem.of_prior("overlaps")(*blocks, *out)
+        return np.concatenate([block.ravel() for block in out])
+
+    problem = sf.problem("perceptron", alpha=1.0, norm=norm, spectrum=spectrum)
+    hats = np.array([0.7, 0.4, 0.0, 0.9])  # q, V, m, theta
+    there = Conjugates(*np.reshape(hats[:2], (2, 1, 1, 1)), np.zeros((1, 1)), np.full((1, 1, 1), hats[3]))
+    strength, law = problem.multipliers(there), problem.law
+    directions = np.eye(5)[[0, 1, 3, 4]]  # q^, V^, theta^, then the norm
+    changes = problem.solver.sphere_tangent.overlaps(
+        law.weights, law.gamma, law.gram, problem.strengths, strength, there.q, there.V, there.m, there.theta,
+        directions[:, 4:], *(directions[:, [i]].reshape(4, *shape) for i, shape in enumerate(
+            [(1, 1, 1), (1, 1, 1), (1, 1), (1, 1, 1)])),
+    )  # fmt: skip
+    printed = np.stack([change.ravel() for change in changes], axis=1)
+    step, weights = 1e-3, {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
+    for direction, found in zip(directions, printed, strict=True):
+        moved = [
+            w * overlaps(norm + n * step * direction[4], hats + n * step * direction[:4]) for n, w in weights.items()
+        ]
+        assert np.sum(moved, axis=0) / step == pytest.approx(found, abs=1e-9)
 
 
 def test_the_slope_in_alpha_is_that_of_the_map() -> None:

@@ -84,7 +84,7 @@ def test_what_does_not_change_has_no_minimum():
         ({"minimise": "baseline_error"}, "ridge_regression has no baseline error"),
         ({"on": "lazy"}, "no branch 'lazy'; known are semantic, uninformed"),
         ({"bracket": (1.0, 0.1)}, "two finite ends in ascending order"),
-        ({"bracket": (-1.0, 0.1)}, "lambda = -1.0 is out of range"),
+        ({"parameter": "Delta", "bracket": (-1.0, 0.1)}, "Delta = -1.0 is out of range"),
         ({"accuracy": 0.0}, "accuracy = 0.0 is out of range"),
     ],
 )

@@ -6,7 +6,7 @@ coordinate are reduced to second moments of (tau, pi).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -17,10 +17,11 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 
 from ...authoring.model import ModelAt
 from ...authoring.parameters import leaves
-from ...authoring.regulariser import PenaltyAt
+from ...authoring.regulariser import PenaltyAt, Sphere
 from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols
 from ...calculus.piecewise import almost_everywhere
 from ...theory.free_entropy import free_entropy, split_average
+from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 from ...theory.thermal import beta, corrections
 from ..kernel import Entry, Kernel, entries, freeze, home, stamped
@@ -353,6 +354,7 @@ def _ridge_context(
     reads += [f"Bpi_{a}_{b} = product[{a}, contexts + {b}]" for a in range(s) for b in range(t)]
     return {
         "prior_side": "ridge.py.jinja",
+        "prefix": "",
         "second_moment_lines": _second_moment_lines(s),
         "overlap_lines": [
             *stamped(reads),
@@ -360,6 +362,66 @@ def _ridge_context(
         ],
         "entropic_lines": _entropic_lines(model, saddle, dialect),
         "thermal_lines": _thermal_lines(model, saddle, dialect),
+        **(_sphere_context(model.regulariser, saddle, dialect) if isinstance(model.regulariser, Sphere) else {}),
+    }
+
+
+def norm_entries(saddle: SaddlePoint) -> tuple[sp.Matrix, sp.Matrix]:
+    """By how much the mean squares of a row's entries exceed those of the norms, (s, 1), and its slopes in the
+    multipliers, (s, s), of one coordinate, in the entries of `ridge_moments`."""
+    s = int(saddle.symbols.s)
+    condition, (*_, entries_of) = norm_condition(saddle.symbols), ridge_moments(saddle)
+    moved = entries(condition.change.name, s)
+    diagonal = _diagonal("Norms", _squares(s)) | _diagonal(condition.change.name, [e.symbol for e in moved])
+    excess, answer = (
+        entries_of(part).applyfunc(lambda e: _named(e).xreplace(diagonal))
+        for part in (condition.excess, condition.slope)
+    )
+    return (
+        sp.Matrix([excess[a, a] for a in range(s)]),
+        sp.Matrix(s, s, lambda a, b: sp.diff(answer[a, a], moved[b].symbol)),
+    )
+
+
+def _diagonal(name: str, values: Sequence[sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
+    """Symbols of the entries of a diagonal matrix -> their values."""
+    size = len(values)
+    return {
+        e.symbol: values[e.place[0]] if len(set(e.place)) == 1 else sp.Integer(0) for e in entries(name, size, size)
+    }
+
+
+def _squares(s: int) -> list[sp.Expr]:
+    """Of the given norms."""
+    return [e.symbol**2 for e in entries("norm", s)]
+
+
+def _sphere_context(sphere: Sphere, saddle: SaddlePoint, dialect: Dialect) -> dict[str, Any]:
+    """The multipliers of fixed norms, and what these add to the free entropy of the ridge."""
+    s = int(saddle.symbols.s)
+    excess, slope = norm_entries(saddle)
+    outputs = {f"excess[{a}]": excess[a] for a in range(s)}
+    outputs |= {f"slope[{a}, {b}]": slope[a, b] for a, b in product(range(s), range(s))}
+    kernel = freeze(
+        {place: e.xreplace(BY_TEMPERATURE) for place, e in outputs.items()},
+        equations="docs/theory.md (6.6), (6.7)",
+        formulas=[norm_condition],
+    )
+    held = [e for name in ("R", "BB", "Q") for e in entries(name, s, s) if e in kernel.names]
+    reads = [f"{e} = R[{e.subscript}]" if e.array == "R" else f"{e} = {e.array}[atom, {e.subscript}]" for e in held]
+    diagonal = _diagonal("Norms", _squares(s)) | _diagonal("Lambda", [e.symbol for e in _strengths(s)])
+    multiplied = freeze(
+        {"multiplied": _named(_trace_entries(sphere.multiplied(saddle.symbols))).xreplace(diagonal)},
+        equations="docs/theory.md (6.5)",
+        formulas=[Sphere.multiplied],
+    )
+    norms = stamped([f"{e} = {e.array}[{e.subscript}]" for e in entries("norm", s)])
+    return {
+        "prior_side": "sphere.py.jinja",
+        "prefix": "ridge_",
+        "norm_lines": norms,
+        "excess_lines": [*stamped(reads), *dialect.body(kernel, "{} += weights[atom] * ({})".format)],
+        "multiplied_lines": [*_strength_loads(s), *norms, *dialect.body(multiplied)],
     }
 
 
@@ -378,12 +440,16 @@ def _strengths(s: int) -> list[Entry]:
     return entries("ridge", s)
 
 
+def _strength_loads(s: int) -> list[str]:
+    return stamped([f"{name} = ridge[{name.subscript}]" for name in _strengths(s)])
+
+
 def _entropic_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> list[str]:
     """What an atom adds at zero temperature to Phi, and to the average of the ridge."""
     p: Symbols = saddle.symbols
     s, t = model.structure.student_rank, model.structure.teacher_rank
     resolvent, product_BB, product_tau, product_pi, _ = ridge_moments(saddle)
-    phi = free_entropy(s, t, model.regulariser)
+    phi = free_entropy(s, t, model.regulariser.rows)
     entropic = sp.Integer(0)
     for term in sp.Add.make_args(phi.expression):
         coefficient, average = split_average(term)
@@ -396,9 +462,9 @@ def _entropic_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> li
     kernel = freeze(
         {"entropic_n": _named(entropic), "penalty_n": penalty},
         equations="docs/theory.md (4.6), (7.3)",
-        formulas=[type(model.regulariser).potential],
+        formulas=[type(model.regulariser.rows).potential],
     )
-    return [*stamped([f"{name} = ridge[{name.subscript}]" for name in _strengths(s)]), *dialect.body(kernel)]
+    return [*_strength_loads(s), *dialect.body(kernel)]
 
 
 def _thermal_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> list[str]:

@@ -12,11 +12,14 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import ModelAt
+from ...authoring.regulariser import Sphere
+from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, saddle_point
+from ...theory.thermal import beta
 from ..kernel import Entry, entries, freeze, stamped
 from ..printers.numba import NUMBA
 from .channel import Channel, saddle_for
-from .prior_source import composite_entries, conjugate_stages, overlap_entries, ridge_moments, stored
+from .prior_source import composite_entries, conjugate_stages, norm_entries, overlap_entries, ridge_moments, stored
 
 
 def differential(expression: sp.Expr, still: Iterable[str] = ()) -> sp.Expr:
@@ -67,7 +70,10 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
             for target in (p.q_hat, p.V_hat, p.m_hat, p.theta_hat)
         ],
     }
-    return context | (_ridge_context(saddle) if model.penalty is None else {})
+    if model.penalty is None:
+        sphere = isinstance(model.regulariser, Sphere)
+        context |= _ridge_context(saddle) | {"sphere": sphere} | (_norm_context(saddle) if sphere else {})
+    return context
 
 
 def moment_tangent_context(channel: Channel) -> dict[str, Any]:
@@ -146,3 +152,24 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
                     loads.append(f"{d}{entry} = {d}{matrix.name}[..., {i}, {j}]")
     changes = NUMBA.body(kernel, "{} = ({}) @ weights".format)
     return {"composite_lines": lines, "overlap_loads": stamped(loads), "overlap_lines": stamped(own) + changes}
+
+
+def _norm_context(saddle: SaddlePoint) -> dict[str, Any]:
+    """How mean squares of the columns' entries change where the multipliers do not, and their slopes in these, at zero
+    temperature."""
+    s = int(saddle.symbols.s)
+    excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_entries(saddle))
+    outputs = {f"change[:, {a}]": differential(excess[a]) for a in range(s)}
+    outputs |= {f"slope[{a}, {b}]": slope[a, b] for a in range(s) for b in range(s)}
+    formulas = [differential, norm_condition]
+    kernel = freeze(outputs, prefix="n", equations="docs/theory.md (6.6), (6.7)", formulas=formulas)
+    loads = [
+        f"{d}{e} = {d}{name}[..., {e.subscript}]"
+        for name in ("R", "BB", "Q")
+        for e in entries(name, s, s)
+        for d in ("", "d_")
+        if f"{d}{e}" in kernel.names
+    ]
+    loads += [f"{e} = norm[{e.subscript}]" for e in entries("norm", s)]
+    loads += [f"d_{e} = d_norm[:, {e.subscript}, None]" for e in entries("norm", s)]
+    return {"norm_loads": stamped(loads), "norm_lines": NUMBA.body(kernel, "{} = ({}) @ weights".format)}

@@ -121,6 +121,8 @@ class Comparison:
                         values[symbols[i, j].name] = values[symbols[j, i].name]
         for symbol, _ in self.written.at.trained.values():
             values[symbol.name] = source.number()
+        for symbol in self.written.at.multipliers:
+            values[symbol.name] = abs(source.number())
         return {**values, "alpha": abs(source.number())}
 
     def number(self, expression: Any) -> Any:

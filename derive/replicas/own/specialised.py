@@ -16,6 +16,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
+from ...authoring.regulariser import Ridge
 from ...calculus.averages import (
     CHANNEL,
     CONTEXTS,
@@ -178,7 +179,7 @@ class Specialised:
 
     def __post_init__(self) -> None:
         at = self.at
-        phi = free_entropy(regulariser=at.regulariser, trained=len(at.trained), loss_holds_q=at.loss_holds_q)
+        phi = free_entropy(regulariser=at.regulariser.rows, trained=len(at.trained), loss_holds_q=at.loss_holds_q)
         object.__setattr__(self, "phi", phi)
         object.__setattr__(self, "saddle", saddle_point(phi))
 
@@ -470,11 +471,10 @@ class Specialised:
         return plain(self.teacher_covariance(context))
 
     def strengths(self) -> MatrixExpr:
-        """Lambda of a ridge: its one entry, or the symbol."""
-        (parameter,) = [q for q in self.at.parameters.values() if q.name == "lambda_"]
-        symbols = parameter.symbols(self.at.structure)
-        values = symbols if isinstance(symbols, tuple) else (symbols,)
-        return sp.ImmutableDenseMatrix(sp.diag(*values))
+        """Lambda of a ridge, given or of multipliers."""
+        rows = self.at.regulariser.rows
+        assert isinstance(rows, Ridge)
+        return sp.ImmutableDenseMatrix(sp.diag(*rows.strengths(self.at.structure)))
 
     def _row_equations(self, atom: SpectralAtom) -> dict[str, Any]:
         """What a row of the weights feels in an atom."""

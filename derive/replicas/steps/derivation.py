@@ -17,7 +17,7 @@ from . import action, ansatz, fields, finite_temperature, limit, partition, sadd
 def derivation(model: ModelAt) -> Derivation:
     """The derivation of a model's equations. It depends on the kind of its regulariser, on whether numbers are trained
     with the weights and on whether the loss holds the overlaps; loss and sizes stay symbols."""
-    return replica_calculation(model.regulariser.kind, len(model.trained), model.loss_holds_q)
+    return replica_calculation(model.regulariser.rows.kind, len(model.trained), model.loss_holds_q)
 
 
 @cache

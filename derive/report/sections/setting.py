@@ -69,10 +69,19 @@ def _penalty_items(at: ModelAt) -> Items:
     """The penalty of a row of W."""
     if at.penalty is None:
         p = Symbols(sp.Symbol("s", integer=True), sp.Symbol("t", integer=True))
-        return [
-            Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2),
+        strengths: Items = [
             Words("with the diagonal matrix {} of the strengths of the ridge penalty.", (p.Lambda,)),
         ]
+        if at.multipliers:
+            strengths = [
+                Words(
+                    "with the diagonal matrix {} of Lagrange multipliers of either sign, one a column of the weights, "
+                    "which keep its squared norm over d at the entry of the diagonal matrix {}; the training loss "
+                    "holds no penalty.",
+                    (p.Lambda, p.Norms),
+                )
+            ]
+        return [Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2), *strengths]
     kinks = sp.Tuple(*at.penalty.kinks)
     held = [Words("Its slope jumps where {} = {}.", (sp.Symbol("w"), kinks))] if at.penalty.kinks else []
     return [

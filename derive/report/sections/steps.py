@@ -292,7 +292,7 @@ def assumption_section(at: ModelAt) -> Section:
 
 def gamp_section(at: ModelAt, works: Bibliography) -> Section:
     """Generalised approximate message passing at finite d (docs/theory.md section 10)."""
-    step = message_passing.step(at.regulariser.kind, len(at.trained), at.loss_holds_q)
+    step = message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q)
     p, after = _symbols(at), step.after
     A, x = message_passing.reaction(p), _x(p)
     row, N = sp.Symbol("row_index"), sp.MatrixSymbol("N_row", p.s, p.s)

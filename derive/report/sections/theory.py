@@ -6,9 +6,10 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...authoring.model import ModelAt
-from ...authoring.regulariser import Regulariser
-from ...calculus.averages import CONTEXTS, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
+from ...authoring.regulariser import Regulariser, Sphere
+from ...calculus.averages import CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
 from ...theory.free_entropy import FreeEntropy, free_entropy
+from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, in_terms_of_teacher_conjugate, saddle_point
 from ...theory.stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
 from ..blocks import Items, Relation, Section, Stacked, Table, Words
@@ -31,7 +32,7 @@ def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool
     return (
         _order_parameter_section(phi.symbols),
         _free_entropy_section(phi, regulariser, short),
-        _saddle_section(saddle, short),
+        _saddle_section(saddle, regulariser, short),
         _observable_section(saddle, short),
         _stability_section(phi, saddle, regulariser, short),
     )
@@ -108,7 +109,7 @@ def _row_items(phi: FreeEntropy) -> Items:
     return items
 
 
-def _saddle_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]) -> Section:
     p = saddle.symbols
     items: Items = [
         Words(
@@ -131,6 +132,15 @@ def _saddle_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) ->
                 )
             )
         items.append(Relation(equation.target, value.xreplace(short), note))
+    if isinstance(regulariser, Sphere):
+        excess = norm_condition(p).at_zero_temperature
+        items.append(
+            Words(
+                "The derivative of {} in the multipliers {} vanishes, one equation more a column of the weights:",
+                (sp.Symbol("Phi"), p.Lambda),
+            )
+        )
+        items.append(Relation(MatrixAverage(COORDINATE, excess + p.Norms).xreplace(short), p.Norms, "on the diagonal"))
     if saddle.trained is not None:
         items.append(Relation(saddle.trained, sp.Integer(0), "the trained numbers; derivatives at the proximal point"))
     return Section("Saddle-point equations", tuple(items))
@@ -219,7 +229,15 @@ def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[Matri
         *moments,
         Words("the conjugates follow from these by their equations, and return to the overlaps by"),
         *changes,
+        *([_multipliers_answer(p)] if phi.expression.has(p.Norms) else []),
     ]
+
+
+def _multipliers_answer(p: Symbols) -> Words:
+    return Words(
+        "where the change of the diagonal matrix {} by which the norms stay what they are is to be added to {}.",
+        (p.Lambda, _change(p.G)),
+    )
 
 
 def _change(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
