@@ -51,7 +51,9 @@ AccuracyOption = Annotated[
 ]
 IntegratorOption = Annotated[
     str,
-    typer.Option("--integrator", metavar="RULE", help="auto, gauss-hermite, sobol, prox-space, lines or sparse-grid."),
+    typer.Option(
+        "--integrator", metavar="RULE", help="auto, gauss-hermite, sobol, prox-space, lines, pieces or sparse-grid."
+    ),
 ]
 PointsOption = Annotated[
     int | None,

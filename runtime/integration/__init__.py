@@ -15,7 +15,10 @@ FAMILIES: dict[str, type[Rule]] = {
 
 
 def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
-    """A rule by its name on the command line; `points` an axis (Gauss-Hermite, prox-space, lines), log2 (Sobol), level.
+    """A rule by its name on the command line.
+
+    Args:
+        points: an axis (Gauss-Hermite, prox-space, lines), a panel (pieces), log2 (Sobol), the level (sparse grid).
 
     Raises:
         InputError: no such rule.

@@ -272,14 +272,54 @@ class RidgePrior(Prior, Protocol):
         """Fill E[J (x) J], J = dw/db, (atoms, s, s, s, s)."""
 
 
-class SpherePrior(RidgePrior, Protocol):
-    """Of given norms, which stand where the strengths of a ridge do; averages as of the ridge at their multipliers."""
+class SpherePrior(Prior, Protocol):
+    """Under given norms: as of the ridge at their multipliers."""
 
     def multipliers(
         self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, temperature: float,
         q_hat: np.ndarray, V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, ridge: np.ndarray,
     ) -> bool:  # fmt: skip
         """Fill the strengths (s,) of that ridge; False where none keep the norms."""
+
+    def overlaps(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, q_hat: np.ndarray,
+        V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, q: np.ndarray, V: np.ndarray, m: np.ndarray,
+        theta: np.ndarray,
+    ) -> bool:  # fmt: skip
+        """As of `RidgePrior`; False where there are no multipliers."""
+
+    def free_entropy(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, q: np.ndarray,
+        V: np.ndarray, m: np.ndarray, theta: np.ndarray, q_hat: np.ndarray, V_hat: np.ndarray, m_hat: np.ndarray,
+        theta_hat: np.ndarray,
+    ) -> tuple[float, float, float]:  # fmt: skip
+        """As of `RidgePrior`, without a penalty."""
+
+    def responses(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, q_hat: np.ndarray,
+        V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, out: np.ndarray,
+    ) -> bool:  # fmt: skip
+        """As of `RidgePrior`."""
+
+    def thermal_overlaps(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, temperature: float,
+        q_hat: np.ndarray, V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, q: np.ndarray, V: np.ndarray,
+        m: np.ndarray, theta: np.ndarray,
+    ) -> bool:  # fmt: skip
+        """The overlaps at a finite temperature, where samples have the norms."""
+
+    def thermal_free_entropy(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, temperature: float,
+        q: np.ndarray, V: np.ndarray, m: np.ndarray, theta: np.ndarray, q_hat: np.ndarray, V_hat: np.ndarray,
+        m_hat: np.ndarray, theta_hat: np.ndarray,
+    ) -> tuple[float, float, float]:  # fmt: skip
+        """The free entropy at a finite temperature."""
+
+    def thermal_responses(
+        self, weights: np.ndarray, gamma: np.ndarray, gram: np.ndarray, norm: np.ndarray, temperature: float,
+        q_hat: np.ndarray, V_hat: np.ndarray, m_hat: np.ndarray, theta_hat: np.ndarray, out: np.ndarray,
+    ) -> bool:  # fmt: skip
+        """The responses at a finite temperature."""
 
 
 class PenaltyPrior(Prior, Protocol):

@@ -33,6 +33,7 @@ CATALOGUE = {
     ("logistic_regression", "l1_s1_t1_k1"): ((2, 1, (SIGN,)), (2, 1, (SIGN,))),
     ("mixture_classification", "l1_s1_t1_k2"): ((2, 1, ()), (2, 1, ())),
     ("mixture_classification", "l1_s2_t1_k3"): ((3, 2, ()), (3, 2, ())),
+    ("perceptron", "l1_s1_t1_k1"): ((2, 1, (SIGN,)), (2, 1, (SIGN,))),
     ("phase_retrieval", "l1_s1_t1_k1"): ((2, 1, (WHOLE,)), (2, 1, (WHOLE,))),
     ("quantile_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),
     ("ridge_regression", "l1_s1_t1_k1"): ((3, 1, ()), (3, 1, ())),

@@ -59,6 +59,7 @@ EQUATIONS = {
         "D'_c = E_ν[γ_c R (Σ_c' γ_c' D^_c') Rᵀ]",
     ],
 }
+EQUATIONS["sphere"] = [*EQUATIONS["ridge"], "E_ν[R Q R + R B Bᵀ R] = norm²"]
 LATEX_EQUATIONS = [
     r"\hat{q}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell} \, g_{\ell}^{T}\right]",
     r"\hat{m}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell}\right]",
@@ -78,6 +79,10 @@ LATEX_EQUATIONS_OF = {
         r"\theta_{c} &= \mathbb{E}_{\nu}\left[\gamma_{c} \, w \, \pi^{T}\right]",
     ],
 }
+LATEX_EQUATIONS_OF["sphere"] = [
+    *LATEX_EQUATIONS_OF["ridge"],
+    r"\mathbb{E}_{\nu}\left[R \, Q \, R + R \, B \, B^{T} \, R\right] &= \mathrm{norm}^{2}",
+]
 
 
 def lines_of(shown: str) -> list[str]:

@@ -69,7 +69,7 @@ def test_a_missing_file_is_named(copy):
 
 
 def test_orphans_are_named(copy):
-    orphans = ["dot_product_attention/l2_s1_t1_k1/old.py", "perceptron/l1_s1_t1_k1/model.py"]
+    orphans = ["dot_product_attention/l2_s1_t1_k1/old.py", "unknown_model/l1_s1_t1_k1/model.py"]
     for orphan in orphans:
         (copy / orphan).parent.mkdir(parents=True, exist_ok=True)
         (copy / orphan).write_text("")

@@ -140,7 +140,7 @@ def test_prior_and_free_entropy_agree(problem, part):
             assert agree(prior.regulariser(*w, strengths), reference.regulariser(*as_mpf(w), as_mpf(strengths)))
             assert agree(prior.slopes(*w, strengths), reference.slopes(*as_mpf(w), as_mpf(strengths)))
             continue
-        hats[1] = u.V  # positive definite, so that Lambda + G is
+        hats[0], hats[1] = u.q, u.V  # positive definite, so that Lambda + G is, and any norm is kept by a ridge
         known = law.weights, law.gamma, law.gram, problem.strengths
         # Under given norms the reference holds the ridge, at the multipliers.
         multipliers = problem.multipliers(Conjugates(*hats))

@@ -243,6 +243,7 @@ SIZES = {
     "sparse-grid": {1: (4, 6, 8, 10), 2: (4, 5, 6, 7, 8)},
     "prox-space": {1: (24, 32, 48, 72, 96), 2: (24, 32, 40, 48, 56, 64)},
     "lines": {1: (24, 32, 40), 2: (24, 32)},
+    "pieces": {1: (4, 5, 6, 7, 8, 10), 2: ()},
 }
 
 
@@ -273,13 +274,18 @@ def user_cases(integrator: str) -> list[float]:
                 found += distances(name, solution, [OBSERVABLES[(seed + n) % 5]])
                 found += distances(name, sampled(name, points, 100 * seed + 50 + n), ["test_error"])
             continue
-        for points in {"gauss-hermite": (8, 12, 18), "prox-space": (24, 40, 64, 96), "lines": (24,)}[integrator]:
+        for points in {
+            "gauss-hermite": (8, 12, 18),
+            "prox-space": (24, 40, 64, 96),
+            "lines": (24,),
+            "pieces": (4, 5, 6, 8),
+        }[integrator]:
             found += distances(name, solved(name, integrator, points))
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("integrator", ["sobol", "gauss-hermite", "prox-space", "lines"])
+@pytest.mark.parametrize("integrator", ["sobol", "gauss-hermite", "prox-space", "lines", "pieces"])
 def test_bars_of_models_as_users_write_them_hold_the_truth(integrator):
     """93 % within, of 32 or more cases a rule; means of Sobol sets are judged one or two observables a set."""
     found = user_cases(integrator)
@@ -287,6 +293,25 @@ def test_bars_of_models_as_users_write_them_hold_the_truth(integrator):
     print(f"{integrator}: {words}")  # for the table of docs/numbers.md, with `pytest -rP`
     assert len(found) >= 16
     assert two >= 0.93, f"{integrator}: {words}"
+
+
+@pytest.mark.slow
+def test_bars_hold_the_digits_of_mpmath_where_losses_have_corners():
+    found = []
+    for name, alpha in [("hinge", 0.7), ("hinge", 2.0), ("hinge", 5.0), ("l1_regression", 0.8), ("l1_regression", 3.0),
+                        ("quantile_regression", 1.5)]:  # fmt: skip
+        precise = sf.solve_precisely(sf.problem(name, alpha=alpha), accuracy=1e-17)
+        exact = {key: float(getattr(precise.overlaps, key).flat[0]) for key in ("q", "V", "theta")}
+        exact |= {key: float(precise.observables[key][0]) for key in ("training_loss", "test_error")}
+        for points in (4, 5, 6, 7, 8, 10, 12):
+            solution = sf.solve(sf.problem(name, alpha=alpha), integrator="pieces", points=points, accuracy=1e-12)
+            for observable, truth_ in exact.items():
+                value, width = number(solution, observable)
+                if width > 1e-14 * abs(truth_):
+                    found.append(abs(value - truth_) / width)
+    _, two, words = shares(found)
+    print(f"pieces: {words}")
+    assert len(found) >= 100 and two >= 0.93, words
 
 
 @pytest.mark.slow
