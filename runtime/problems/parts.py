@@ -139,8 +139,12 @@ class PiecesChannel(ProximalChannel, Protocol):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """Row, z and weight of nodes for omega = centre + spread z, between jumps and bends of the proximal map."""
 
+
+class SteppedChannel(PiecesChannel, Protocol):
+    """Where the loss knows of the teacher field between which steps it lies (TEACHER_STEPS)."""
+
     def steps(self, c: np.ndarray) -> np.ndarray:
-        """Where what the loss knows of the teacher field changes, where TEACHER_STEPS."""
+        """Where what the loss knows of the teacher field changes."""
 
 
 class ProxSpaceChannel(ProximalChannel, Protocol):

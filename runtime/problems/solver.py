@@ -50,6 +50,7 @@ from .parts import (
     RidgeTangent,
     SpherePrior,
     SphereTangent,
+    SteppedChannel,
     Tangent,
     ThermalAverages,
     ThermalChannel,
@@ -120,6 +121,12 @@ class Solver:
         """The channel of one field, whose pieces are known."""
         assert self.proximal.FIELDS == 1
         return cast(PiecesChannel, self.proximal)
+
+    @property
+    def stepped(self) -> SteppedChannel:
+        """The same where the loss knows of the teacher field between which steps it lies."""
+        assert self.pieces.TEACHER_STEPS
+        return cast(SteppedChannel, self.proximal)
 
     @property
     def prox_space(self) -> ProxSpaceChannel:

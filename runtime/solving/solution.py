@@ -141,7 +141,9 @@ class Solution:
             return assess(self.problem, self.overlaps, rules, None, averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
-        if self.rule.in_x and rules[0] == self.rule and why_not(self.problem) is None:
+        # Nodes in the fields do not see what jumps between them add.
+        exact = self.rule.in_x or (self.rule.splits_jumps and averages.bistable == 0)
+        if exact and rules[0] == self.rule and why_not(self.problem) is None:
             # The loop that the replicon asks for brings the slopes along.
             with step("slopes of the saddle-point map"):
                 matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"

@@ -45,6 +45,7 @@ def bounds(fields: int) -> str:
             features=[],
             used_constants=[],
             lines=[],
+            corners=False,
             results=["value", *[f"d_{i}" for i in range(fields)], *[f"h_{i}_{j}" for i, j in pairs]],
         )
     )

@@ -29,7 +29,7 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type]]:
     yield solver.bounds, parts.Bounds
     yield solver.reference, parts.Reference
     if not model.NO_PROXIMAL_MAP:
-        yield solver.proximal, parts.ProximalChannel
+        yield from offered_by_pieces(solver)
         if solver.channel.LABELLED_NOISE:
             yield solver.labelled, parts.LabelledChannel
         if solver.tangent.OWN:
@@ -72,10 +72,19 @@ def offered_of_reduced(solver: Solver) -> Iterator[tuple[Any, type]]:
         yield reduced.facts, parts.ReducedFacts
     if loss is not None:
         yield loss.thermal, parts.ThermalAverages
-        yield loss.proximal, parts.ProximalChannel
-        yield loss.jumps, parts.JumpChannel
+        yield from offered_by_pieces(loss)
+        if loss.proximal.HAS_PROX_SPACE:
+            yield loss.jumps, parts.JumpChannel
     if metric is not None:
         yield metric.error_metric, parts.ErrorMetric
+
+
+def offered_by_pieces(solver: Solver) -> Iterator[tuple[Any, type]]:
+    yield solver.proximal, parts.ProximalChannel
+    if solver.proximal.FIELDS == 1:
+        yield solver.pieces, parts.PiecesChannel
+        if solver.proximal.TEACHER_STEPS:
+            yield solver.stepped, parts.SteppedChannel
 
 
 def missing(part: Any, protocol: type) -> list[str]:
