@@ -78,15 +78,16 @@ class Direction:
         return self._known[by]
 
     def differences(self, wide: bool) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Step and stencil that stay within what is allowed. A number that must be positive moves by a share of itself.
+        """Step and stencil that stay within what is allowed. A number that must be positive, or the strength of a ridge,
+        moves by a share of itself.
 
         Raises:
             InputError: the number can move neither way.
         """
         low, high = self.range
         value = self.value
-        if low == 0 and value > 0:
-            scale = min(value, (high - low) / 2)
+        if value and (low == 0 or self.name in self.problem.solver.model.STRENGTHS):
+            scale = min(abs(value), (high - low) / 2)
         else:
             scale = max(abs(value), 1.0) if np.isinf(low) or np.isinf(high) else (high - low) / 2
         step = (WIDE if wide else NARROW) * scale
