@@ -78,8 +78,9 @@ class Direction:
         return self._known[by]
 
     def differences(self, wide: bool) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Step and stencil that stay within what is allowed. A number that must be positive, or the strength of a ridge,
-        moves by a share of itself.
+        """Step and stencil that stay within what is allowed.
+
+        A number that must be positive, or the strength of a ridge, moves by a share of itself.
 
         Raises:
             InputError: the number can move neither way.
