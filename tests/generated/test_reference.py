@@ -184,5 +184,5 @@ def test_every_kink_of_a_loss_is_listed(folder):
                 step = changes[k] > 0.02 + 5 * max(changes[k - 1], changes[k + 1])
                 assert not step or any(mp.im(kink) == 0 and grid[k] <= kink <= grid[k + 1] for kink in kinks)
                 seen += bool(step)
-    kinked = ("amplitude", "hinge", "huber", "l1_", "perceptron", "quantile")
-    assert (seen > 0) == any(name in folder for name in kinked)
+    kinked = ("amplitude", "hinge", "huber", "l1_regression", "quantile", "squared_hinge")
+    assert (seen > 0) == folder.startswith(kinked)
