@@ -41,19 +41,23 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
     """
     if len(model.X) != 1:
         return None
-    places = _places(loss, model.X[0])
-    jump = no_proximal_map(model)
-    if jump:
-        raise ModelError(f"model {model.name}: {jump}")
+    places, jump = _places(loss, model.X[0]), slope_jump(model)
+    obstacle = _obstacle(model, jump)
+    if obstacle:
+        raise ModelError(f"model {model.name}: {obstacle}")
     held = held_at(loss, {model.X[0]: REFERENCE})
     third = almost_everywhere(sp.diff(held, model.X[0], 3))
-    return Pieces(held, places or (), sp.expand(third) == 0, bool(slope_jump(model)))
+    return Pieces(held, places or (), sp.expand(third) == 0, bool(jump))
 
 
 def no_proximal_map(model: ModelAt) -> str:
     """Why a loss has no proximal map here, in words: its slope jumps, in several fields or where no formula says; empty
     where it has one."""
-    jump = slope_jump(model)
+    return _obstacle(model, slope_jump(model))
+
+
+def _obstacle(model: ModelAt, jump: str) -> str:
+    """`no_proximal_map`, where what jumps is known."""
     if not jump:
         return ""
     if len(model.X) > 1:

@@ -32,7 +32,7 @@ _ROUNDING = 1e-10  # of X, which no panel resolves further
 _MOST_PANELS = 2e5  # halved at a time
 _LEAST_RATE = 0.125  # from one number of equidistant nodes to its double: halvings may agree by chance
 _MOST_INTERVALS = 1024
-_USUAL = 32  # nodes an axis
+_USUAL, _FOR_SLOPES = 32, 24  # nodes an axis
 _MOST_LINES = 3e6
 _OPINIONS = (48, 72, 108, 140)  # nodes an axis; the last are about the most of which three other axes can be had
 
@@ -105,8 +105,8 @@ class Lines(Sampled):
         return 4e4 * self.lines(problem)
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """The smallest of SPLIT_LINES."""
-        return min(self, SPLIT_LINES[0], key=lambda r: r.points), 1e-4, True
+        """As few nodes an axis as give slopes."""
+        return replace(self, points=min(self.points, _FOR_SLOPES)), 1e-4, True
 
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[Lines, ...]:
@@ -327,6 +327,3 @@ def _edges(steep: np.ndarray, kinks: np.ndarray) -> np.ndarray:
     parts = np.maximum(1, np.ceil(np.diff(cuts) / _PANEL)).astype(int)
     inside = [np.linspace(low, high, n, endpoint=False) for low, high, n in zip(cuts, cuts[1:], parts, strict=False)]
     return np.concatenate([*inside, [_REACH]])
-
-
-SPLIT_LINES = tuple(Lines(points) for points in (24, 32, 48, 72, 108))

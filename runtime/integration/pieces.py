@@ -224,10 +224,9 @@ class Pieces(Sampled):
         shared, width = slope / whole, own / whole
         parts = []
         for low, high in pairwise([-np.inf, *((steps - mean) / factor), np.inf]):
-            inner = {(True, True): 0.0, (True, False): high - 1, (False, True): low + 1}.get(
-                (low == -np.inf, high == np.inf), (low + high) / 2
-            )
-            known = _features(problem, fields, np.array([[mean + factor * inner]]), np.zeros((1, 0)))
+            margin = min(1.0, (high - low) / 2)
+            between = mean + factor * np.clip(0.0, low + margin, high - margin)
+            known = _features(problem, fields, np.array([[between]]), np.zeros((1, 0)))
             ends = [end for end in (low, high) if np.isfinite(end)]
             steep = np.array([(end + by * width) / shared for end in ends for by in _STEEP if width < abs(shared)])
             _, z, weight = self._panels(problem, fields, known, fields.field_mean[0], np.array([whole]), steep)

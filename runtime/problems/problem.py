@@ -365,7 +365,8 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
         InputError: out of range, too many fields for a finite temperature, or none where the model needs one.
     """
     if value is None:
-        if solver.model.NO_PROXIMAL_MAP and solver.reduced.get("loss", solver).lacks_proximal_map:
+        # What is read of the fields may have a proximal map where all of them have none.
+        if solver.model.NO_PROXIMAL_MAP and solver.reduced.get("loss", solver).model.NO_PROXIMAL_MAP:
             raise InputError(solver.no_proximal_map)
         return None
     number = _number("inverse_temperature", value)

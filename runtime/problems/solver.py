@@ -104,11 +104,6 @@ class Solver:
         return cast(ProximalChannel, self._load("channel"))
 
     @property
-    def lacks_proximal_map(self) -> bool:
-        """Whether the loss has none, of the model or, where this is the solver of what is read, of that."""
-        return bool(self.model.NO_PROXIMAL_MAP)
-
-    @property
     def no_proximal_map(self) -> str:
         """Why there is none, where that is so, and what to do."""
         return (

@@ -263,10 +263,13 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
             x = centre + half * Dual(s)
             return [z for summand in at(x, inside(x)) for z in components(half * summand)]
 
-        first, last = inside(left), inside(right)
+        # Where the slope jumps, integrals have ends that move with the edge.
+        first, last = (inside(end if shape.corners else lift(end.value)) for end in (left, right))
         if before is not None and shape.corners:
             corner = _corner(left, before, first, V, line, summands, components)
             total = componentwise_sum(total, enclosed_integral(corner, goal.tolerance))
+        elif before is not None and not first[1].value.overlaps(before[1].value):
+            raise NotProvedError(f"the slope of the loss jumps at X = {_shown(left.value)}")
         before = last
 
         def stretch(s: arb, inside=inside, middle=centre.value, reach=half.value) -> Dual:

@@ -107,7 +107,7 @@ class RuleChannel(Channel[Rule]):
             if name == "metric":
                 (value,) = self.metric(x, y, *u, c)
             yield weight * inverse * mp.npdf(w, mean, spread), w, (value, slope, curvature)
-        if name == "loss":
+        if name == "loss" and self.module.CORNERS:
             for kink, lower, upper in self._corners(kinks, features, c):
 
                 def field(slope: Any, kink: Any = kink) -> Any:

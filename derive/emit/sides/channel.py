@@ -139,7 +139,8 @@ def build_channel(model: ModelAt) -> Channel:
     """
     structure = model.structure
     X = list(model.X)
-    features, feature_names, loss = teacher_features(model)
+    definitions, loss = features_of(model)
+    features, feature_names = teacher_features(model, definitions)
     quadratic, own = nodes.quadratic(structure), home(model)
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
@@ -159,7 +160,7 @@ def build_channel(model: ModelAt) -> Channel:
 
     columns = critical = determinant = determinant_slopes = None
     column_names: tuple[str, ...] = ()
-    pieces = _piece_kernels(model, loss, features_of(model)[0])
+    pieces = _piece_kernels(model, loss, definitions)
     if len(X) <= PROX_SPACE_LIMIT and not (pieces and pieces.corners):
         constants = set(constants_of(model))
         whole = freeze(
@@ -235,12 +236,12 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
     )
 
 
-def teacher_features(model: ModelAt) -> tuple[Kernel, tuple[str, ...], sp.Expr]:
-    """Maximal subexpressions of Y and u as a kernel, their names, and the loss in terms of them."""
-    definitions, loss = features_of(model)
-    names = tuple(symbol.name for symbol, _ in definitions)
+def teacher_features(
+    model: ModelAt, definitions: Sequence[tuple[sp.Symbol, sp.Expr]]
+) -> tuple[Kernel, tuple[str, ...]]:
+    """The definitions of `features_of` as a kernel, and their names."""
     features = {symbol.name: e for symbol, e in definitions}
-    return freeze(features, inner=True, equations="docs/theory.md (1.3)", formulas=[home(model)]), names, loss
+    return freeze(features, inner=True, equations="docs/theory.md (1.3)", formulas=[home(model)]), tuple(features)
 
 
 def features_of(model: ModelAt) -> tuple[list[tuple[sp.Symbol, sp.Expr]], sp.Expr]:

@@ -11,6 +11,7 @@ from . import nodes
 from .channel import (
     constants_of,
     discrete_noise,
+    features_of,
     gaussian_noise,
     joint_discrete_noise,
     moment_kernel,
@@ -30,7 +31,8 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
     (theory/thermal.py)."""
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    features, feature_names, loss = teacher_features(model)
+    definitions, loss = features_of(model)
+    features, feature_names = teacher_features(model, definitions)
     moments, summands, own = moment_rows(model, saddle_for(model), loss)
     noise = [name for name, _ in gaussian_noise(model)]
     rows = row_names(moments, L)
