@@ -52,10 +52,13 @@ def has_corners(problem: Problem) -> bool:
 def refuse_penalty(problem: Problem) -> None:
     """
     Raises:
-        InputError: the penalty is no ridge, whose curvature is known without W.
+        InputError: the penalty is no ridge, whose curvature is known without W, or one that holds no weights.
     """
+    name = problem.solver.name
     if not problem.has_ridge:
-        raise InputError(f"newton needs a ridge, which the penalty of {problem.solver.name} is not; gamp needs none")
+        raise InputError(f"newton needs a ridge, which the penalty of {name} is not; gamp needs none")
+    if not np.all(problem.strengths > 0):
+        raise InputError(f"newton needs a ridge of positive strength; that of {name} is {problem.strengths.min():g}")
 
 
 def augmented_lagrangian(risk: Risk, start: Weights, tolerance: float, most: int) -> tuple[Weights, float, int]:
@@ -64,7 +67,7 @@ def augmented_lagrangian(risk: Risk, start: Weights, tolerance: float, most: int
     The residual is the larger of two root mean squares: of the risk's gradient Lambda W + A^T p, and of x - A W.
 
     Raises:
-        InputError: the loss holds q or trained numbers, or the penalty is no ridge.
+        InputError: the loss holds q or trained numbers, or the penalty is no ridge of positive strength.
     """
     problem = risk.problem
     refuse_own(problem, "newton")

@@ -329,6 +329,8 @@ def test_corners_of_loss_and_penalty_are_left_to_messages():
         InputError, match="newton needs a ridge, which the penalty of fine_tuning is not; gamp needs none"
     ):
         checked(Plan(problem(str(EXAMPLES / "fine_tuning.py"), alpha=2.0), 100, "pre_trained", "newton"))
+    with pytest.raises(InputError, match="newton needs a ridge of positive strength; that of hinge is 0"):
+        checked(Plan(problem("hinge", alpha=2.0, lambda_=0.0), 100, "semantic", "auto"))
 
 
 def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
