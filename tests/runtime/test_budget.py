@@ -9,7 +9,7 @@ import pytest
 import saddleforge as sf
 from saddleforge import budget
 from saddleforge.errors import InputError, TimeLimitError
-from saddleforge.integration import ProxSpace, Sobol, pace
+from saddleforge.integration import Pieces, ProxSpace, Sobol, pace
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import finishing
 
@@ -105,10 +105,10 @@ def test_half_widths_are_taken_once_wherever_the_time_ends(monkeypatch):
 
 
 def test_a_step_that_would_overrun_is_not_begun(monkeypatch):
-    monkeypatch.setattr(pace, "expected", lambda problem, rule: 50.0 if isinstance(rule, ProxSpace) else 0.0)
+    monkeypatch.setattr(pace, "expected", lambda problem, rule: 50.0 if isinstance(rule, Pieces) else 0.0)
     visited = []
-    averages = ProxSpace.averages
-    monkeypatch.setattr(ProxSpace, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
+    averages = Pieces.averages
+    monkeypatch.setattr(Pieces, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
     solution = sf.solve(problem(), time_limit=40.0)
     assert solution.status is Status.TIME_LIMIT
     assert not visited

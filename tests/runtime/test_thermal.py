@@ -27,10 +27,18 @@ def errors_on_a_teacher(X, Y):
     return sp.Heaviside(-sp.sign(Y[0, 0]) * X[0, 0])
 
 
+def tokens_that_agree(X):
+    """Whether the scores of two tokens have one sign: a jump along two lines of the plane of fields."""
+    return sp.Heaviside(X[0, 0] * X[1, 0])
+
+
 # The teacher of random labels is nobody's: the start must not know one.
 CAPACITY = sf.model(
     noise=ERRORS, loss_kinks=lambda X: X[0, 0], starts={"semantic": sf.Start(noise="3/5")}, name="gardner_volume"
 )(errors_on_random_labels)
+AGREEING = sf.model(
+    tokens=2, loss_kinks=lambda X: [X[0, 0], X[1, 0]], starts={"semantic": sf.Start(teacher="3/5")}, name="agreeing_tokens"
+)(tokens_that_agree)
 LEARNING = sf.model(
     loss_kinks=lambda X, Y: [X[0, 0], Y[0, 0]],
     metric=lambda h, Y: (1 - sp.sign(h[0, 0]) * sp.sign(Y[0, 0])) / 2,
@@ -109,9 +117,9 @@ def test_only_positive_inverse_temperatures_are_allowed(b):
         sf.problem("ridge_regression", inverse_temperature=b)
 
 
-def test_a_loss_that_jumps_says_that_it_needs_a_temperature():
+def test_a_loss_that_jumps_in_two_fields_says_that_it_needs_a_temperature():
     with pytest.raises(sf.InputError, match=r"the loss jumps where .*give inverse_temperature"):
-        sf.problem(LEARNING)
+        sf.problem(AGREEING)
 
 
 def test_what_knows_the_minimum_only_refuses_a_temperature():
