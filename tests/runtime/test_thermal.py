@@ -37,7 +37,10 @@ CAPACITY = sf.model(
     noise=ERRORS, loss_kinks=lambda X: X[0, 0], starts={"semantic": sf.Start(noise="3/5")}, name="gardner_volume"
 )(errors_on_random_labels)
 AGREEING = sf.model(
-    tokens=2, loss_kinks=lambda X: [X[0, 0], X[1, 0]], starts={"semantic": sf.Start(teacher="3/5")}, name="agreeing_tokens"
+    tokens=2,
+    loss_kinks=lambda X: [X[0, 0], X[1, 0]],
+    starts={"semantic": sf.Start(teacher="3/5")},
+    name="agreeing_tokens",
 )(tokens_that_agree)
 LEARNING = sf.model(
     loss_kinks=lambda X, Y: [X[0, 0], Y[0, 0]],
