@@ -15,6 +15,7 @@ from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .rule import Rule
 from .sampled import Sampled, TeacherRule, teacher_split
 
 _REACH = 8.5  # of a line, in standard deviations
@@ -105,6 +106,10 @@ class Pieces(Sampled):
     def coarser(self) -> Pieces:
         """As of `Rule`: two thirds of the nodes a panel, four or more."""
         return replace(self, points=max(4, self.points * 2 // 3))
+
+    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """One side does: averages are smooth up to what panels are halved for, and the steps as short as that allows."""
+        return self, float(np.sqrt(self._tolerance)), True
 
     def tolerance(self, accuracy: float) -> float:
         """As of `Rule`, and far below what its averages are known to: another evaluation costs next to nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,12 +69,12 @@ class TokenLaw:
             rows=self.rows,
         )
 
-    @property
+    @cached_property
     def rho(self) -> np.ndarray:
         """Tr Sigma_c / d, (C,)."""
         return self.weights @ self.gamma
 
-    @property
+    @cached_property
     def rho_star(self) -> np.ndarray:
         """rho*_c = E[gamma_c pi pi^T], (C, t, t)."""
         contexts = self.gamma.shape[1]

@@ -57,27 +57,27 @@ class Problem:
             )
         return self.sample_complexity
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """L: tokens of a sentence."""
         return self.solver.structure["tokens"]
 
-    @property
+    @cached_property
     def student_rank(self) -> int:
         """s: columns of W, all trainable matrices side by side."""
         return self.solver.structure["student_rank"]
 
-    @property
+    @cached_property
     def teacher_rank(self) -> int:
         """t: columns of W*."""
         return self.solver.structure["teacher_rank"]
 
-    @property
+    @cached_property
     def clusters(self) -> int:
         """K: labels of a token."""
         return self.solver.structure["clusters"]
 
-    @property
+    @cached_property
     def contexts(self) -> int:
         """C = L K: pairs (token, cluster), the cluster fastest."""
         return self.tokens * self.clusters

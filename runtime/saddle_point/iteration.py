@@ -148,7 +148,7 @@ def newton(
     state_map: StateMap,
     start: FixedPoint,
     tolerance: float,
-    differentiate: Callable[[np.ndarray], np.ndarray],
+    differentiate: Callable[[np.ndarray, np.ndarray], np.ndarray],
     max_iterations: int = 12,
 ) -> FixedPoint:
     """Newton on G(u) - u = 0 with a Jacobian from differences, kept up to date by Broyden's rank-one corrections.
@@ -156,12 +156,12 @@ def newton(
     Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap).
 
     Args:
-        differentiate: u -> dG/du; called where `start` brings no Jacobian, and once more where the contraction is poor.
+        differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and once more where the contraction is poor.
     """
     u, sizes = start.u.copy(), start.sizes
     matrix, refreshed = start.jacobian, False
     taken, drift = u, start.drift
-    best_u, best = u, np.inf
+    best_u, best_image, best = u, u, np.inf
     stalls = 0
     last_u = last_gap = None
     iteration = 0
@@ -189,7 +189,7 @@ def newton(
         left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         improved = residual < 0.5 * best
         if residual < best:
-            best_u, best = u, residual
+            best_u, best_image, best = u, image, residual
         if best <= tolerance:
             return ended(Status.CONVERGED, iteration)
         if iteration > 1 and not improved:
@@ -198,7 +198,7 @@ def newton(
                 break
         try:
             if matrix is None or (stalls == 2 and not refreshed):
-                matrix, refreshed, last_u = differentiate(best_u), True, None
+                matrix, refreshed, last_u = differentiate(best_u, best_image), True, None
                 taken, drift = best_u, 0.0
             elif last_u is not None and last_gap is not None:
                 scales = Overlaps.unpack(u, sizes).block_scales

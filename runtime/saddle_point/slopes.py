@@ -44,6 +44,7 @@ def jacobian(
     sizes: Sizes,
     step: float | np.ndarray = 1e-4,
     one_sided: bool = False,
+    image: np.ndarray | None = None,
 ) -> np.ndarray:
     """dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the domain
     is near.
@@ -51,12 +52,15 @@ def jacobian(
     Central, or one-sided at half the cost, for smooth maps and small steps. Under a symmetry of the map only the
     invariant states are explored; across them the result is zero.
 
+    Args:
+        image: G(u), where it is known.
+
     Raises:
         DomainError: even steps of 1e-5 of the given ones leave the domain.
     """
     scales = Overlaps.unpack(u, sizes).block_scales
     steps = np.broadcast_to(step, u.shape)
-    base = state_map(u, sizes) if one_sided else None
+    base = (state_map(u, sizes) if image is None else image) if one_sided else None
 
     def slope(along: np.ndarray, size: float, least: float) -> np.ndarray:
         shift = size * along
@@ -87,10 +91,16 @@ def jacobian_by_rule(
     sizes: Sizes,
     sample: Sobol = HASTY,
     symmetry: Symmetry = NO_SYMMETRY,
+    image: np.ndarray | None = None,
 ) -> np.ndarray:
-    """dG/du by differences over the nodes and with the steps of `slope_settings`."""
-    rule, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
-    return jacobian(StateMap(problem, rule, symmetry), u, sizes, steps, one_sided)
+    """dG/du by differences over the nodes and with the steps of `slope_settings`.
+
+    Args:
+        image: G(u) by the rule, where it is known.
+    """
+    used, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
+    known = image if used == rule else None
+    return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided, known)
 
 
 def slope_settings(

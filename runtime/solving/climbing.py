@@ -52,7 +52,7 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
             task.map_by(rule),
             replace(point, u=symmetry.project(point.u, point.sizes)),
             rule.tolerance(task.accuracy),
-            lambda u: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry),
+            lambda u, image: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry, image),
         )
         if reached.status is Status.FLOOR and not rule.replicated and reached.residual > SMOOTH_FLOOR:
             # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.

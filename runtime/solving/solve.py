@@ -32,6 +32,9 @@ from .solution import Solution, has_lost
 from .task import Task
 
 _GUESSES = 3  # times that a start has its weights doubled, and V divided by four, where it leaves the domain
+# Residuals at which slopes are first taken, and at which Newton's method takes over: on sampled sets, and on lines alone
+# whose averages are exact.
+_SETTLED = {False: (0.1, 2e-3), True: (1.0, 5e-3)}
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
@@ -192,7 +195,8 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
     rules = _approach_rules(problem, seed)
     coarse = StateMap(problem, rules[0], symmetry)
-    point = damped(coarse, overlaps, 0.1)
+    roughly, nearly = _SETTLED[rules[1] == rules[0]]
+    point = damped(coarse, overlaps, roughly)
     for _ in range(0 if isinstance(start, Solution) else _GUESSES):
         if point.status is not Status.LEFT_DOMAIN:
             break
@@ -200,13 +204,13 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
         # negative; where V is large V^ is small, and may not hold against a ridge that is none or negative.
         sizes = {"q": 4 * overlaps.q, "V": overlaps.V / 4, "m": 2 * overlaps.m, "theta": 2 * overlaps.theta}
         overlaps = replace(overlaps, **sizes)
-        point = damped(coarse, overlaps, 0.1)
+        point = damped(coarse, overlaps, roughly)
     visited, weight = point.iterations, CAUTIOUS
     if point.status.success:
         with suppress(DomainError, np.linalg.LinAlgError):
             matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
             weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
-        point = damped(coarse, point.overlaps, 2e-3, weight=weight)
+        point = damped(coarse, point.overlaps, nearly, weight=weight)
         visited += point.iterations
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.

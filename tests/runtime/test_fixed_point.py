@@ -45,8 +45,8 @@ def at(u: np.ndarray) -> FixedPoint:
     return FixedPoint(u, SIZES, np.inf, Status.MAX_ITERATIONS, 0, None)
 
 
-def by_differences(function: Map) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda u: jacobian(function, u, SIZES)  # type: ignore[arg-type]
+def by_differences(function: Map) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda u, image: jacobian(function, u, SIZES)  # type: ignore[arg-type]
 
 
 def test_damping_converges_on_a_contraction():
@@ -96,7 +96,7 @@ def test_a_start_outside_the_domain_is_said_so():
     def outside(u: np.ndarray) -> np.ndarray:
         raise DomainError("V is not positive definite")
 
-    for point in (damped(Map(outside), start(), 1e-9), newton(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4))):
+    for point in (damped(Map(outside), start(), 1e-9), newton(Map(outside), at(TRUTH), 1e-9, lambda u, image: np.eye(4))):
         assert point.status is Status.LEFT_DOMAIN
         assert "domain" in point.status.advice
 
@@ -130,7 +130,7 @@ def test_stepping_back_into_the_domain_saves_an_overshoot():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_have_a_status_of_their_own(bad):
     function = Map(lambda u: np.array([bad, 1.0, 0.0, 0.0]))
-    for point in (damped(function, start(), 1e-9), newton(function, at(TRUTH), 1e-9, lambda u: np.eye(4))):
+    for point in (damped(function, start(), 1e-9), newton(function, at(TRUTH), 1e-9, lambda u, image: np.eye(4))):
         assert point.status is Status.NOT_FINITE
         assert not point.status.success
 
@@ -181,7 +181,7 @@ def test_newton_counts_what_it_did_where_it_gives_up_early():
     assert point.status is Status.FLOOR
     assert point.iterations == stuck.evaluations < 200
     singular = Map(lambda u: u + 1.0)
-    point = newton(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
+    point = newton(singular, at(TRUTH), 1e-9, lambda u, image: np.eye(4), max_iterations=200)
     assert not point.status.success
     assert point.iterations == singular.evaluations < 10
 
