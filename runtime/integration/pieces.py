@@ -62,7 +62,7 @@ class Pieces(Sampled):
         part = integrated(problem)
         if self.takes_lines_alone(problem):
             return 2.0 * len(part.label_choices)
-        return self._outer ** float(part.dimension - 1) * len(part.label_choices)
+        return self.outer ** float(part.dimension - 1) * len(part.label_choices)
 
     def nodes(self, problem: Problem) -> float:
         """With six panels a line."""
@@ -116,7 +116,8 @@ class Pieces(Sampled):
         return min(1e-12, super().tolerance(accuracy))
 
     @property
-    def _outer(self) -> int:
+    def outer(self) -> int:
+        """Nodes an axis of Y and noise."""
         return round(_OUTER * self.points)
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -129,7 +130,7 @@ class Pieces(Sampled):
             raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}, use Sobol")
         if problem.dimension == 2:
             return [self._resolved(problem, fields)]
-        known = TeacherRule.of(problem, fields, self._outer, equidistant=True)
+        known = TeacherRule.of(problem, fields, self.outer, equidistant=True)
         heavy = known.weights > 1e-17 * known.weights.max()
         nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
         return [(nodes, weights)]
@@ -179,14 +180,14 @@ class Pieces(Sampled):
         noise = nodes[:, teachers:] * problem.noise_scale
         centre = fields.field_mean[0, 0] + nodes[:, :teachers] @ fields.field_from_teacher[0, 0]
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
-        row, z, share = self._panels(problem, fields, _features(problem, fields, y, noise), centre, spread)
+        row, z, share = self.panels(problem, fields, features_at(problem, fields, y, noise), centre, spread)
         return np.insert(nodes[row], teachers, z, axis=1), row, weights[row] * share
 
     @property
     def _tolerance(self) -> float:
         return max(10.0 ** (-self.points / _PER_DIGIT), _ROUNDING)
 
-    def _panels(
+    def panels(
         self,
         problem: Problem,
         fields: Fields,
@@ -194,8 +195,13 @@ class Pieces(Sampled):
         centre: np.ndarray,
         spread: np.ndarray,
         steep: np.ndarray | None = None,
+        longest: float = _LONGEST,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The generated panels: rows of `centre`, places in units of `spread`, weights."""
+        """The generated panels: rows of `centre`, places in units of `spread`, weights.
+
+        Args:
+            known: features of every row, see `features_at`; longest: panel, in units of `spread`.
+        """
         t, w = gauss_legendre(self.points)
         return problem.solver.pieces.panels(
             known,
@@ -210,7 +216,7 @@ class Pieces(Sampled):
             highest_coefficients(self.points),
             self._tolerance,
             _REACH,
-            _LONGEST,
+            min(longest, _LONGEST),
         )
 
     def _between_steps(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
@@ -229,12 +235,11 @@ class Pieces(Sampled):
         shared, width = slope / whole, own / whole
         parts = []
         for low, high in pairwise([-np.inf, *((steps - mean) / factor), np.inf]):
-            margin = min(1.0, (high - low) / 2)
-            between = mean + factor * np.clip(0.0, low + margin, high - margin)
-            known = _features(problem, fields, np.array([[between]]), np.zeros((1, 0)))
+            between = mean + factor * inner_point(low, high)
+            known = features_at(problem, fields, np.array([[between]]), np.zeros((1, 0)))
             ends = [end for end in (low, high) if np.isfinite(end)]
             steep = np.array([(end + by * width) / shared for end in ends for by in _STEEP if width < abs(shared)])
-            _, z, weight = self._panels(problem, fields, known, fields.field_mean[0], np.array([whole]), steep)
+            _, z, weight = self.panels(problem, fields, known, fields.field_mean[0], np.array([whole]), steep)
             a, b = (low - shared * z) / width, (high - shared * z) / width
             flip = a + b > 0  # the tails are taken on the side where both are small
             left, right = np.where(flip, -b, a), np.where(flip, -a, b)
@@ -255,7 +260,7 @@ class Pieces(Sampled):
         return np.ascontiguousarray(nodes[heavy]), np.ascontiguousarray(weights[heavy])
 
 
-def _features(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Features (N, values of the labelled noise, F) of teacher fields (N, t) and Gaussian noise (N, U)."""
     channel, gaussian = problem.solver.proximal, problem.is_gaussian
     found = []
@@ -266,6 +271,12 @@ def _features(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarray
             u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
         found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
     return np.ascontiguousarray(np.stack(found, axis=1))
+
+
+def inner_point(low: float, high: float) -> float:
+    """A point between two ends, well inside; of a line that may have none."""
+    margin = min(1.0, (high - low) / 2)
+    return float(np.clip(0.0, low + margin, high - margin))
 
 
 def _truncated(left: np.ndarray, right: np.ndarray, log_share: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

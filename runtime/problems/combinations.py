@@ -115,13 +115,13 @@ class Combinations:
         m = self.A.reshape(len(self.A), d, -1) @ overlaps.m[self.contexts].reshape(len(self.A), -1, 1)
         return Overlaps(
             q=covariance[:, :d, :d],
-            V=self._squared(overlaps.V),
+            V=self.squared(overlaps.V),
             m=m[..., 0] + self.means,
             theta=covariance[:, :d, d:],
             phi=overlaps.phi,
         )
 
-    def _squared(self, blocks: np.ndarray) -> np.ndarray:
+    def squared(self, blocks: np.ndarray) -> np.ndarray:
         """sum_l A_l B_l A_l^T, (..., N, d_z, d_z), of blocks (..., C, s, s)."""
         parts = (self.A[:, :, l] @ blocks[..., at, :, :] @ np.swapaxes(self.A[:, :, l], 1, 2)
                  for l, at in enumerate(self.contexts.T))  # fmt: skip
@@ -131,7 +131,7 @@ class Combinations:
         """Changes of the packed overlaps of z with the packed overlaps, (n_z, n)."""
         d = self.fields
         changes = self.of_combinations(self._moved(units))
-        d_V = self._squared(units.V)
+        d_V = self.squared(units.V)
         m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
         d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
         rows = [

@@ -224,13 +224,13 @@ def assess(
         hats = state_map.conjugates(overlaps, moments)
         return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / abs(smooth)
 
-    replicon = _radius(problem, parts[0].square.mean(axis=0), responses)
+    replicon = radius(problem, parts[0].square.mean(axis=0), responses)
     if replicates:
-        roots = [_radius(problem, square, responses) for square in parts[0].square]
+        roots = [radius(problem, square, responses) for square in parts[0].square]
         weights = [weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
         errors = [float(two_standard_errors(np.array(values))) for values in (roots, weights)]
     else:
-        roots = [_radius(problem, part.square[0], responses) for part in parts]
+        roots = [radius(problem, part.square[0], responses) for part in parts]
         weights = [weight(own.moments[0], part.slope[0]) for part in parts]
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
@@ -266,8 +266,9 @@ def replicons(problem: Problem, overlaps: Overlaps, hats: Conjugates, rule: Rule
         DomainError: overlaps outside their domain.
     """
     responses = _responses(problem, hats)
-    return np.array([_radius(problem, square, responses) for square in rule.jacobians(problem, overlaps).square])
+    return np.array([radius(problem, square, responses) for square in rule.jacobians(problem, overlaps).square])
 
 
-def _radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
+def radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
+    """Perron root of `replicon_matrix`."""
     return float(np.max(np.abs(np.linalg.eigvals(replicon_matrix(problem, square, responses)))))

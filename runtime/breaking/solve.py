@@ -1,0 +1,297 @@
+"""From a replica symmetric solution to one step of breaking: states at large y, then the y at which dPhi/dy vanishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import DomainError, InputError
+from ..integration.estimates import difference_factors
+from ..integration.pieces import PANELS, Pieces
+from ..integration.tilted import tilted_averages
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..progress import step
+from ..saddle_point import observables
+from ..saddle_point.iteration import Status
+from ..solving.finishing import DIFFERENCE_SAFETY
+from ..solving.solution import Solution
+from ..solving.solve import solve as solve_symmetric
+from ..stability.assess import radius
+from .newton import Equations, Reached, newton, settled
+from .solution import BrokenSolution, Splitting
+from .state import Broken
+from .state_map import Answer, BreakingMap, refuse
+
+_FIRST = 20.0  # y of the first attempt, in units of V / q
+_FACTOR = 2.0  # from one y to the next
+_FEWER, _MORE = 8, 24  # attempts below the first y, and steps to where dPhi/dy changes sign
+_SETTLING = 12  # damped steps before Newton's method at the first y
+_SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
+_NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
+_TOLERANCE = 1e-11
+_ROUGH = 1e-8  # residual at values of y on the way
+_ROUNDING = 64 * np.finfo(float).eps
+
+
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = "semantic",
+    *,
+    rsb: int = 0,
+    parisi: float | None = None,
+    accuracy: float = 1e-4,
+    **options: Any,
+) -> Solution | BrokenSolution:
+    """Solve the saddle point from a start, replica symmetric or with one step of breaking.
+
+    Args:
+        start, accuracy: as of `solving.solve`; `options` are its other arguments.
+        rsb: 0 for replica symmetry, 1 for one step at zero temperature, of a loss that reads one student field.
+        parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
+
+    Raises:
+        InputError: as `solving.solve`; with rsb = 1 a model that is out of its reach, in words.
+    """
+    if rsb not in (0, 1):
+        raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) and 1 (one step of breaking)")
+    if rsb == 0:
+        if parisi is not None:
+            raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
+        return solve_symmetric(problem, start, accuracy=accuracy, **options)
+    if parisi is not None and not 0 < parisi < np.inf:
+        raise InputError(f"parisi = {parisi!r} is out of range; allowed is (0, inf)")
+    check(problem)
+    return broken(solve_symmetric(problem, start, accuracy=accuracy, **options), parisi, accuracy)
+
+
+def check(problem: Problem) -> None:
+    """Whether one-step breaking can be solved.
+
+    Raises:
+        InputError: it cannot, in words.
+    """
+    refuse(problem)
+
+
+@step("one step of replica symmetry breaking")
+def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1e-4) -> BrokenSolution:
+    """One-step breaking that starts from a replica symmetric solution.
+
+    Args:
+        parisi: y, or None for that at which dPhi/dy = 0.
+
+    Raises:
+        InputError: a model that is out of its reach.
+    """
+    problem = symmetric.problem
+    check(problem)
+    if symmetric.losses is None:
+        return _none(symmetric, symmetric.status, "replica symmetry did not converge")
+    coarse = BreakingMap(problem, PANELS[0])
+    begun = _begun(coarse, symmetric, parisi)
+    if begun is None:
+        words = "no breaking found: states that start apart come together at every y tried"
+        return _none(symmetric, symmetric.status, words)
+    found = begun if parisi is not None else _lowest(coarse, begun)
+    if isinstance(found, str):
+        return _none(symmetric, Status.MAX_ITERATIONS, found)
+    solution: BrokenSolution | None = None
+    for rule in PANELS:
+        finer = BreakingMap(problem, rule)
+        try:
+            found = newton(finer, found.state, found.y, _TOLERANCE, with_y=parisi is None)
+            solution = _finished(symmetric, finer, found, parisi is not None, accuracy)
+        except DomainError:
+            break
+        if solution.status is not Status.ACCURACY_NOT_REACHED:
+            return solution
+    return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+
+
+def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
+    """Replica symmetry, and why."""
+    losses = symmetric.losses
+    parts = (losses.data, losses.penalty) if losses else (np.nan, np.nan)
+    return BrokenSolution(
+        symmetric=symmetric, state=None, status=status, parisi=np.nan, given=False, residual=symmetric.residual,
+        evaluations=0, rule=symmetric.rule, errors=symmetric.errors, parisi_error=np.nan,
+        energy=symmetric.training_loss, energy_error=symmetric.training_loss_error, complexity=0.0, complexity_error=0.0,
+        parts=parts, test_error=symmetric.test_error, test_error_error=symmetric.test_error_error,
+        multipliers=symmetric.multipliers, stability=None, found=words,
+    )  # fmt: skip
+
+
+def _begun(breaking_map: BreakingMap, symmetric: Solution, parisi: float | None) -> Reached | None:
+    """States at a large y, where they are close to one another, or at smaller ones; None where none are apart.
+
+    At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is found
+    from above (docs/theory.md section 14).
+    """
+    overlaps = symmetric.overlaps
+    q, V = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (overlaps.q, overlaps.V))
+    first = _FIRST * V / q
+    for y in (first / _FACTOR**k for k in range(_FEWER)):
+        state = _apart(symmetric, y)
+        with suppress(DomainError, np.linalg.LinAlgError):
+            state = settled(breaking_map, state, y, _SETTLING)
+            found = newton(breaking_map, state, y, _ROUGH)
+            if found.residual < _ROUGH and _is_broken(found.state):
+                return found if parisi is None else _at(breaking_map, found, parisi)
+    return None
+
+
+def _apart(symmetric: Solution, y: float) -> Broken:
+    """Replica symmetry with a part of V read as y Delta, no more than half of what q leaves beside the teacher."""
+    overlaps = symmetric.overlaps
+    distance = _SHARE / y * overlaps.V
+    inverse = np.linalg.inv(symmetric.problem.law.rho_star)
+    room = overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1)
+    share = float(max(np.linalg.eigvals(np.linalg.solve(r, d)).real.max() for r, d in zip(room, distance, strict=True)))
+    distance = distance * min(1.0, 0.5 / share)
+    return Broken(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance)
+
+
+def _is_broken(state: Broken) -> bool:
+    sizes = np.trace(state.distance, axis1=1, axis2=2) / np.trace(state.within.q, axis1=1, axis2=2)
+    return bool(sizes.max() > _NEGLIGIBLE)
+
+
+def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator[Reached]:
+    """The same states at y times a factor, times it again, ...; it ends where they are lost."""
+    while True:
+        try:
+            found = newton(breaking_map, found.state, found.y * factor, _ROUGH)
+        except (DomainError, np.linalg.LinAlgError):
+            return
+        if not found.residual < _ROUGH or not _is_broken(found.state):
+            return
+        yield found
+
+
+def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | None:
+    """The same states at another y, in steps."""
+    steps = int(np.ceil(abs(np.log(y / found.y)) / np.log(_FACTOR)))
+    factor = (y / found.y) ** (1 / max(steps, 1))
+    path = _along(breaking_map, found, factor)
+    for _ in range(steps):
+        following = next(path, None)
+        if following is None:
+            return None
+        found = following
+    return found
+
+
+def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
+    """Where y dPhi/dy, which increases through zero, does so; else why not, in words."""
+    upward = found.answer.slope < 0
+    path = _along(breaking_map, found, _FACTOR if upward else 1 / _FACTOR)
+    for _ in range(_MORE):
+        following = next(path, None)
+        if following is None:
+            return f"states were lost near y = {found.y:.4g}, before the complexity vanished"
+        if (following.answer.slope < 0) != upward:
+            here, there = (one.y * one.answer.slope for one in (found, following))
+            y = np.exp(np.interp(0.0, *zip(*sorted([(here, np.log(found.y)), (there, np.log(following.y))]), strict=True)))
+            nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
+            return newton(breaking_map, nearer.state, float(y), _ROUGH)
+        found = following
+    return f"the complexity did not vanish up to y = {found.y:.4g}" if upward else (
+        f"the complexity did not vanish down to y = {found.y:.4g}"
+    )
+
+
+def _finished(
+    symmetric: Solution, breaking_map: BreakingMap, found: Reached, given: bool, accuracy: float
+) -> BrokenSolution:
+    """Half widths from a finer and a coarser rule, and what is reported.
+
+    Raises:
+        DomainError: another rule leaves the domain.
+    """
+    problem, rule, state, y, answer = symmetric.problem, breaking_map.rule, found.state, found.y, found.answer
+    equations = Equations(breaking_map, not given)
+    scales, units = equations.units(state, answer)
+    assert found.matrix is not None
+    scaled = found.matrix / units[:, None] * scales
+    shifts, moved = [], []
+    for other in (rule.finer(), rule.coarser()):
+        gap, there = Equations(BreakingMap(problem, other), not given).values(state, y)
+        shifts.append(np.linalg.solve(scaled, -gap / units))
+        moved.append(there)
+    counts = difference_factors(*shifts)
+    widths = np.max([count * np.abs(shift) for count, shift in zip(counts, shifts, strict=True)], axis=0)
+    widths = widths + found.residual + abs(answer.averages.mass - 1)
+    errors = (widths * scales)[: len(state.pack())]
+    parisi_error = 0.0 if given else y * float(widths[-1])
+
+    def width_of(quantity: Any) -> float:
+        """Of something stationary, by what other rules make of it at the same state, to second order."""
+        sizes = [abs(quantity(there) - quantity(answer)) for there in moved]
+        second = float(widths.max()) ** 2 * abs(quantity(answer))
+        return max(count * size for count, size in zip(counts, sizes, strict=True)) + second
+
+    energy, complexity = _energy(answer, y), _complexity(answer, y)
+    rounding = _ROUNDING * (abs(answer.free_entropy) + problem.alpha * abs(answer.averages.moreau))
+    energy_error = width_of(lambda one: _energy(one, y) if given else -one.free_entropy) + rounding
+    complexity_error = width_of(lambda one: _complexity(one, y)) + abs(y) * rounding if given else 0.0
+    within = state.within
+    test, test_own, nodes = observables.test_error(problem, within)
+    test_error = test_own
+    if nodes:
+        for shift in shifts:
+            there = Broken.unpack(state.pack() + (shift * scales)[: len(state.pack())], state.sizes).within
+            with suppress(DomainError):
+                test_error = max(
+                    test_error, DIFFERENCE_SAFETY * abs(observables.average_metric(problem, there, nodes) - test) + test_own
+                )
+    relative = float(np.max(widths))
+    status = Status.CONVERGED
+    if found.residual > 1e2 * _TOLERANCE:
+        status = Status.MAX_ITERATIONS
+    elif relative > accuracy:
+        status = Status.ACCURACY_NOT_REACHED
+    return BrokenSolution(
+        symmetric=symmetric, state=state, status=status, parisi=y, given=given, residual=found.residual,
+        evaluations=found.evaluations, rule=rule, errors=errors, parisi_error=parisi_error, energy=energy,
+        energy_error=energy_error, complexity=complexity if given else 0.0, complexity_error=complexity_error,
+        parts=_parts(breaking_map, answer, y), test_error=test, test_error_error=test_error,
+        multipliers=answer.strengths if problem.has_sphere else None,
+        stability=_splitting(problem, state, y, rule), jacobian=found.matrix,
+    )  # fmt: skip
+
+
+def _complexity(answer: Answer, y: float) -> float:
+    return -(y**2) * answer.slope
+
+
+def _energy(answer: Answer, y: float) -> float:
+    return -answer.free_entropy - y * answer.slope
+
+
+def _parts(breaking_map: BreakingMap, answer: Answer, y: float) -> tuple[float, float]:
+    """Data and penalty, whose sum is the energy at the saddle point."""
+    problem = breaking_map.problem
+    data = problem.alpha * answer.averages.loss
+    return data, 0.0 if problem.has_sphere else breaking_map.penalty(answer, y)
+
+
+def _splitting(problem: Problem, state: Broken, y: float, rule: Pieces) -> Splitting:
+    """Both roots, by a rule and the next finer one."""
+    roots = []
+    for used in (rule, rule.finer()):
+        breaking_map = BreakingMap(problem, used)
+        answer = breaking_map(state, y)
+        averages = tilted_averages(problem, state.between, state.distance, y, used, slopes=True)
+        roots.append([
+            radius(problem, square[0], breaking_map.responses(hats, answer.strengths))
+            for square, hats in zip(averages.squares, (answer.between, answer.within), strict=True)
+        ])  # fmt: skip
+        bistable = averages.bistable
+    (one, two), (one_finer, two_finer) = roots
+    safety = DIFFERENCE_SAFETY
+    return Splitting(one, safety * abs(one_finer - one), two, safety * abs(two_finer - two), bistable)

@@ -1,0 +1,227 @@
+"""Averages of one-step replica symmetry breaking over the channel, of losses that read one student field.
+
+At omega_0 and Y, with omega = omega_0 + z and z ~ N(0, Delta), <.> is the average over z tilted by exp(-y M), and
+f_1 = (1/y) log E_z exp(-y M) (docs/theory.md section 14).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from ..channel.fields import Fields, fields_of, overlaps_of
+from ..channel.points import noise_choices, points_at
+from ..errors import DomainError, InputError
+from ..loops.tilted import tilted
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.reduced import ReducedProblem, integrated
+from .pieces import Pieces, features_at, inner_point
+from .rule import moments_by_context
+from .sampled import TeacherRule
+
+_LENGTH = 2.5  # of a panel, in widths of what is integrated over it
+_LIGHT = 1e-18  # of the heaviest line
+
+
+@dataclass(frozen=True)
+class TiltedAverages:
+    """Averages over omega_0, Y and noise.
+
+    Attributes:
+        moments: (2, C, row), the generated MOMENTS with <g> in place of g and omega_0 of omega; in the second set
+            <g g^T> is averaged where the first has <g><g>^T.
+        free, moreau, loss: E[f_1], E[<M>] and E[<loss(X_prox)>].
+        bistable: probability, tilted, that a second minimum was seen.
+        squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth, as
+            of `JacobianAverages.square`; empty where they were not asked for.
+        mass: total weight, 1 for an exact rule.
+    """
+
+    moments: np.ndarray
+    free: float
+    moreau: float
+    loss: float
+    bistable: float
+    squares: tuple[np.ndarray, ...]
+    mass: float
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """omega along N values of what the loss knows of Y and noise.
+
+    Attributes:
+        known: features, (N, values of the labelled noise, F); y (N, t), noise (N, U): coordinates of Y and Gaussian noise.
+        centre: of omega_0, (N,), whose law is normal with this `spread`; weight: (N,).
+        between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is `y`.
+    """
+
+    known: np.ndarray
+    y: np.ndarray
+    noise: np.ndarray
+    centre: np.ndarray
+    spread: float
+    weight: np.ndarray
+    between: np.ndarray | None
+
+
+def suits(problem: Problem) -> bool:
+    """Whether the loss reads one student field, on lines that are not too many."""
+    return Pieces.suits(problem)
+
+
+def tilted_averages(
+    problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, rule: Pieces, slopes: bool = False
+) -> TiltedAverages:
+    """Averages at q_0, V, m, theta (as `overlaps`), Delta (`distance`, (C, s, s)) and the Parisi parameter y (`rate`).
+
+    Args:
+        slopes: whether squares of slopes are asked for.
+
+    Raises:
+        DomainError: outside the domain of the overlaps, or Delta is not positive definite.
+        InputError: the loss reads several student fields.
+    """
+    problem.only_at_zero_temperature("one-step breaking is solved")
+    part = integrated(problem)
+    if not suits(problem):
+        raise InputError(
+            f"one-step breaking is solved where the loss reads one student field; that of {problem.solver.name} reads "
+            f"{part.solver.channel.FIELDS}"
+        )
+    if not isinstance(part, ReducedProblem):
+        return _averages(part, overlaps, distance, rate, rule, slopes)
+    read = part.combinations
+    found = _averages(part, overlaps_of(part, overlaps), read.squared(distance), rate, rule, slopes)
+    regression, _ = read.regression(overlaps)
+    own, asked = part.solver.channel, problem.solver.channel
+    moments = read.moments(found.moments, regression, own.MOMENTS, asked.MOMENTS, asked.ROW)
+    return replace(found, moments=moments, squares=tuple(read.square(square) for square in found.squares))
+
+
+def _averages(
+    problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, rule: Pieces, slopes: bool
+) -> TiltedAverages:
+    """The same over all fields of the problem: one token, one column."""
+    if not np.all(distance > 0):
+        raise DomainError("Delta is not positive definite")
+    channel = problem.solver.channel
+    rows: list[list[np.ndarray]] = [[], []]
+    totals = np.zeros(5)
+    squares: list[list[np.ndarray]] = [[], []]
+    for labels, probability in problem.label_choices:
+        fields = fields_of(problem, overlaps, labels)
+        variance = float(distance[problem.context_of(labels)][0, 0, 0])
+        sums = _on_lines(problem, fields, _lines(problem, fields, rule), variance, rate, rule, slopes)
+        free, moreau, loss, bistable, mass, mean, along, between, within, smooth, whole = sums[:_SUMS]
+        with_teacher = sums[_SUMS : _SUMS + problem.teacher_rank]
+        for out, square in zip(rows, (between, within), strict=True):
+            known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
+            row = np.zeros(channel.ROW)
+            for text, shape, at in channel.MOMENTS:
+                row[at : at + int(np.prod(shape))] = known[text]
+            out.append(row)
+        totals += probability * np.array([free, moreau, loss, bistable, mass])
+        for out, square in zip(squares, (smooth, whole), strict=True):
+            out.append(np.full((1,) * 6, square))
+    moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
+    known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
+    return TiltedAverages(moments, *map(float, totals[:4]), known_squares, float(totals[4]))
+
+
+def _lines(problem: Problem, fields: Fields, rule: Pieces) -> _Lines:
+    """Those that a rule takes."""
+    mean, slope = float(fields.field_mean[0, 0]), fields.field_from_teacher[0, 0]
+    own = float(fields.field_factor[0, 0, 0])
+    at, factor = fields.teacher_mean[0], fields.teacher_factor[0]
+    if problem.solver.proximal.TEACHER_STEPS:
+        steps = problem.solver.stepped.steps(fields.constants)
+        places = (np.sort(steps[np.isfinite(steps)]) - at[0]) / factor[0, 0]
+        between = np.array(list(pairwise([-np.inf, *places, np.inf])))
+        y, noise = np.array([[inner_point(low, high)] for low, high in between]), np.zeros((len(between), 0))
+        centre, spread, weight = np.full(len(y), mean), float(np.hypot(slope[0], own)), np.ones(len(y))
+    else:
+        known = TeacherRule.of(problem, fields, rule.outer, equidistant=True)
+        heavy = known.weights > _LIGHT * known.weights.max()
+        y, noise = np.split(known.nodes[heavy], [problem.teacher_rank], axis=1)
+        centre, spread, weight, between = mean + y @ slope, own, known.weights[heavy], None
+    features = features_at(problem, fields, at + y @ factor.T, noise * problem.noise_scale)
+    return _Lines(features, y, noise, centre, spread, weight, between)
+
+
+_SUMS = 11  # over lines: f_1, <M>, <loss>, bistable, mass, <g>, <g> omega_0, <g>^2, <g^2>, G~^2, <G^2>; then <g> Y
+
+
+def _on_lines(
+    problem: Problem, fields: Fields, lines: _Lines, variance: float, rate: float, rule: Pieces, slopes: bool
+) -> np.ndarray:
+    """Sums over all lines."""
+    V = float(fields.variance[0, 0, 0])
+    width = float(np.sqrt(min(variance, V / rate)))
+    spread = float(np.sqrt(lines.spread**2 + variance))
+    row, z, share = rule.panels(
+        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread), longest=_LENGTH * width / spread
+    )
+    order = np.lexsort((z, row))
+    row, z, share = row[order], z[order], share[order]
+    rows = np.searchsorted(row, np.arange(len(lines.centre) + 1))
+    lengths = share * np.exp(z * z / 2) * np.sqrt(2 * np.pi) * spread
+    omega = lines.centre[row] + spread * z
+    # omega_0 at the same nodes, by its own law.
+    beside = spread / lines.spread * z
+    weight = lines.weight[row] * lengths * np.exp(-beside * beside / 2) / (np.sqrt(2 * np.pi) * lines.spread)
+    if lines.between is None:
+        teachers = (lines.y @ fields.teacher_factor[0].T)[row]
+    else:
+        chance, mean = _between(fields, beside, *lines.between[row].T)
+        weight, teachers = weight * chance, mean[:, None]
+    # Coordinates of the nodes: Y and noise as they are, omega by what is left.
+    centre = fields.field_mean[0, 0] + lines.y @ fields.field_from_teacher[0, 0]
+    along = (omega - centre[row]) / fields.field_factor[0, 0, 0]
+    nodes = np.concatenate([lines.y[row], along[:, None], lines.noise[row]], axis=1)
+    sums = np.zeros(_SUMS + problem.teacher_rank)
+    for choice in noise_choices(problem):
+        points = points_at(problem, fields, nodes, choice=choice)
+        g, x = points.g[:, 0, 0], points.x[:, 0, 0]
+        smooth = _slopes(problem, fields, omega, lines.known[row, choice]) if slopes else np.zeros(len(z))
+        loss = points.value - (x - omega) ** 2 / (2 * V)
+        columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2], axis=1)
+        free, out = np.empty(len(z)), np.empty((len(z), 8))
+        tilted(rows, omega, lengths, points.value, rate, variance, g, columns, free, out)
+        drift, with_g, mean, square, moreau, loss, bistable, whole = out.T
+        outer = weight * points.weight
+        response = (with_g - drift * mean) / variance
+        apart = omega - fields.field_mean[0, 0]
+        values = free, moreau, loss, bistable, np.ones(len(z)), mean, mean * apart, mean**2, square, response**2, whole
+        columns = np.concatenate([np.stack(values, axis=1), mean[:, None] * teachers], axis=1)
+        sums += (outer[:, None] * columns).sum(axis=0)
+    return sums
+
+
+def _slopes(problem: Problem, fields: Fields, omega: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """dg/domega at omega (N,), for features (N, F)."""
+    _, found = problem.solver.proximal.proximal_at(
+        omega[:, None], fields.precision, fields.variance, known, fields.constants, problem.search
+    )
+    return found[:, 0, 0]
+
+
+def _between(fields: Fields, beside: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Probability that Y lies in an interval, given omega_0, and the average of Y - E[Y] there.
+
+    Args:
+        beside: omega_0 in units of its spread, beside its mean; low, high: of Y, likewise.
+    """
+    slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
+    shared, width = slope / np.hypot(slope, own), own / np.hypot(slope, own)
+    a, b = (low - shared * beside) / width, (high - shared * beside) / width
+    flip = a + b > 0  # the tails are taken on the side where both are small
+    left, right = np.where(flip, -b, a), np.where(flip, -a, b)
+    chance = np.exp(log_ndtr(right)) * -np.expm1(log_ndtr(left) - log_ndtr(right))
+    density = (np.exp(-a * a / 2) - np.exp(-b * b / 2)) / np.sqrt(2 * np.pi)
+    mean = shared * beside + width * np.divide(density, chance, out=np.zeros_like(chance), where=chance > 1e-300)
+    return chance, float(fields.teacher_factor[0, 0, 0]) * mean
