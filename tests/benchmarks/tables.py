@@ -178,9 +178,12 @@ FINITE = (
     Case("logistic_regression", {"alpha": 2.0}, seeds=48, first=1000),
     Case("hinge", {"alpha": 2.0}, SMALL, 32),
     Case("squared_hinge", {"alpha": 2.0}, seeds=48, first=1000),
+    Case("l1_regression", {"alpha": 2.0}, SMALL, 32),
+    Case("quantile_regression", {"alpha": 2.0}, SMALL, 32),
     Case("huber_regression", {"alpha": 2.0}),
     Case("tukey_regression", {"alpha": 3.0}),
     Case("phase_retrieval", {"alpha": 4.0}, SMALL, 320),
+    Case("amplitude_retrieval", {"alpha": 3.0}, SMALL, 32),
 )
 
 
