@@ -15,6 +15,7 @@ from scipy.stats import norm
 import saddleforge as sf
 from saddleforge import Solution
 from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Conjugates
 from saddleforge.saddle_point import observables
 from saddleforge.saddle_point.state_map import StateMap
@@ -127,6 +128,18 @@ def test_slope_of_the_loss_in_the_norm_is_the_multiplier():
     assert slope == pytest.approx(-solved("perceptron", alpha=2.0).multipliers.item(), abs=1e-9)
 
 
+@pytest.mark.parametrize("rule", [{"integrator": "pieces", "points": 8}, {"integrator": "sobol", "accuracy": 5e-3}])
+def test_half_widths_of_multipliers_hold_them(rule):
+    precise = solved("perceptron", alpha=2.0)
+    found = sf.solve(precise.problem, **{"accuracy": 1e-2, **rule})
+    assert precise.multipliers_error < 1e-10
+    assert 0 < found.multipliers_error < 0.02
+    assert abs(found.multipliers - precise.multipliers) <= found.multipliers_error + precise.multipliers_error
+    width = found.multipliers_error.item()
+    assert f"kept by a ridge of {with_error(found.multipliers.item(), width)}" in found.table()
+    assert found.to_json()["errors"]["multipliers"] == found.multipliers_error
+
+
 def assert_kept_by_its_ridge(kept: Solution, ridge: Any, **parameters: Any) -> None:
     """A solution under given norms is one of the ridge at the multipliers, by the same rule."""
     strengths, hats = kept.multipliers, kept.conjugates
@@ -159,6 +172,7 @@ def test_norm_of_a_ridges_solution_gives_the_ridge_back(name, strength, accuracy
     square = ridge.overlaps.q[0, 0, 0] / ridge.problem.law.gamma[0, 0]
     kept = solved(with_norm(name), alpha=2.0, norm=np.sqrt(square), accuracy=accuracy)
     assert kept.multipliers == pytest.approx(strength, abs=10 * accuracy)
+    assert kept.multipliers_error < 100 * accuracy
     assert_kept_by_its_ridge(kept, name, alpha=2.0)
 
 
