@@ -163,8 +163,8 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
             variables[f"trained_{number['name']}{suffix}"] = (axis, column)
     if problem is not None and problem.has_sphere:
         none = np.full(problem.student_rank, np.nan)
-        for suffix, pick in (("", "multipliers"), ("_error", "multipliers_error")):
-            found = [getattr(s, pick) for s in curve.solutions]
+        for suffix, attribute in (("", "multipliers"), ("_error", "multipliers_error")):
+            found = [getattr(s, attribute) for s in curve.solutions]
             rows = np.array([none if row is None else row for row in found])
             variables[f"multiplier{suffix}"] = ((axis, "column"), rows)
     blocks(lambda s: s.overlaps, "")

@@ -140,6 +140,22 @@ def test_half_widths_of_multipliers_hold_them(rule):
     assert found.to_json()["errors"]["multipliers"] == found.multipliers_error
 
 
+def test_a_second_rule_verifies_the_multipliers():
+    first = sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-4)
+    found, other = sf.verified(first), sf.solve(first.problem, first, accuracy=1e-6, integrator="lines")
+    assert found.error_kind == "verified"
+    assert np.all(found.multipliers_error >= np.abs(first.multipliers - other.multipliers))
+
+
+def test_a_curve_holds_multipliers_with_their_half_widths():
+    curve = sf.curve(sf.problem("perceptron"), alpha=(2, 3, 2))
+    table = curve.to_xarray()
+    for row, solution in enumerate(curve.solutions):
+        assert table["multiplier"].values[row].tolist() == solution.multipliers.tolist()
+        assert table["multiplier_error"].values[row].tolist() == solution.multipliers_error.tolist()
+        assert np.all(solution.multipliers_error < 1e-4)
+
+
 def assert_kept_by_its_ridge(kept: Solution, ridge: Any, **parameters: Any) -> None:
     """A solution under given norms is one of the ridge at the multipliers, by the same rule."""
     strengths, hats = kept.multipliers, kept.conjugates
