@@ -149,7 +149,9 @@ def test_a_second_rule_verifies_the_multipliers():
 
 def test_a_curve_holds_multipliers_with_their_half_widths():
     curve = sf.curve(sf.problem("perceptron"), alpha=(2, 3, 2))
-    table = curve.to_xarray()
+    table, frame = curve.to_xarray(), curve.to_pandas(stability=False)
+    assert frame["multiplier_1"].tolist() == [solution.multipliers.item() for solution in curve.solutions]
+    assert frame["multiplier_1_error"].tolist() == [solution.multipliers_error.item() for solution in curve.solutions]
     for row, solution in enumerate(curve.solutions):
         assert table["multiplier"].values[row].tolist() == solution.multipliers.tolist()
         assert table["multiplier_error"].values[row].tolist() == solution.multipliers_error.tolist()
