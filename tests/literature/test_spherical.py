@@ -194,6 +194,18 @@ def test_norm_of_a_ridges_solution_gives_the_ridge_back(name, strength, accuracy
     assert_kept_by_its_ridge(kept, name, alpha=2.0)
 
 
+@pytest.mark.slow
+def test_a_rounded_corner_leaves_the_multiplier_of_the_corner_within_its_half_width():
+    @sf.model(regulariser=sf.Sphere(), starts={"semantic": sf.Start(teacher="3/5", noise="2/5")})
+    def rounded(X, Y, *, rounding=sf.Parameter(0.02, 0, open_low=True, vanishing=True)):  # noqa: B008
+        return sf.rounded_hinge(1 - sp.sign(Y[0]) * X[0], rounding)
+
+    found = solved(rounded, alpha=3.0, norm=2.0, accuracy=1e-6)
+    corner = solved(with_norm("hinge"), alpha=3.0, norm=2.0)
+    assert 1e-5 < abs(found.multipliers - corner.multipliers).item() < found.multipliers_error.item() < 1e-2
+    assert corner.multipliers_error < 1e-10
+
+
 def two_columns(X, Y):
     """A sum of two fields learns one, the first half of it."""
     return ((X[0, 0] + X[0, 1] - Y[0, 0]) ** 2 + (X[0, 0] - Y[0, 0] / 2) ** 2 / 2) / 2
