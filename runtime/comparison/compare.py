@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LOSSES = ("training_loss", "test_error")
 _POWERS, _CLEARLY = (1.0, 0.5), 4.0
+_ROUNDING = 16 * np.finfo(float).eps
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ class Measured:
 
     @property
     def deviation(self) -> float:
-        """(simulation - theory) in combined standard errors; nan where neither has one."""
-        error = np.hypot(self.standard_error, self.half_width / 2)
+        """(simulation - theory) in combined standard errors, rounding among them; nan where both are zero."""
+        error = np.hypot(np.hypot(self.standard_error, self.half_width / 2), _ROUNDING * abs(self.theory))
         return float((self.mean - self.theory) / error) if error > 0 else np.nan
 
 
 def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measured]:
-    """Entries of q, m, theta (named as the columns of tables), trained numbers, training loss and test error; what is
-    simulated is nan where no run converged."""
+    """Entries of q, m, theta (named as the columns of tables), trained numbers, multiplier_1, ... of given norms,
+    training loss and test error; what is simulated is nan where no run converged."""
     problem = solution.problem
     theory, widths = _named(problem, solution.overlaps), _named(problem, solution.half_widths)
     measured: dict[str, Measured] = {}
@@ -59,6 +60,10 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
             continue  # exactly zero: a law without means, say
         estimate = Estimate.of([run[name] for run in runs])
         measured[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
+    strengths, half_widths, kept = solution.multipliers, solution.multipliers_error, simulation.multipliers
+    if strengths is not None and half_widths is not None and kept is not None:
+        columns = zip(strengths, half_widths, kept.mean, kept.standard_error, strict=True)
+        measured |= {f"multiplier_{a}": Measured(*map(float, column)) for a, column in enumerate(columns, 1)}
     for name in LOSSES:
         estimate = simulation.estimate(name)
         if np.isfinite(getattr(solution, name)):

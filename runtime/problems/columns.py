@@ -21,7 +21,7 @@ RESULTS = {
     *("multiplier", "arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
 }
 """Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
-_ENTRIES = re.compile(rf"(?:{'|'.join(OVERLAPS)})_\d.*|(?:trained|best|parameter)_.*")
+_ENTRIES = re.compile(rf"(?:{'|'.join((*OVERLAPS, 'multiplier'))})_\d.*|(?:trained|best|parameter)_.*")
 
 
 def column_of(name: str) -> str:

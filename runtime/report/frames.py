@@ -23,19 +23,17 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
     """One row a solution; the entries of an overlap in columns of their own.
 
     Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2.
-    The errors follow as q_1_error and so on.
+    The errors follow as q_1_error and so on; multiplier_1 belongs to the first column of W.
     """
     axis = column_of(dataset.attrs["parameter"])
     columns: dict[str, Any] = {axis: dataset[axis].values}
     for name, values in dataset.data_vars.items():
         stem, suffix = str(name), ""
-        if stem.endswith("_error") and stem.removesuffix("_error") in BLOCKS:
+        if stem.endswith("_error") and values.ndim > 1:
             stem, suffix = stem.removesuffix("_error"), "_error"
-        if stem not in BLOCKS:
-            columns[str(name)] = values.values
-            continue
         for index in np.ndindex(values.shape[1:]):
-            columns[stem + index_text(index, values.shape[1:]) + suffix] = values.values[(slice(None), *index)]
+            entry = index_text(index, values.shape[1:]) if stem in BLOCKS else "".join(f"_{i + 1}" for i in index)
+            columns[stem + entry + suffix] = values.values[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 

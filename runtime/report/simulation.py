@@ -13,7 +13,7 @@ from ..presenting import table, to_json
 from ..simulation.run import GAMP, Run
 from ..simulation.simulation import SCALARS, Simulation
 from .contract import blocks_json, parameters_json, trained_json
-from .solution import overlap_lines, problem_line
+from .solution import multiplier_line, overlap_lines, problem_line
 
 
 @table.register(Simulation)
@@ -33,6 +33,8 @@ def simulation_table(simulation: Simulation) -> str:
     if not runs:
         return "\n".join(lines)
     lines += overlap_lines(problem, *simulation.overlaps)
+    if kept := simulation.multipliers:
+        lines.append(multiplier_line(kept.mean, kept.standard_error))
     loss, test = simulation.estimate("training_loss"), simulation.estimate("test_error")
     lines.append(f"  training loss {with_error(loss.mean, loss.standard_error)} per d")
     if math.isfinite(test.mean):
@@ -59,6 +61,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
     """The object of `saddleforge simulate --json`."""
     problem, plan = simulation.problem, simulation.plan
     means, errors = simulation.overlaps if simulation.converged else (None, None)
+    kept = simulation.multipliers
     return {
         "model": problem.solver.name,
         "version": __version__,
@@ -77,10 +80,12 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "branches": simulation.branches,
         "overlaps": blocks_json(problem, means) if means else None,
         "trained": trained_json(problem, means) if means else None,
+        "multipliers": kept.mean if kept else None,
         **{name: simulation.estimate(name).mean for name in SCALARS},
         "standard_errors": {
             "overlaps": blocks_json(problem, errors) if errors else None,
             "trained": trained_json(problem, errors) if errors else None,
+            "multipliers": kept.standard_error if kept else None,
             **{name: simulation.estimate(name).standard_error for name in SCALARS},
         },
         "runs": [_run_json(simulation, run) for run in simulation.runs],
@@ -95,5 +100,6 @@ def _run_json(simulation: Simulation, run: Run) -> dict[str, Any]:
         "branch": simulation.branch(run),
         "overlaps": blocks_json(simulation.problem, run.overlaps),
         "trained": trained_json(simulation.problem, run.overlaps),
+        "multipliers": run.multipliers,
         **{name: getattr(run, name) for name in SCALARS},
     }

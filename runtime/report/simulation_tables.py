@@ -23,7 +23,8 @@ _OF_PLAN = ("d", "start", "method", "tolerance", "most", "rate", "inertia", "dam
 
 @to_dataset.register(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
-    """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended."""
+    """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended; multiplier where
+    norms are given."""
     problem, runs = simulation.problem, simulation.runs
     variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
     for name, axes in BLOCKS.items():
@@ -32,6 +33,9 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
         variables[name] = (("seed", *axes), values)
     for number, trained in enumerate(problem.trained):
         variables[f"trained_{trained['name']}"] = ("seed", np.array([run.overlaps.phi[number] for run in runs]))
+    if problem.has_sphere:
+        kept = np.array([run.multipliers for run in runs], float).reshape(len(runs), problem.student_rank)
+        variables["multiplier"] = (("seed", "column"), kept)
     for name in SCALARS:
         variables[name] = ("seed", np.array([getattr(run, name) for run in runs], float))
     variables["status"] = ("seed", np.array([run.status for run in runs], object))
@@ -89,6 +93,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 status=str(dataset["status"].values[row]),
                 late=late,
                 contraction=contraction,
+                multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
             )
         )
     return runs

@@ -38,9 +38,8 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
-    if solution.multipliers is not None:
-        strengths = ", ".join(f"{value:.6g}" for value in solution.multipliers)
-        lines.append(f"  the norms are kept by a ridge of {strengths}")
+    if solution.multipliers is not None and solution.multipliers_error is not None:
+        lines.append(multiplier_line(solution.multipliers, solution.multipliers_error))
     if solution.thermal:
         lines += thermal_lines(solution)
     elif solution.losses:
@@ -58,6 +57,12 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
         top = ", ".join(f"{value:.3g}" for value in leading)
         lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
     return "\n".join(lines)
+
+
+def multiplier_line(strengths: np.ndarray, errors: np.ndarray) -> str:
+    """The ridge that keeps given norms, a strength a column of W with its error."""
+    shown = ", ".join(with_error(value, error) for value, error in zip(strengths, errors, strict=True))
+    return f"  the norms are kept by a ridge of {shown}"
 
 
 def thermal_lines(solution: Solution) -> list[str]:
@@ -171,6 +176,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "errors": {
             "overlaps": blocks_json(problem, solution.half_widths),
             "trained": trained_json(problem, solution.half_widths),
+            "multipliers": solution.multipliers_error,
             "training_loss": solution.training_loss_error,
             "test_error": solution.test_error_error,
         },

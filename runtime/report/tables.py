@@ -74,7 +74,7 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
 
     Axes: the parameter under its own name, then token, cluster, column, column2, teacher (of length 1 where there is
     one), counted from 1. Variables: q, V, m, theta, training_loss, test_error and trained_NAME with half widths in
-    `*_error`; multiplier where norms are given;
+    `*_error`, and multiplier where norms are given;
     baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
     errors), longitudinal_eigenvalue and verdict. The attributes name model, digest, version, parameters (JSON), branch
     and where it ends.
@@ -163,8 +163,10 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
             variables[f"trained_{number['name']}{suffix}"] = (axis, column)
     if problem is not None and problem.has_sphere:
         none = np.full(problem.student_rank, np.nan)
-        rows = [none if s.multipliers is None else s.multipliers for s in curve.solutions]
-        variables["multiplier"] = ((axis, "column"), np.array(rows))
+        for suffix, attribute in (("", "multipliers"), ("_error", "multipliers_error")):
+            found = [getattr(s, attribute) for s in curve.solutions]
+            rows = np.array([none if row is None else row for row in found])
+            variables[f"multiplier{suffix}"] = ((axis, "column"), rows)
     blocks(lambda s: s.overlaps, "")
     blocks(lambda s: s.half_widths, "_error")
     for name in (

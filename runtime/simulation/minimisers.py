@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..problems.problem import Problem
 from .augmented import augmented_lagrangian
-from .risk import Risk, Value, Weights
+from .risk import Risk, Value, Weights, on_sphere
 
 _MEMORY = 20  # pairs kept by L-BFGS
 _POWER_STEPS = 12
@@ -55,7 +55,10 @@ def gradient_norm(gradient: Weights) -> float:
 
 
 def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
-    """SciPy's L-BFGS-B without bounds, begun again where its line search gives up."""
+    """SciPy's L-BFGS-B without bounds, begun again where its line search gives up.
+
+    Under given norms over columns of any length; each of its runs begins, and what is found lies, on the sphere.
+    """
     from scipy.optimize import minimize
 
     _smooth_penalty(risk.problem, "lbfgs")
@@ -70,7 +73,10 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         gradient = np.concatenate([value.gradient.W.ravel(), value.gradient.phi * unit])
         return d * value.training_loss, gradient
 
-    x, iterations = np.concatenate([start.W.ravel(), start.phi * unit]), 0
+    def packed(weights: Weights) -> np.ndarray:
+        return np.concatenate([weights.W.ravel(), weights.phi * unit])
+
+    x, iterations = packed(on_sphere(risk.problem, start)), 0
     for _ in range(4):
         result = minimize(
             function,
@@ -86,7 +92,7 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
                 "gtol": 0.1 * descent.tolerance,
             },
         )
-        x, iterations = result.x, iterations + int(result.nit)
+        x, iterations = packed(on_sphere(risk.problem, unpacked(result.x))), iterations + int(result.nit)
         value = risk(unpacked(x))
         if gradient_norm(value.gradient) <= descent.tolerance or iterations >= descent.most:
             break
@@ -96,9 +102,11 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 def gradient_descent(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     """Full-batch steps of a fixed size, by default half of the inverse of the largest curvature at the start.
 
-    The step is halved whenever the loss grows: a curvature further on may be larger.
+    The step is halved whenever the loss grows: a curvature further on may be larger. Under given norms steps end on the
+    sphere.
     """
     _smooth_penalty(risk.problem, "gd")
+    start = on_sphere(risk.problem, start)
     step = (0.5 if descent.rate is None else descent.rate) / curvature(risk, start)
     weights, value = start, risk(start)
     for iteration in range(1, descent.most + 1):
@@ -106,6 +114,7 @@ def gradient_descent(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         if not np.isfinite(norm) or norm <= descent.tolerance:
             return _ended(weights, value, norm, iteration - 1, descent)
         trial = Weights(weights.W - step * value.gradient.W, weights.phi - step * value.gradient.phi)
+        trial = on_sphere(risk.problem, trial)
         new = risk(trial)
         if new.training_loss <= value.training_loss + 1e-15:
             weights, value = trial, new
@@ -115,11 +124,15 @@ def gradient_descent(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 
 
 def adam(risk: Risk, start: Weights, descent: Descent) -> Minimum:
-    """Full-batch Adam (Kingma and Ba, ICLR 2015), its rate by default 0.02, decaying as the gradient does."""
+    """Full-batch Adam (Kingma and Ba, ICLR 2015), its rate by default 0.02, decaying as the gradient does.
+
+    Under given norms steps end on the sphere.
+    """
     _smooth_penalty(risk.problem, "adam")
     rate = 0.02 if descent.rate is None else descent.rate
     keep, square = _FADING
-    x = np.concatenate([start.W.ravel(), start.phi])
+    at = on_sphere(risk.problem, start)
+    x = np.concatenate([at.W.ravel(), at.phi])
     first, second = np.zeros_like(x), np.zeros_like(x)
     begun = None
 
@@ -127,19 +140,21 @@ def adam(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         return Weights(x[: start.W.size].reshape(start.W.shape), x[start.W.size :])
 
     for iteration in range(1, descent.most + 1):
-        value = risk(unpacked(x))
+        at = on_sphere(risk.problem, unpacked(x))
+        x, value = np.concatenate([at.W.ravel(), at.phi]), risk(at)
         norm = gradient_norm(value.gradient)
         begun = norm if begun is None else max(begun, norm)
         if not np.isfinite(norm) or norm <= descent.tolerance:
-            return _ended(unpacked(x), value, norm, iteration - 1, descent)
+            return _ended(at, value, norm, iteration - 1, descent)
         gradient = np.concatenate([value.gradient.W.ravel(), value.gradient.phi])
         first += (1 - keep) * (gradient - first)
         second += (1 - square) * (gradient**2 - second)
         # A fixed rate never comes to rest: its steps keep a size whatever the gradient.
         size = rate * min(1.0, (norm / begun) ** 0.5 * 10)
         x = x - size * (first / (1 - keep**iteration)) / (np.sqrt(second / (1 - square**iteration)) + 1e-8)
-    value = risk(unpacked(x))
-    return _ended(unpacked(x), value, gradient_norm(value.gradient), descent.most, descent)
+    at = on_sphere(risk.problem, unpacked(x))
+    value = risk(at)
+    return _ended(at, value, gradient_norm(value.gradient), descent.most, descent)
 
 
 def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:

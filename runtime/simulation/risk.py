@@ -1,4 +1,13 @@
-"""The risk at finite d and its gradient, from the generated loss and penalty."""
+"""The risk at finite d and its gradient, from the generated loss and penalty.
+
+Under given norms (docs/theory.md (6.5)) it is a function of the directions of the columns of W alone: whatever their
+lengths, they are scaled to |w_a| = sigma_a sqrt(d), and the gradient is that of the composition,
+
+    (sigma_a sqrt(d) / |w_a|) (grad_a - u_a u_a^T grad_a),   u_a = w_a / |w_a|,
+
+on the sphere the tangential part of the gradient there. Where it vanishes what is left is radial,
+grad_a = -lambda_a w_a, with the strength lambda_a = -w_a^T grad_a / (d sigma_a^2) of the ridge that keeps the norm.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +39,16 @@ class Value:
     """Training loss per d in its two parts, and the gradient.
 
     The gradient in W is that of the risk itself, entries of order one; in phi it is that of the risk per d.
+
+    Attributes:
+        multipliers: strengths (s,) of the ridge that balances the radial part of the gradient under given norms; None
+            of any other regulariser.
     """
 
     data: float
     penalty: float
     gradient: Weights
+    multipliers: np.ndarray | None = None
 
     @property
     def training_loss(self) -> float:
@@ -54,6 +68,14 @@ def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = Non
         theta=scaled.transpose(0, 2, 1) @ known.pi / d,
         phi=weights.phi,
     )
+
+
+def on_sphere(problem: Problem, weights: Weights) -> Weights:
+    """With every column scaled to its given norm; the weights themselves where none are given."""
+    if not problem.has_sphere:
+        return weights
+    scale = problem.strengths * np.sqrt(len(weights.W)) / np.linalg.norm(weights.W, axis=0)
+    return Weights(weights.W * scale, weights.phi)
 
 
 def holds_own(problem: Problem) -> bool:
@@ -125,6 +147,8 @@ class Risk:
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
+        if problem.has_sphere:
+            return own, Weights(np.zeros_like(W), ridge * weights.phi)
         if problem.has_ridge:
             slope = W * problem.strengths
             return float(np.sum(W * slope)) / (2 * self.instance.d) + own, Weights(slope, ridge * weights.phi)
@@ -133,10 +157,18 @@ class Risk:
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> Value:
-        """Both parts with their gradient; counts as one evaluation."""
-        data, slope = self.data(weights)
-        penalty, other = self.penalty(weights)
-        return Value(data, penalty, Weights(slope.W + other.W, slope.phi + other.phi))
+        """Both parts with their gradient, under given norms those of the scaled columns; counts as one evaluation."""
+        at = on_sphere(self.problem, weights)
+        data, slope = self.data(at)
+        penalty, other = self.penalty(at)
+        gradient = Weights(slope.W + other.W, slope.phi + other.phi)
+        if not self.problem.has_sphere:
+            return Value(data, penalty, gradient)
+        lengths = np.linalg.norm(weights.W, axis=0)
+        units, scale = weights.W / lengths, self.problem.strengths * np.sqrt(self.instance.d)
+        radial = np.sum(units * gradient.W, axis=0)
+        along = Weights((gradient.W - units * radial) * scale / lengths, gradient.phi)
+        return Value(data, penalty, along, -radial / scale)
 
     def _members(self, span: slice) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:
         """Samples of a block by their labels."""

@@ -17,7 +17,7 @@ from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
 from .orientation import oriented
-from .risk import Risk, Weights, overlaps_of, refuse_own
+from .risk import Risk, Weights, on_sphere, overlaps_of, refuse_own
 
 RANDOM = "random"
 NEWTON, GAMP = "newton", "gamp"
@@ -61,6 +61,7 @@ class Run:
         overlaps: in their canonical image (`orientation`), V nan but for gamp.
         data, penalty: parts of the training loss per d.
         test_error: exactly that of these overlaps on new data; nan without a metric.
+        multipliers: strengths (s,) of the ridge that keeps given norms; None of any other regulariser.
         gradient: norm of the risk's gradient, root mean square over the weights.
         late, contraction: gamp: squared distance of late iterates, and where it converged the measured replicon
             (`gamp.contraction`); nan otherwise.
@@ -78,6 +79,7 @@ class Run:
     status: str
     late: float = np.nan
     contraction: float = np.nan
+    multipliers: np.ndarray | None = None
     path: np.ndarray | None = None
 
     @property
@@ -87,7 +89,10 @@ class Run:
 
 
 def begin(plan: Plan, instance: Instance) -> tuple[Weights, np.ndarray]:
-    """Weights of the start, independent of the data, and the V (C, s, s) that theory begins from."""
+    """Weights of the start, independent of the data, and the V (C, s, s) that theory begins from.
+
+    Columns whose norms are given have these.
+    """
     problem, known = plan.problem, instance.coordinates
     s, d = problem.student_rank, plan.d
     noise = stream(instance.seed, STARTS).standard_normal((d, s))
@@ -97,7 +102,8 @@ def begin(plan: Plan, instance: Instance) -> tuple[Weights, np.ndarray]:
     else:
         mix, deviation, susceptibility = start_mixture(problem, plan.start)
         W = np.concatenate([known.tau, known.pi], axis=1) @ mix.T + deviation * noise
-    return Weights(np.ascontiguousarray(W), phi), susceptibility * problem.law.rho[:, None, None] * np.eye(s)
+    weights = on_sphere(problem, Weights(np.ascontiguousarray(W), phi))
+    return weights, susceptibility * problem.law.rho[:, None, None] * np.eye(s)
 
 
 def run(plan: Plan, seed: int) -> Run:
@@ -150,6 +156,7 @@ def run(plan: Plan, seed: int) -> Run:
         status=status,
         late=late,
         contraction=replicon,
+        multipliers=value.multipliers,
         path=path,
     )
 
@@ -179,6 +186,20 @@ def _test_error(instance: Instance, overlaps: Overlaps) -> float:
     return value
 
 
+def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
+    """
+    Raises:
+        InputError: the loss has no gradient to go down along given norms, or the method does not keep these.
+    """
+    name = problem.solver.name
+    if in_loss:
+        raise InputError(
+            f"simulations keep given norms on the way down a gradient; the loss of {name}, or its slope, jumps"
+        )
+    if method in (GAMP, NEWTON, "fista"):
+        raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are lbfgs, gd and adam")
+
+
 def checked(plan: Plan) -> Plan:
     """The plan with its method chosen and its start known.
 
@@ -187,10 +208,10 @@ def checked(plan: Plan) -> Plan:
     """
     problem = plan.problem
     problem.only_at_zero_temperature("weights of finite d are trained")
-    if problem.has_sphere:
-        raise InputError(f"simulations minimise over all weights; {problem.solver.name} fixes their norms")
     corners, in_loss = not problem.has_ridge and problem.solver.penalty.CORNERS > 0, has_corners(problem)
     method = plan.method
+    if problem.has_sphere:
+        _refuse_on_sphere(problem, method, in_loss)
     if method == "auto":
         method = "fista" if corners else NEWTON if in_loss else "lbfgs"
     known = [*METHODS, GAMP]

@@ -96,6 +96,12 @@ class Simulation:
         return Overlaps.unpack(packed.mean, sizes), Overlaps.unpack(packed.standard_error, sizes)
 
     @property
+    def multipliers(self) -> Estimate | None:
+        """Strengths (s,) of the ridge that keeps given norms, over converged runs; None of any other regulariser."""
+        found = [run.multipliers for run in self.converged if run.multipliers is not None]
+        return Estimate.of(found) if found else None
+
+    @property
     def branches(self) -> dict[str, int]:
         """How many converged runs ended in each kind of state, most frequent first."""
         return dict(Counter(self.branch(run) for run in self.converged).most_common())

@@ -20,6 +20,7 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.observables import free_entropy_at
 from ..saddle_point.slopes import HASTY, jacobian_by_rule
 from ..saddle_point.state_map import StateMap, residual_of
+from .multipliers import Multipliers
 from .solution import Solution
 from .task import Task
 
@@ -75,6 +76,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
     sizes, overlaps = point.sizes, point.overlaps
     try:
+        differences: list[tuple[np.ndarray, Averages, float, float]] = []
         if rule.replicated:
             found = replicate_shifts(task, point, rule)
             if found is None:
@@ -106,8 +108,8 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         to_limit = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
-        for parameter in problem.vanishing:
-            shift, other = _halved(task, point, rule, parameter)
+        halved = [_halved(task, point, rule, parameter) for parameter in problem.vanishing]
+        for shift, other in halved:
             to_limit += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
             test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
@@ -120,6 +122,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     relative = float(np.max(errors / scales))
     errors = errors + residual * scales + to_limit
     loss = observables.losses(problem, overlaps, hats, averages)
+    residual_shift = _correction(state_map, point, image - point.u)
     if rule.replicated:
         second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)
     loss_error += second_order + loss.rounding
@@ -150,7 +153,17 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         averages=averages,
         symmetry=task.symmetry,
         shifts=shifts,
-        residual_shift=_correction(state_map, point, image - point.u),
+        residual_shift=residual_shift,
+        multipliers_error=(
+            Multipliers(state_map, overlaps, averages).half_widths(
+                shifts,
+                [(shift, other, factor) for shift, other, factor, _ in differences],
+                [(shift, other, _VANISHING) for shift, other in halved],
+                residual_shift,
+            )
+            if problem.has_sphere
+            else None
+        ),
     )
 
 

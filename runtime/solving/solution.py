@@ -34,6 +34,7 @@ class Solution:
     Attributes:
         errors: half widths of the packed overlaps, two standard errors or the difference of two rules.
         training_loss_error, test_error_error: half widths.
+        multipliers_error: half widths (s,) of `multipliers`; None where there are none.
         error_kind: "estimated" or "verified" (two different rules agree within it).
         second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
         shifts: how far other rules (or each replicate) would move the packed overlaps, the factors of the half widths
@@ -67,6 +68,7 @@ class Solution:
     shifts: np.ndarray | None = field(default=None, repr=False)
     residual_shift: np.ndarray | None = field(default=None, repr=False)
     loss_rule: Rule | None = None
+    multipliers_error: np.ndarray | None = None
 
     @property
     def training_loss(self) -> float:

@@ -81,6 +81,10 @@ def verified(
             for name in ("training_loss", "test_error")
         ),
     ]
+    strengths, of_other = solution.multipliers, other.multipliers
+    if solution.multipliers_error is not None and other.multipliers_error is not None:
+        assert strengths is not None and of_other is not None
+        pairs.append((strengths, solution.multipliers_error, of_other, other.multipliers_error))
     agree, widths = True, []
     for value, width, second, second_width in pairs:
         difference = np.abs(value - second)
@@ -91,5 +95,6 @@ def verified(
         errors=widths[0],
         training_loss_error=float(widths[1]),
         test_error_error=float(widths[2]),
+        multipliers_error=widths[3] if len(widths) > 3 else None,
         error_kind="verified" if agree else "estimated",
     )

@@ -274,6 +274,10 @@ WRONG = {
     ),
     "simulated by prayer": (["simulate", "ridge_regression", "--method", "prayer"], ["prayer", "auto, lbfgs, gd"]),
     "corners": (["simulate", "lasso_regression", "--method", "adam"], ["corners", "fista and gamp"]),
+    "errors counted under given norms": (
+        ["simulate", "perceptron", "--set", "alpha=2"],
+        ["given norms", "gradient", "loss of perceptron", "jumps"],
+    ),
     "simulated as text": (["simulate", "ridge_regression", "-o", "runs.csv"], ["runs.csv", ".nc"]),
     "theory of a random start": (
         ["simulate", "ridge_regression", "--start", "random", "--theory"],

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from saddleforge.derive.catalogue import SHIPPED
+from saddleforge.numbers import with_error
 
 SOLVE_KEYS = {
     "model", "version", "digest", "parameters", "start", "branch", "rank", "status", "residual", "iterations",
@@ -41,7 +42,8 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
         "sigma": 1.0, "Delta": 0.25, "lambda": [0.1],
     }  # fmt: skip
     # What is not built, not sought or does not exist is null, never absent.
-    assert data["rank"] is None and data["baseline_error"] is None and data["multipliers"] is None
+    assert data["rank"] is None and data["baseline_error"] is None
+    assert data["multipliers"] is None and data["errors"]["multipliers"] is None
     assert data["stability"]["jump_set"] is None
     assert data["stability"]["self_overlap_loss"] == 0.0
 
@@ -51,8 +53,8 @@ def test_given_norms_are_reported_with_the_ridge_that_keeps_them(call):
     found = json.loads(call(*arguments, "--json").stdout)
     assert found["overlaps"]["q"][0][0][0][0] == pytest.approx(1, abs=1e-6)
     assert found["training_loss_parts"]["penalty"] == 0
-    (strength,) = found["multipliers"]
-    assert f"the norms are kept by a ridge of {strength:.6g}" in call(*arguments).stdout
+    (strength,), (width,) = found["multipliers"], found["errors"]["multipliers"]
+    assert f"the norms are kept by a ridge of {with_error(strength, width)}" in call(*arguments).stdout
 
 
 def test_sensitivities_are_a_block_of_the_solution(call):

@@ -15,6 +15,7 @@ from scipy.stats import norm
 import saddleforge as sf
 from saddleforge import Solution
 from saddleforge.derive.catalogue import catalogue_model
+from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Conjugates
 from saddleforge.saddle_point import observables
 from saddleforge.saddle_point.state_map import StateMap
@@ -127,6 +128,36 @@ def test_slope_of_the_loss_in_the_norm_is_the_multiplier():
     assert slope == pytest.approx(-solved("perceptron", alpha=2.0).multipliers.item(), abs=1e-9)
 
 
+@pytest.mark.parametrize("rule", [{"integrator": "pieces", "points": 8}, {"integrator": "sobol", "accuracy": 5e-3}])
+def test_half_widths_of_multipliers_hold_them(rule):
+    precise = solved("perceptron", alpha=2.0)
+    found = sf.solve(precise.problem, **{"accuracy": 1e-2, **rule})
+    assert precise.multipliers_error < 1e-10
+    assert 0 < found.multipliers_error < 0.02
+    assert abs(found.multipliers - precise.multipliers) <= found.multipliers_error + precise.multipliers_error
+    width = found.multipliers_error.item()
+    assert f"kept by a ridge of {with_error(found.multipliers.item(), width)}" in found.table()
+    assert found.to_json()["errors"]["multipliers"] == found.multipliers_error
+
+
+def test_a_second_rule_verifies_the_multipliers():
+    first = sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-4)
+    found, other = sf.verified(first), sf.solve(first.problem, first, accuracy=1e-6, integrator="lines")
+    assert found.error_kind == "verified"
+    assert np.all(found.multipliers_error >= np.abs(first.multipliers - other.multipliers))
+
+
+def test_a_curve_holds_multipliers_with_their_half_widths():
+    curve = sf.curve(sf.problem("perceptron"), alpha=(2, 3, 2))
+    table, frame = curve.to_xarray(), curve.to_pandas(stability=False)
+    assert frame["multiplier_1"].tolist() == [solution.multipliers.item() for solution in curve.solutions]
+    assert frame["multiplier_1_error"].tolist() == [solution.multipliers_error.item() for solution in curve.solutions]
+    for row, solution in enumerate(curve.solutions):
+        assert table["multiplier"].values[row].tolist() == solution.multipliers.tolist()
+        assert table["multiplier_error"].values[row].tolist() == solution.multipliers_error.tolist()
+        assert np.all(solution.multipliers_error < 1e-4)
+
+
 def assert_kept_by_its_ridge(kept: Solution, ridge: Any, **parameters: Any) -> None:
     """A solution under given norms is one of the ridge at the multipliers, by the same rule."""
     strengths, hats = kept.multipliers, kept.conjugates
@@ -159,7 +190,20 @@ def test_norm_of_a_ridges_solution_gives_the_ridge_back(name, strength, accuracy
     square = ridge.overlaps.q[0, 0, 0] / ridge.problem.law.gamma[0, 0]
     kept = solved(with_norm(name), alpha=2.0, norm=np.sqrt(square), accuracy=accuracy)
     assert kept.multipliers == pytest.approx(strength, abs=10 * accuracy)
+    assert kept.multipliers_error < 100 * accuracy
     assert_kept_by_its_ridge(kept, name, alpha=2.0)
+
+
+@pytest.mark.slow
+def test_a_rounded_corner_leaves_the_multiplier_of_the_corner_within_its_half_width():
+    @sf.model(regulariser=sf.Sphere(), starts={"semantic": sf.Start(teacher="3/5", noise="2/5")})
+    def rounded(X, Y, *, rounding=sf.Parameter(0.02, 0, open_low=True, vanishing=True)):  # noqa: B008
+        return sf.rounded_hinge(1 - sp.sign(Y[0]) * X[0], rounding)
+
+    found = solved(rounded, alpha=3.0, norm=2.0, accuracy=1e-6)
+    corner = solved(with_norm("hinge"), alpha=3.0, norm=2.0)
+    assert 1e-5 < abs(found.multipliers - corner.multipliers).item() < found.multipliers_error.item() < 1e-2
+    assert corner.multipliers_error < 1e-10
 
 
 def two_columns(X, Y):
@@ -259,7 +303,7 @@ def test_moduli_without_a_trace_of_the_teacher(strength, energy):
 
 def test_what_does_not_keep_norms_says_so():
     problem = sf.problem("perceptron", alpha=2.0)
-    with pytest.raises(sf.InputError, match="perceptron fixes their norms"):
+    with pytest.raises(sf.InputError, match="the loss of perceptron, or its slope, jumps"):
         sf.simulate(problem, d=20)
     with pytest.raises(sf.InputError, match="perceptron fixes norms"):
         sf.solve_precisely(problem, accuracy=1e-20)

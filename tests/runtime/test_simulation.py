@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sympy as sp
+from scipy.optimize import brentq
 
 import saddleforge as sf
 from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
@@ -364,6 +365,124 @@ def test_a_plan_says_what_is_wrong_with_it():
         simulate(at, speed=3)
 
 
+# Given norms
+
+TAUGHT = {"semantic": sf.Start(teacher="3/5", noise="2/5")}
+
+
+@sf.model(
+    noise={"u": sf.GaussianNoise("1/4")},
+    regulariser=sf.Sphere(),
+    starts=TAUGHT,
+    metric=lambda h, Y, u: (h[0] - Y[0] - u) ** 2,
+)
+def square_on_a_sphere(X, Y, u):
+    return (X[0] - Y[0] - u) ** 2 / 2
+
+
+@sf.model(regulariser=sf.Sphere(2), starts=TAUGHT, metric=lambda h, Y: (1 - sp.sign(h[0] * Y[0])) / 2)
+def squared_hinge_on_a_sphere(X, Y):
+    return sp.Max(0, 1 - sp.sign(Y[0]) * X[0]) ** 2 / 2
+
+
+@sf.model(regulariser=sf.Sphere(), student=2, teacher=2, starts={"semantic": sf.Start(teacher=((0.6, 0), (0, 0.6)))})
+def two_columns_on_spheres(X, Y):
+    return ((X[0, 0] + X[0, 1] - Y[0, 0]) ** 2 + (X[0, 1] - Y[0, 0] / 2 - Y[0, 1]) ** 2 / 2) / 2
+
+
+def least_squares_of_norm(instance, length):
+    """W (d,) of |W| = length sqrt(d) least in the square loss, and the ridge that keeps it: the largest root of the
+    secular equation, from the eigenvectors of the data."""
+    at, rows = instance.problem, rows_of(instance)
+    c = at.constants(instance.groups[0][0])
+    target = -at.solver.channel.losses_at(np.zeros((instance.n, 1)), instance.known, c)[1][:, 0]
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    field = vectors.T @ (rows.T @ target)
+
+    def excess(strength):
+        return np.sum((field / (values + strength)) ** 2) - length**2 * instance.d
+
+    strength = brentq(excess, -values[0] + 1e-9, 1e3, xtol=1e-14)
+    return vectors @ (field / (values + strength)), strength
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [0.8, 1.5])
+@pytest.mark.parametrize("method", ["lbfgs", "gd", "adam"])
+def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
+    """By a ridge of either sign, which is reported."""
+    at = problem(square_on_a_sphere, alpha=3.0, norm=length)
+    exact, strength = least_squares_of_norm(Instance(at, 120, seed=1), length)
+    assert (strength > 0) == (length < 1)
+    found = run(checked(Plan(at, 120, "semantic", method, tolerance=1e-7)), 1)
+    assert found.status == "converged" and found.penalty == 0
+    assert found.overlaps.q.item() == pytest.approx(length**2, rel=1e-12)
+    teacher = Instance(at, 120, seed=1).coordinates.pi[:, 0]
+    assert found.overlaps.theta.item() == pytest.approx(teacher @ exact / 120, rel=1e-6)
+    assert found.multipliers.item() == pytest.approx(strength, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_slope_on_spheres_is_that_of_columns_of_any_length():
+    at = problem(two_columns_on_spheres, alpha=1.5, norm=[0.6, 1.4], spectrum=[[0.3, 0.2], [0.7, 1.5]])
+    check_gradient(at)
+    weights = random_weights(at, 80)
+    value = Risk(Instance(at, 80, seed=2))(weights)
+    assert np.sum(weights.W * value.gradient.W, axis=0) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        (square_on_a_sphere, {}),
+        (square_on_a_sphere, {"norm": 1.5, "spectrum": [[0.3, 0.2], [0.7, 1.5]]}),
+        (squared_hinge_on_a_sphere, {}),
+        (two_columns_on_spheres, {"norm": [0.6, 1.4], "spectrum": [[0.3, 0.2], [0.7, 1.5]]}),
+    ],
+)
+def test_weights_of_given_norms_and_their_multipliers_agree_with_theory(model, parameters):
+    solution = sf.solve(problem(model, alpha=2.0, **parameters), accuracy=1e-6)
+    simulation = simulate(solution.problem, d=400, seeds=16)
+    assert simulation.plan.method == "lbfgs" and len(simulation.converged) == 16
+    names = {f"multiplier_{a + 1}" for a in range(solution.problem.student_rank)}
+    assert names <= set(measurements(solution, simulation))
+    check_agreement(solution, simulation, 4.0)
+
+
+def test_multipliers_are_saved_with_their_runs(tmp_path):
+    at = problem("perceptron", alpha=2.0)
+    plan = Plan(at, 100, "semantic", "lbfgs")
+    ones = np.ones((1, 1, 1))
+    overlaps = Overlaps(ones, np.nan * ones, np.zeros((1, 1)), 0.6 * ones)
+    runs = tuple(
+        Run(seed, overlaps, 0.3, 0.0, 0.2, 1e-8, 30, "converged", multipliers=np.array([strength]))
+        for seed, strength in enumerate((0.7, 0.9))
+    )
+    simulation = Simulation(plan, runs)
+    simulation.save(tmp_path / "kept.nc")
+    assert [found.multipliers.tolist() for found in load_runs(tmp_path / "kept.nc", plan)] == [[0.7], [0.9]]
+    assert "the norms are kept by a ridge of 0.80(10)" in simulation.table()
+    said = simulation.to_json()
+    assert said["multipliers"].item() == pytest.approx(0.8)
+    assert said["standard_errors"]["multipliers"].item() == pytest.approx(0.1)
+
+
+def test_what_does_not_go_down_along_given_norms_is_refused():
+    at = problem("perceptron", alpha=2.0)
+    for method in ("auto", "lbfgs", "gamp"):
+        with pytest.raises(InputError, match="keep given norms on the way down a gradient; the loss of perceptron, or"):
+            checked(Plan(at, 100, "semantic", method))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["gamp", "newton", "fista"])
+def test_methods_that_do_not_keep_norms_are_refused(method):
+    at = problem(square_on_a_sphere, alpha=2.0)
+    with pytest.raises(InputError, match=f"{method} does not keep the given norms of square_on_a_sphere; allowed"):
+        checked(Plan(at, 100, "semantic", method))
+
+
 # Many seeds
 
 
@@ -583,9 +702,11 @@ CATALOGUE = {
     "elastic_net_regression": {"alpha": 1.5},
     "hinge": {"alpha": 2.0},
     "huber_regression": {"alpha": 2.0},
+    "l1_regression": {"alpha": 2.0},
     "lasso_regression": {"alpha": 1.5},
     "logistic_regression": {"alpha": 2.0},
     "mixture_classification": {"alpha": 2.0},
+    "quantile_regression": {"alpha": 2.0},
     "squared_hinge": {"alpha": 2.0},
     "linear_attention": {"alpha": 2.0},
     "tempered_attention": {"alpha": 2.0},
@@ -605,6 +726,21 @@ def test_catalogue_models_agree_with_theory(name):
     start = next(iter(at.solver.model.STARTS))
     solution = sf.solve(at, start, accuracy=1e-3)
     check_agreement(solution, simulate(at, d=800, seeds=16, start=start), 4.5)
+
+
+@pytest.mark.slow
+def test_amplitude_retrieval_ends_in_the_minimum_of_theory_or_far_above():
+    """A risk that is not convex: descent is caught by minima that messages pass over."""
+    solution = sf.solve(problem("amplitude_retrieval", alpha=3.0), "semantic", accuracy=1e-3)
+    found = simulate(solution.problem, d=400, seeds=16)
+    excess = {one.seed: one.training_loss / solution.training_loss - 1 for one in found.runs}
+    lowest = tuple(one for one in found.runs if excess[one.seed] < 0.02)
+    assert len(found.converged) == 16 and 4 <= len(lowest) <= 12
+    assert sum(above > 1 for above in excess.values()) == 16 - len(lowest)
+    check_agreement(solution, replace(found, runs=lowest), 4.5)
+    passed_on = simulate(solution.problem, d=800, seeds=8, method="gamp")
+    assert len(passed_on.converged) >= 7
+    check_agreement(solution, passed_on, 4.5)
 
 
 # Message passing

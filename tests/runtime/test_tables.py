@@ -162,7 +162,9 @@ def test_a_parameter_never_has_the_name_of_a_result():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["theta", "q_1_11", "status", "training_loss", "token", "theta_1_11_error"])
+@pytest.mark.parametrize(
+    "name", ["theta", "q_1_11", "status", "training_loss", "token", "theta_1_11_error", "multiplier_1"]
+)
 def test_a_parameter_named_like_a_result_has_a_column_of_its_own(name):
     made = with_parameter(name)
     frame = curve_frame(made, stability=False)
