@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _FACTOR = 2.0  # from one y to the next
 _FEWER, _MORE = 8, 24  # attempts below the first y, and steps to where dPhi/dy changes sign
 _SETTLING = 12  # damped steps before Newton's method at the first y
 _SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
+_SHORTEST = 0.05  # of such a step, where the states change fast
 _NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
 _TOLERANCE = 1e-11
 _ROUGH = 1e-8  # residual at values of y on the way
@@ -162,14 +164,19 @@ def _is_broken(state: Broken) -> bool:
 
 
 def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator[Reached]:
-    """The same states at y times a factor, times it again, ...; it ends where they are lost."""
-    while True:
+    """The same states at y times a factor, times it again, ..., in shorter steps where Newton's method asks for them; it
+    ends where they are lost."""
+    logarithm, shortest = np.log(factor), abs(np.log(factor)) * _SHORTEST
+    while abs(logarithm) > shortest:
         try:
-            found = newton(breaking_map, found.state, found.y * factor, _ROUGH)
+            following = newton(breaking_map, found.state, found.y * float(np.exp(logarithm)), _ROUGH)
         except (DomainError, np.linalg.LinAlgError):
-            return
-        if not found.residual < _ROUGH or not _is_broken(found.state):
-            return
+            logarithm /= 2
+            continue
+        if not following.residual < _ROUGH or not _is_broken(following.state):
+            logarithm /= 2
+            continue
+        found = following
         yield found
 
 
@@ -177,13 +184,11 @@ def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | None:
     """The same states at another y, in steps."""
     steps = int(np.ceil(abs(np.log(y / found.y)) / np.log(_FACTOR)))
     factor = (y / found.y) ** (1 / max(steps, 1))
-    path = _along(breaking_map, found, factor)
-    for _ in range(steps):
-        following = next(path, None)
-        if following is None:
-            return None
+    for following in islice(_along(breaking_map, found, factor), _MORE + steps):
         found = following
-    return found
+        if abs(np.log(y / found.y)) < abs(np.log(factor)):
+            return newton(breaking_map, found.state, y, _ROUGH)
+    return found if steps == 0 else None
 
 
 def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:

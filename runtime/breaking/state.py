@@ -48,6 +48,6 @@ class Broken:
     @property
     def block_scales(self) -> np.ndarray:
         """For every packed component the size of its block."""
-        own = self.between.block_scales
+        own = self.within.block_scales  # q_0 may vanish
         count = len(self.pack()) - len(own)
         return np.concatenate([own, np.full(count, np.abs(self.distance).max())])

@@ -109,7 +109,7 @@ class Pieces(Sampled):
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """One side does: averages are smooth up to what panels are halved for, and the steps as short as that allows."""
-        return self, float(np.sqrt(self._tolerance)), True
+        return self, float(np.sqrt(self.resolution)), True
 
     def tolerance(self, accuracy: float) -> float:
         """As of `Rule`, and far below what its averages are known to: another evaluation costs next to nothing."""
@@ -160,7 +160,7 @@ class Pieces(Sampled):
             largest = np.abs(sums[:, 1]).max() ** np.array([0.5, 1.0])  # the mean may vanish by symmetry
             nearest = np.clip(0.0, low, high)
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
-            open_ = (tail / largest).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self._tolerance
+            open_ = (tail / largest).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self.resolution
             panels += len(low)
             if panels > _MOST_PANELS:
                 open_[:] = False
@@ -184,7 +184,8 @@ class Pieces(Sampled):
         return np.insert(nodes[row], teachers, z, axis=1), row, weights[row] * share
 
     @property
-    def _tolerance(self) -> float:
+    def resolution(self) -> float:
+        """What is left of two highest coefficients where a panel is short enough."""
         return max(10.0 ** (-self.points / _PER_DIGIT), _ROUNDING)
 
     def panels(
@@ -214,7 +215,7 @@ class Pieces(Sampled):
             t,
             w,
             highest_coefficients(self.points),
-            self._tolerance,
+            self.resolution,
             _REACH,
             min(longest, _LONGEST),
         )

@@ -6,6 +6,7 @@ f_1 = (1/y) log E_z exp(-y M) (docs/theory.md section 14).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from ..channel.fields import Fields, fields_of, overlaps_of
+from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import noise_choices, points_at
 from ..errors import DomainError, InputError
 from ..loops.tilted import tilted
@@ -24,6 +26,8 @@ from .rule import moments_by_context
 from .sampled import TeacherRule
 
 _LENGTH = 2.5  # of a panel, in widths of what is integrated over it
+_REACH, _LONGEST = 8.5, 3.2  # of omega_0, and of its panels, in its standard deviations
+_HALVINGS = 14  # of a panel
 _LIGHT = 1e-18  # of the heaviest line
 
 
@@ -171,14 +175,6 @@ def _on_lines(
     rows = np.searchsorted(row, np.arange(len(lines.centre) + 1))
     lengths = share * np.exp(z * z / 2) * np.sqrt(2 * np.pi) * spread
     omega = lines.centre[row] + spread * z
-    # omega_0 at the same nodes, by its own law.
-    beside = spread / lines.spread * z
-    weight = lines.weight[row] * lengths * np.exp(-beside * beside / 2) / (np.sqrt(2 * np.pi) * lines.spread)
-    if lines.between is None:
-        teachers = (lines.y @ fields.teacher_factor[0].T)[row]
-    else:
-        chance, mean = _between(fields, beside, *lines.between[row].T)
-        weight, teachers = weight * chance, mean[:, None]
     # Coordinates of the nodes: Y and noise as they are, omega by what is left.
     centre = fields.field_mean[0, 0] + lines.y @ fields.field_from_teacher[0, 0]
     along = (omega - centre[row]) / fields.field_factor[0, 0, 0]
@@ -190,16 +186,73 @@ def _on_lines(
         smooth = _slopes(problem, fields, omega, lines.known[row, choice]) if slopes else np.zeros(len(z))
         loss = points.value - (x - omega) ** 2 / (2 * V)
         columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2], axis=1)
-        free, out = np.empty(len(z)), np.empty((len(z), 8))
-        tilted(rows, omega, lengths, points.value, rate, variance, g, columns, free, out)
-        drift, with_g, mean, square, moreau, loss, bistable, whole = out.T
-        outer = weight * points.weight
-        response = (with_g - drift * mean) / variance
-        apart = omega - fields.field_mean[0, 0]
-        values = free, moreau, loss, bistable, np.ones(len(z)), mean, mean * apart, mean**2, square, response**2, whole
-        columns = np.concatenate([np.stack(values, axis=1), mean[:, None] * teachers], axis=1)
-        sums += (outer[:, None] * columns).sum(axis=0)
+        chance = _chances(problem, fields, lines, choice)
+
+        def averages(which: np.ndarray, places: np.ndarray) -> np.ndarray:
+            free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
+            tilted(rows, omega, lengths, points.value, rate, variance, g, columns, which, places, free, out)
+            return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
+
+        for which, z_0, share, out in _halved(averages, lines, _LENGTH * width / lines.spread, rule):
+            mean, free, drift, with_g, _, square, moreau, loss, bistable, whole = np.moveaxis(out, -1, 0)
+            weight = share * (lines.weight * chance)[which][:, None]
+            if lines.between is None:
+                teachers = (lines.y @ fields.teacher_factor[0].T)[which][:, None]
+            else:
+                low, high = lines.between[which].T[:, :, None]
+                within, teachers = _between(fields, z_0, low, high)
+                weight, teachers = weight * within, teachers[..., None]
+            response = (with_g - drift * mean) / variance
+            apart = lines.centre[which][:, None] + lines.spread * z_0 - fields.field_mean[0, 0]
+            ones = np.ones(z_0.shape)
+            values = free, moreau, loss, bistable, ones, mean, mean * apart, mean**2, square, response**2, whole
+            rest = np.broadcast_to(mean[..., None] * teachers, (*z_0.shape, problem.teacher_rank))
+            sums += (weight[..., None] * np.concatenate([np.stack(values, axis=-1), rest], axis=-1)).sum(axis=(0, 1))
     return sums
+
+
+def _halved(
+    averages: Callable[[np.ndarray, np.ndarray], np.ndarray], lines: _Lines, longest: float, rule: Pieces
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Panels of omega_0, halved until <g> is a polynomial there: it changes fast where two wells change places.
+
+    Args:
+        averages: of lines (P,) at places (P, n), (P, n, ...) with <g> first; longest: panel, in units of the spread.
+
+    Yields:
+        Numbers of the lines (P,), z_0 = (omega_0 - centre) / spread and weights (P, n), and the averages.
+    """
+    t, w = gauss_legendre(rule.points)
+    count = int(np.ceil(2 * _REACH / min(longest, _LONGEST)))
+    ends = np.linspace(-_REACH, _REACH, count + 1)
+    which = np.repeat(np.arange(len(lines.centre)), count)
+    low, high = np.tile(ends[:-1], len(lines.centre)), np.tile(ends[1:], len(lines.centre))
+    largest = 0.0
+    for level in range(_HALVINGS + 1):
+        middle, half = (low + high) / 2, (high - low) / 2
+        z = middle[:, None] + half[:, None] * t
+        found = averages(which, lines.centre[which][:, None] + lines.spread * z)
+        share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        largest = max(largest, float(np.abs(found[..., 0]).max()))
+        tail = np.abs(found[..., 0] @ highest_coefficients(rule.points).T).max(axis=1) / largest
+        nearest = np.clip(0.0, low, high)
+        open_ = tail * half * np.exp(-nearest * nearest / 2) > rule.resolution
+        if level == _HALVINGS:
+            open_[:] = False
+        yield which[~open_], z[~open_], share[~open_], found[~open_]
+        if not open_.any():
+            return
+        which, low, middle, high = (np.concatenate([each[open_]] * 2) for each in (which, low, middle, high))
+        left = np.arange(len(which)) < len(which) // 2
+        low, high = np.where(left, low, middle), np.where(left, middle, high)
+
+
+def _chances(problem: Problem, fields: Fields, lines: _Lines, choice: int) -> np.ndarray:
+    """Probability of a value of the labelled noise on every line."""
+    if not problem.solver.channel.LABELLED_NOISE:
+        return np.ones(len(lines.y))
+    teachers = fields.teacher_mean[0] + lines.y @ fields.teacher_factor[0].T
+    return problem.solver.labelled.noise_law_at(np.ascontiguousarray(teachers), fields.constants)[:, choice]
 
 
 def _slopes(problem: Problem, fields: Fields, omega: np.ndarray, known: np.ndarray) -> np.ndarray:

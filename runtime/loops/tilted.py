@@ -9,42 +9,46 @@ _CUT = 42.0  # exponents so far below the largest one are left out
 
 
 @njit(cache=True, error_model="numpy", parallel=True)
-def tilted(rows, omega, lengths, costs, rate, variance, fields, columns, free, out):
-    """At every node omega_0 = omega[i] of a row, with z = omega - omega_0 ~ N(0, variance): fill
+def tilted(rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out):
+    """At omega_0 = places[p, i] of row which[p], with z = omega - omega_0 ~ N(0, variance): fill
 
-        free[i] = (1 / rate) log E exp(-rate costs),   out[i] = (<z>, <z fields>, <columns> ...),
+        free[p, i] = (1 / rate) log E exp(-rate costs),   out[p, i] = (<z>, <z fields>, <columns> ...),
 
-    <.> the average over z tilted by exp(-rate costs), by the nodes of the same row.
+    <.> the average over z tilted by exp(-rate costs), by the nodes of the row.
 
     Args:
-        rows: where each begins, and the end, (N + 1,); omega: (M,), ascending in a row; lengths: quadrature weights of
-            domega; costs, fields: (M,); columns: (M, K).
-        rate: positive; out: (M, 2 + K).
+        rows: where each begins, and the end, (R + 1,); omega: nodes (M,), ascending in a row; lengths: quadrature
+            weights of domega; costs, fields: (M,); columns: (M, K).
+        rate: positive; which: (P,); places: (P, N); free: (P, N); out: (P, N, 2 + K).
     """
-    for row in prange(len(rows) - 1):
-        _row(rows[row], rows[row + 1], omega, lengths, costs, rate, variance, fields, columns, free, out)
-    return out
+    for p in prange(len(which)):
+        first, last = rows[which[p]], rows[which[p] + 1]
+        _row(
+            omega[first:last], lengths[first:last], costs[first:last], rate, variance, fields[first:last],
+            columns[first:last], places[p], free[p], out[p],
+        )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
-def _row(first, last, omega, lengths, costs, rate, variance, fields, columns, free, out):
+def _row(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
     """One row of `tilted`."""
-    lowest = math.inf
-    for i in range(first, last):
-        lowest = min(lowest, costs[i])
+    lowest = costs.min()
     log_norm = -0.5 * math.log(2.0 * math.pi * variance)
-    for i in range(first, last):
-        reach = math.sqrt(2.0 * variance * (_CUT + rate * (costs[i] - lowest)))
-        begin = first + np.searchsorted(omega[first:last], omega[i] - reach)
-        end = first + np.searchsorted(omega[first:last], omega[i] + reach)
+    for i in range(len(places)):
+        near = min(np.searchsorted(omega, places[i]), len(omega) - 1)
+        apart = omega[near] - places[i]
+        # Beyond, exponents are so far below that of the nearest node.
+        reach = math.sqrt(2.0 * variance * (_CUT + rate * (costs[near] - lowest)) + apart * apart)
+        begin = np.searchsorted(omega, places[i] - reach)
+        end = np.searchsorted(omega, places[i] + reach)
         top = -math.inf
         for j in range(begin, end):
-            z = omega[j] - omega[i]
+            z = omega[j] - places[i]
             top = max(top, -0.5 * z * z / variance - rate * costs[j])
         total = 0.0
         out[i] = 0.0
         for j in range(begin, end):
-            z = omega[j] - omega[i]
+            z = omega[j] - places[i]
             exponent = -0.5 * z * z / variance - rate * costs[j] - top
             if exponent > -_CUT:
                 share = lengths[j] * math.exp(exponent)
