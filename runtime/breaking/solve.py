@@ -34,6 +34,8 @@ _FEWER, _MORE = 8, 24  # attempts below the first y, and steps to where dPhi/dy 
 _SETTLING = 12  # damped steps before Newton's method at the first y
 _SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
 _SHORTEST = 0.05  # of such a step, where the states change fast
+_LONGER = 1.5  # step after one that led to the states expected
+_OFF = 0.25  # in block scales: what is farther from where states are expected is another one
 _NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
 _TOLERANCE = 1e-11
 _ROUGH = 1e-8  # residual at values of y on the way
@@ -164,20 +166,37 @@ def _is_broken(state: Broken) -> bool:
 
 
 def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator[Reached]:
-    """The same states at y times a factor, times it again, ..., in shorter steps where Newton's method asks for them; it
-    ends where they are lost."""
-    logarithm, shortest = np.log(factor), abs(np.log(factor)) * _SHORTEST
-    while abs(logarithm) > shortest:
+    """The same states at y times a factor, times it again, ..., in shorter steps where they change fast; it ends where
+    they are lost.
+
+    They are looked for where the last two point to, in q_0, V, m, theta and y Delta: other states, as those whose q_0 is
+    zero, may be near.
+    """
+    longest = stride = float(np.log(factor))
+    slope = np.zeros(len(found.state.pack()))
+    while abs(stride) > _SHORTEST * abs(longest):
+        y = found.y * float(np.exp(stride))
+        expected = _with_product(found) + stride * slope
+        begun = Broken.unpack(expected, found.state.sizes)
         try:
-            following = newton(breaking_map, found.state, found.y * float(np.exp(logarithm)), _ROUGH)
+            following = newton(breaking_map, replace(begun, distance=begun.distance / y), y, _ROUGH)
         except (DomainError, np.linalg.LinAlgError):
-            logarithm /= 2
+            stride /= 2
             continue
-        if not following.residual < _ROUGH or not _is_broken(following.state):
-            logarithm /= 2
+        count = len(following.state.between.pack())
+        off = np.abs(following.state.pack() - expected)[:count] / following.state.block_scales[:count]
+        if not following.residual < _ROUGH or not _is_broken(following.state) or off.max() > _OFF:
+            stride /= 2
             continue
+        slope = (_with_product(following) - _with_product(found)) / stride
         found = following
+        stride = float(np.sign(longest)) * min(abs(longest), _LONGER * abs(stride))
         yield found
+
+
+def _with_product(found: Reached) -> np.ndarray:
+    """The packed state, y Delta in place of Delta."""
+    return replace(found.state, distance=found.y * found.state.distance).pack()
 
 
 def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | None:
