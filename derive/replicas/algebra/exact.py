@@ -6,7 +6,7 @@ and what it is compared with meet only here, so that a wrong term in either show
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import permutations, product
 from random import Random
@@ -61,6 +61,14 @@ class Law:
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
         return log_integral(polynomial - (z.T * precision * z)[0] / 2, letters) - norm
 
+    def tilted(self, exponent: sp.Expr, at: Values) -> Law:
+        """The law with the weight exp(exponent), a polynomial of second degree in the vectors; it must stay normal."""
+        letters, bound = self.draw(at.values)
+        _, linear, precision = coefficients(at.having(bound)(exponent), letters)
+        own = self.covariance.inv()
+        covariance = (own + precision).inv()
+        return Law(self.names, covariance * (own * self.mean + linear), covariance)
+
 
 def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr, sp.Matrix, sp.Matrix]:
     """(c, h, P) of c + h^T z - 1/2 z^T P z.
@@ -108,14 +116,14 @@ class Values:
         values: name -> matrix or number, or a function of (these values, replica suffix) for what depends on others;
             those of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
         sums: kind of average -> (weight, values of their own) of each of its terms; one term by default.
-        laws: kind of average -> normal law.
+        laws: kind of average -> normal law, or a function of these values where it depends on what is drawn outside.
         replicas: n where sums over replicas are written out.
         indices: what the replica letters a, b stand for at this place.
     """
 
     values: Mapping[str, Any]
     sums: Mapping[str, tuple[tuple[Any, Mapping[str, Any]], ...]] = field(default_factory=dict)
-    laws: Mapping[str, Law] = field(default_factory=dict)
+    laws: Mapping[str, Law | Callable[[Values], Law]] = field(default_factory=dict)
     replicas: int = 1
     indices: Mapping[str, str] = field(default_factory=dict)
 
@@ -123,6 +131,11 @@ class Values:
         """These with further values, which take precedence, and replica letters bound: `having(a="1")`."""
         merged = {**self.values, **(values or {})}
         return Values(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
+
+    def law(self, kind: str) -> Law:
+        """The law of a kind of average, here."""
+        found = self.laws[kind]
+        return found if isinstance(found, Law) else found(self)
 
     def __call__(self, expression: Any) -> Any:
         """The value of an expression.
@@ -155,7 +168,7 @@ def _average(expression: Average | MatrixAverage, at: Values) -> Any:
         return _sum([at.having(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
     if kind not in at.laws:
         return _sum([weight * at.having(own)(inside) for weight, own in at.sums.get(kind, ((1, {}),))], inside)
-    law = at.laws[kind]
+    law = at.law(kind)
     letters, bound = law.draw(at.values)
     value = at.having(bound)(inside)
     if isinstance(value, sp.MatrixBase):
@@ -176,7 +189,8 @@ def _value(expression: Any, at: Values) -> Any:
         return _average(expression, at)
     if isinstance(expression, Jacobian):
         field, variable = expression.args
-        given = at.values.get(f"d{field.name}/d{variable.name}")
+        name = field.summand.name if isinstance(field, MatrixAverage) else field.name  # of a tilted field the field's
+        given = at.values.get(f"d{name}/d{variable.name}")
         return at(field).jacobian(at(variable)) if given is None else given
     if isinstance(expression, sp.MatrixBase):
         return sp.Matrix(expression.applyfunc(at))
@@ -209,7 +223,7 @@ def _value(expression: Any, at: Values) -> Any:
     if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
         average = expression.args[0]
         if average.kind in at.laws and isinstance(average.summand, sp.exp):
-            law = at.laws[average.kind]
+            law = at.law(average.kind)
             letters, bound = law.draw(at.values)
             return law.log_average_exp(at.having(bound)(average.summand.args[0]), letters)
     if getattr(expression, "is_Matrix", False):
