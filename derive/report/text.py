@@ -21,8 +21,8 @@ def describe(
     structure: Structure | None = None,
     steps: bool = False,
     names: Mapping[str, str] | None = None,
-    width: int = WIDTH,
     rsb: int = 0,
+    width: int = WIDTH,
 ) -> str:
     """The derivation of a model as text of at most `width` columns, 80 or more.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import permutations, product
 from random import Random
 from typing import Any
@@ -98,7 +99,7 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
 def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
     """log of the integral of exp(c + h^T z - 1/2 z^T P z): c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi)."""
     constant, linear, precision = coefficients(exponent, letters)
-    if precision.is_hermitian and not precision.free_symbols and not precision.is_positive_definite:
+    if precision.is_hermitian and not precision.free_symbols and not _is_positive(precision):
         raise ValueError("the integral diverges")
     return (
         constant
@@ -106,6 +107,20 @@ def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
         - sp.log(sp.factor(precision.det())) / 2
         + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
     )
+
+
+def _is_positive(matrix: sp.Matrix) -> bool:
+    """Whether a symmetric matrix is positive definite: the pivots of its elimination, in fractions."""
+    if not all(entry.is_Rational for entry in matrix):
+        return bool(matrix.is_positive_definite)
+    rows = [[Fraction(int(entry.p), int(entry.q)) for entry in matrix.row(i)] for i in range(matrix.rows)]
+    for i, pivot in enumerate(rows):
+        if pivot[i] <= 0:
+            return False
+        for other in rows[i + 1 :]:
+            factor = other[i] / pivot[i]
+            other[:] = [a - factor * b for a, b in zip(other, pivot, strict=True)]
+    return True
 
 
 @dataclass(frozen=True)
@@ -189,8 +204,8 @@ def _value(expression: Any, at: Values) -> Any:
         return _average(expression, at)
     if isinstance(expression, Jacobian):
         field, variable = expression.args
-        name = field.summand.name if isinstance(field, MatrixAverage) else field.name  # of a tilted field the field's
-        given = at.values.get(f"d{name}/d{variable.name}")
+        named = field.summand if isinstance(field, MatrixAverage) else field  # a tilted field goes by the field's name
+        given = at.values.get(f"d{getattr(named, 'name', '')}/d{variable.name}")
         return at(field).jacobian(at(variable)) if given is None else given
     if isinstance(expression, sp.MatrixBase):
         return sp.Matrix(expression.applyfunc(at))
