@@ -57,10 +57,11 @@ class Law:
         Raises:
             ValueError: it is not of second degree, or the integral diverges.
         """
-        precision = self.covariance.inv()
-        z = sp.Matrix(letters) - self.mean
+        precision, mean = self.covariance.inv(), self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
-        return log_integral(polynomial - (z.T * precision * z)[0] / 2, letters) - norm
+        constant, linear, quadratic = coefficients(polynomial, letters)
+        constant -= (mean.T * precision * mean)[0] / 2
+        return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
 
     def tilted(self, exponent: sp.Expr, at: Values) -> Law:
         """The law with the weight exp(exponent), a polynomial of second degree in the vectors; it must stay normal."""
@@ -79,7 +80,8 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
     """
     place = {letter: i for i, letter in enumerate(letters)}
     constants: list[sp.Expr] = []
-    linear, quadratic = sp.zeros(len(letters), 1), sp.zeros(len(letters), len(letters))
+    linear = [sp.Integer(0)] * len(letters)
+    quadratic = [[sp.Integer(0)] * len(letters) for _ in letters]
     for term in sp.Add.make_args(sp.expand(polynomial)):
         number, rest = term.as_independent(*letters, as_Add=False)
         factors = [base for base, power in rest.as_powers_dict().items() for _ in range(int(power)) if base != 1]
@@ -91,21 +93,24 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
             linear[place[factors[0]]] += number
         else:
             i, j = (place[factor] for factor in factors)
-            quadratic[i, j] -= number
-            quadratic[j, i] -= number
-    return sp.Add(*constants), linear, quadratic
+            quadratic[i][j] -= number
+            quadratic[j][i] -= number
+    return sp.Add(*constants), sp.Matrix(len(letters), 1, linear), sp.Matrix(quadratic)
 
 
 def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
     """log of the integral of exp(c + h^T z - 1/2 z^T P z): c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi)."""
-    constant, linear, precision = coefficients(exponent, letters)
+    return _log_normal_integral(*coefficients(exponent, letters))
+
+
+def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Matrix) -> sp.Expr:
     if precision.is_hermitian and not precision.free_symbols and not _is_positive(precision):
         raise ValueError("the integral diverges")
     return (
         constant
         + (linear.T * precision.inv() * linear)[0] / 2
         - sp.log(sp.factor(precision.det())) / 2
-        + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
+        + sp.Rational(linear.rows, 2) * sp.log(2 * sp.pi)
     )
 
 

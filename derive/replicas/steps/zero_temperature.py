@@ -194,13 +194,12 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
 
 
 def _powers_hold(before: sp.Expr, after: sp.Expr, kind: str, p: Symbols) -> bool:
-    """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit.
-
-    What stands before an average is not looked at but for the number, which multiplies both.
-    """
+    """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit."""
     energies, shifts, chances = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
-    (finite,) = [a for a in before.atoms(sp.Mul) if _is_power(a, kind)]
-    (zero,) = [a for a in after.atoms(sp.Mul) if _is_power(a, kind)]
+    finite, zero = (
+        sp.Add(*[term for term in sp.Add.make_args(e) if kind in {a.kind for a in term.atoms(Average)}])
+        for e in (before, after)
+    )
     (integral,) = finite.atoms(LogIntegral)
     extremum = p.moreau if zero.has(p.moreau) else p.envelope
     sign = -1 if extremum == p.moreau else 1
@@ -210,17 +209,11 @@ def _powers_hold(before: sp.Expr, after: sp.Expr, kind: str, p: Symbols) -> bool
             (chance, {"integral": -beta * e + c, "least": -sign * sp.Integer(e)})
             for chance, e, c in zip(chances, energies, shifts, strict=True)
         )
-        at = Values({**values, block.name: y / beta, parisi.name: y}, {kind: states})
+        at = Values({**values, block.name: y / beta, parisi.name: y, "alpha": sp.Integer(3)}, {kind: states})
         limit = sp.limit(sp.powsimp(at(finite.xreplace({integral: sp.Symbol("outcome")}))) / beta, beta, sp.oo)
         if sp.simplify(sp.expand_log(at(zero) - limit, force=True)) != 0:
             return False
     return True
-
-
-def _is_power(term: sp.Mul, kind: str) -> bool:
-    """A number times log E[exp(.)]."""
-    logarithms = [a for a in term.args if isinstance(a, sp.log) and isinstance(a.args[0], Average)]
-    return len(logarithms) == 1 and logarithms[0].args[0].kind == kind
 
 
 def _laplace_test(what: str, energy: sp.Symbol, name: str, sign: int, p: Symbols) -> Test:
