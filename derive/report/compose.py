@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
+from ..errors import ModelError
 from .blocks import Report, Section
 from .own_symbols import symbols_of
 from .sections.bayes import bayes_sections
+from .sections.breaking import breaking_sections
 from .sections.own import checked_own_section, own_section
 from .sections.reads import reads_sections
 from .sections.references import Bibliography, reference_section
@@ -15,26 +17,42 @@ from .sections.steps import assumption_section, gamp_section, step_sections
 from .sections.theory import theory_sections
 
 
-def report(model: Model, structure: Structure | None = None, steps: bool = False) -> Report:
+def report(model: Model, structure: Structure | None = None, steps: bool = False, rsb: int = 0) -> Report:
     """The derivation of a model at a structure (default: its own).
 
     Args:
         steps: with the replica calculation, step by step, and every check of it carried out.
+        rsb: how often the replica calculation breaks replica symmetry, 0 or 1.
 
     Raises:
-        ModelError: the model is not well posed at the structure.
+        ModelError: the model is not well posed at the structure; symmetry is broken more often, or without steps.
     """
+    if rsb and not steps:
+        raise ModelError("rsb is a matter of the replica calculation: ask for its steps, too")
     at = model.at(structure)
-    theory = theory_sections(at)
     return Report(
         title=model.name,
         sections=(
             *setting_sections(model, at),
             *reads_sections(at),
-            *(_with_steps(model, at, theory) if steps else _with_own(at, theory)),
+            *_theory(model, at, steps, rsb),
         ),
         names=symbols_of(at),
     )
+
+
+def _theory(model: Model, at: ModelAt, steps: bool, rsb: int) -> tuple[Section, ...]:
+    works = Bibliography()
+    if rsb:
+        _cite_source(model, works)
+        return breaking_sections(at, works)
+    theory = theory_sections(at)
+    return _with_steps(model, at, theory, works) if steps else _with_own(at, theory)
+
+
+def _cite_source(model: Model, works: Bibliography) -> None:
+    if model.source:
+        works.cite(model.source)
 
 
 def _with_own(at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
@@ -43,11 +61,9 @@ def _with_own(at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
     return (*sections, own_section(at), stability)
 
 
-def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
+def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...], works: Bibliography) -> tuple[Section, ...]:
     """Each step before the sections that hold its result."""
-    works = Bibliography()
-    if model.source:
-        works.cite(model.source)
+    _cite_source(model, works)
     overlaps, free, saddle, observables, stability = theory
     step = step_sections(at, works)
     return (

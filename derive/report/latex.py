@@ -37,7 +37,11 @@ _PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
 
 
 def document(
-    model: Model, structure: Structure | None = None, steps: bool = False, names: Mapping[str, str] | None = None
+    model: Model,
+    structure: Structure | None = None,
+    steps: bool = False,
+    names: Mapping[str, str] | None = None,
+    rsb: int = 0,
 ) -> str:
     """The derivation of a model as a complete LaTeX document.
 
@@ -45,11 +49,12 @@ def document(
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
         names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\chi"}, as `renamed` takes them.
+        rsb: how often the steps break replica symmetry, 0 or 1.
 
     Raises:
-        ModelError: the model is not well posed at the structure, or a name is unknown or taken.
+        ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return typeset(report(model, structure, steps), names)
+    return typeset(report(model, structure, steps, rsb), names)
 
 
 def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:

@@ -21,6 +21,7 @@ _SPECIAL = {
 _LEAVES = {
     "l": r"\ell", "loss": r"\ell", "times": r" \, ", "change": r"\mathrm{d}", "index": "_{%s}",
     "brackets": r"\left(%s\right)", "square brackets": r"\left[%s\right]", "transpose": "%s^{T}", "inverse": "%s^{-1}",
+    "tilted": r"\left\langle %s\right\rangle",
     "trace": r"\operatorname{Tr}\left[%s\right]", "log det": r"\log\det\left(%s\right)",
     "derivative": r"\frac{\partial %s}{\partial %s}",
     "slope": r"\left. \tfrac{\partial}{\partial n} %s \right|_{n = 0}",

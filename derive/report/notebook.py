@@ -66,19 +66,21 @@ class ModelDerivation:
     Attributes:
         model, structure: what is derived, and at which sizes.
         names: symbols of the reader's own, as `symbols.renamed` takes them.
+        rsb: how often the steps break replica symmetry: 0, or 1 with steps 1 to 12.
     """
 
     model: Model
     structure: Structure
     names: Mapping[str, str] = field(default_factory=dict)
+    rsb: int = 0
 
     def __post_init__(self) -> None:
         renamed(self.names, self._report.names)
 
     @cached_property
     def steps(self) -> tuple[ShownStep, ...]:
-        """Steps 1 to 9: what went in and came out as SymPy expressions, the rule, where it is written."""
-        return tuple(map(self._in_own_symbols, derivation(self.model.at(self.structure)).steps))
+        """What went in and came out of each as SymPy expressions, the rule, where it is written."""
+        return tuple(map(self._in_own_symbols, derivation(self.model.at(self.structure), self.rsb).steps))
 
     @cached_property
     def own(self) -> ShownStep:
@@ -118,8 +120,10 @@ class ModelDerivation:
 
     def check(self) -> tuple[tuple[ShownStep, Check], ...]:
         """Carry out every check of every step, of the model's own equations where they are written out, of message
-        passing and of Bayes-optimal inference; some seconds.
+        passing and of Bayes-optimal inference; some seconds. With broken replica symmetry the steps alone.
         """
+        if self.rsb:
+            return tuple((step, check) for step in self for check in step.check())
         own = [] if specialisation.Specialised(self.model.at(self.structure)).too_large else [self.own]
         return tuple(
             (step, check) for step in (*self, *own, self.message_passing, *self.bayes) for check in step.check()
@@ -148,7 +152,7 @@ class ModelDerivation:
         return report(self.model, self.structure)
 
     def _content(self, steps: bool) -> Report:
-        return report(self.model, self.structure, steps) if steps else self._report
+        return report(self.model, self.structure, steps, self.rsb) if steps else self._report
 
     @cached_property
     def _printer(self) -> LatexPrinter:

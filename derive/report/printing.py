@@ -13,7 +13,7 @@ from sympy.printing.printer import Printer
 from ..calculus.averages import CHANNEL, CONTEXTS, Average, Jacobian, MatrixAverage
 from ..theory.stability import TOKENS
 from .blocks import Names, Stacked
-from .symbols import CONTEXT_INDEX, MEANS, STEMS, SUMS, THEORY, TOKEN_INDEX, Entry, theory_entry
+from .symbols import CONTEXT_INDEX, FIELDS, MEANS, STEMS, SUMS, THEORY, TILTED, TOKEN_INDEX, Entry, theory_entry
 
 
 class Indices:
@@ -58,7 +58,7 @@ def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
         base = factor.as_base_exp()[0]
         if factor.is_number or not base.is_Symbol:
             return 0 if factor.is_number else 3
-        if base.name == "alpha" or names.get(base, ("",))[0].startswith(("parameter", "rho")):
+        if base.name in ("alpha", "parisi_parameter") or names.get(base, ("",))[0].startswith(("parameter", "rho")):
             return 1
         return 2 if base.name.startswith("moment@") else 3
 
@@ -215,12 +215,14 @@ class FormulaPrinter(Printer):
         elif "@" in kind:  # given labels of a sentence, or a row in an atom of the spectrum
             stem, _, own = kind.partition("@")
             label = ",".join(part for part in (self.entries["b"][self.form] if stem == "row" else "", own) if part)
-        elif kind not in SUMS and kind != "field":
+        elif kind not in SUMS and kind not in (*FIELDS, *TILTED):
             at.depth += 1
         body = self._print(summand)
         at.context, at.token, at.depth = before
         if kind == CHANNEL or "@" in kind:
             return self.leaf("mean") + (self.leaf("index", label) if label else "") + self.leaf("square brackets", body)
+        if kind in TILTED:
+            return self.leaf("tilted", body)
         if kind in MEANS:
             entry = MEANS[kind] + ("_context" if kind == "output" and label else "")  # in one context if it has a label
             return self.entries[entry][self.form] + self.leaf("square brackets", body)

@@ -38,6 +38,25 @@ THEORY: dict[str, Entry] = {
     "C": ("C", "C", TOKEN_INDEX),
     "dmean": ("dz̄", r"\mathrm{d}\bar{z}", TOKEN_INDEX),
     "S": ("𝒮", r"\mathcal{S}", TOKEN_INDEX),
+    "Delta": ("Δq", r"\Delta q", CONTEXT_INDEX),
+    "Delta_hat": ("Δq^", r"\Delta \hat{q}", CONTEXT_INDEX),
+    "V_tilde": ("V~", r"\tilde{V}", CONTEXT_INDEX),
+    "V_tilde_hat": ("V~^", r"\hat{\tilde{V}}", CONTEXT_INDEX),
+    "omega_0": ("ω⁰", r"\omega^{0}", TOKEN_INDEX),
+    "b_0": ("b⁰", "b^{0}", NO_INDEX),
+    "Q_Delta": ("ΔQ", r"\Delta Q", NO_INDEX),
+    "R_tilde": ("R~", r"\tilde{R}", NO_INDEX),
+    "replicas_of_block": ("n₁", "n_{1}", NO_INDEX),
+    "parisi_parameter": ("𝔶", r"\mathfrak{y}", NO_INDEX),
+    "dPhi_dy": ("∂Φ/∂𝔶", r"\tfrac{\partial\Phi}{\partial\mathfrak{y}}", NO_INDEX),
+    "complexity": ("Σ(𝔶)", r"\Sigma(\mathfrak{y})", NO_INDEX),
+    "energy": ("e(𝔶)", r"e(\mathfrak{y})", NO_INDEX),
+    "Phi_symmetric": ("Φ at Δq = 0", r"\Phi|_{\Delta q = 0}", NO_INDEX),
+    "Phi_equal": ("Φ at 𝔶 = 0", r"\Phi|_{\mathfrak{y} = 0}", NO_INDEX),
+    "outer_field_mean": ("mean of (ω⁰_l, Y_l)", r"\mathbb{E}[(\omega^{0}_{\ell}, Y_{\ell})]", NO_INDEX),
+    "outer_field_covariance": ("Cov(ω⁰_l, Y_l)", r"\operatorname{Cov}(\omega^{0}_{\ell}, Y_{\ell})", NO_INDEX),
+    "mean_block": ("E_ω", r"\mathbb{E}_{\omega}", NO_INDEX),
+    "mean_outer_field": ("E_b⁰", r"\mathbb{E}_{b^{0}}", NO_INDEX),
     "G": ("G", "G", NO_INDEX),
     "B": ("B", "B", NO_INDEX),
     "Q": ("Q", "Q", NO_INDEX),
@@ -201,6 +220,10 @@ _MADE_OF = {
     "dw/db": ("w", "b"), "alpha_d": "alpha", "Phi_beta": ("Phi", "beta"), "teacher_means": "m_star",
     "gamma_vector": "gamma", "gram": "z_vector", "risk": "W", "sample_loss": "sample_index", "A_row": "G",
     "xi_row": "xi", "g_previous": "g", "omega_mean": "omega", "omega_covariance": "omega", "omega_teacher": "omega",
+    "outer_field_mean": "omega", "outer_field_covariance": "omega", "omega_0": "omega", "mean_block": "omega",
+    "b_0": "b", "mean_outer_field": "b", "V_tilde": "V", "V_tilde_hat": "V",
+    "R_tilde": "R", "Q_Delta": "Q", "Delta": "q", "Delta_hat": "q", "dPhi_dy": "Phi", "Phi_equal": "Phi",
+    "Phi_symmetric": ("Phi", "q"),
     "q_bayes": "q", "q_hat_bayes": "q", "V_bayes": "V", "omega_bayes": "omega", "g_bayes": "g", "Q_bayes": "Q",
     "b_bayes": "b", "mean_row_field": "b", "Phi_bayes": "Phi", "pi_mean": "pi", "Z_row": "pi", "mean_row": "pi",
     "law_row_field": ("b", "pi"), "normal_weight": ("omega", "V"),
@@ -287,5 +310,9 @@ SUMS = {
 # Kind of an average with a symbol of its own -> the entry of it.
 MEANS = {
     COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
-    "output": "mean_output",
+    "output": "mean_output", "sentences of a block": "mean_block", "outer field": "mean_outer_field",
 }  # fmt: skip
+# Kinds of averages that are written in angle brackets: over the states of a block.
+TILTED = ("tilted", "row tilted")
+# Kinds of averages over fields of a row or of a sentence that are given its context: they bind no index.
+FIELDS = ("field", "outer field", "sentences of a block")

@@ -21,6 +21,7 @@ def describe(
     structure: Structure | None = None,
     steps: bool = False,
     names: Mapping[str, str] | None = None,
+    rsb: int = 0,
     width: int = WIDTH,
 ) -> str:
     """The derivation of a model as text of at most `width` columns, 80 or more.
@@ -29,11 +30,12 @@ def describe(
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
         names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `renamed` takes them.
+        rsb: how often the steps break replica symmetry, 0 or 1.
 
     Raises:
-        ModelError: the model is not well posed at the structure, or a name is unknown or taken.
+        ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return shown(report(model, structure, steps), names, width)
+    return shown(report(model, structure, steps, rsb), names, width)
 
 
 def shown(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:

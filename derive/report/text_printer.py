@@ -17,7 +17,7 @@ WIDTH = 100
 TIE = "\u00a0"  # a blank at which a line is not broken if it can be helped
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _LEAVES = {
-    "l": "l", "loss": "loss", "times": TIE, "change": "d", "index": "_%s", "brackets": "(%s)",
+    "l": "l", "loss": "loss", "times": TIE, "change": "d", "index": "_%s", "brackets": "(%s)", "tilted": "⟨%s⟩",
     "square brackets": "[%s]", "transpose": "%sᵀ", "inverse": "%s⁻¹", "trace": "Tr[%s]", "log det": f"log{TIE}det(%s)",
     "derivative": "∂%s/∂%s", "slope": "∂%s/∂n at n = 0", "change of": f"d{TIE}%s", "mean": "E", "sum": f"Σ_%s{TIE}%s",
     "log integral": "log ∫ %sd%s exp{ %s }", "all replicas": "Π_a ", "minimum": "min_X { %s }",

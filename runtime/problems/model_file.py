@@ -87,23 +87,26 @@ def model_path(model: str | Path) -> Path | None:
     return path
 
 
-def derivation(model: Any, *, names: dict[str, str] | None = None, **sizes: int) -> ModelDerivation:
+def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0, **sizes: int) -> ModelDerivation:
     """The derivation of a model from its replicated partition function.
 
     Args:
         model: a catalogue name, a path to a model file, or a Model.
         names: symbols of your own in LaTeX, {"theta": "T", "omega": "a"}: a parameter of the model, or else a symbol of
             the theory. Conjugates follow.
+        rsb: how often the steps break replica symmetry, 0 or 1.
         sizes: tokens, student_rank, teacher_rank, clusters, where the model leaves them free.
 
     Raises:
-        InputError: there is no such model or size.
+        InputError: there is no such model or size, or rsb is neither 0 nor 1.
         ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
     """
     from ..derive.report.notebook import ModelDerivation  # SymPy
 
+    if rsb not in (0, 1):
+        raise InputError(f"rsb = {rsb}: 0 (replica symmetry) or 1 (one step of breaking it) is expected")
     loaded = symbolic_model(model)
-    return ModelDerivation(loaded, structure_of(loaded, sizes), names or {})
+    return ModelDerivation(loaded, structure_of(loaded, sizes), names or {}, rsb)
 
 
 def read_model_file(path: Path) -> Any:

@@ -25,6 +25,25 @@ def test_derive_shows_the_steps_in_symbols_of_ones_own(call):
     assert "T_c = E_ν[γ_c R B πᵀ]" in told.stdout and "θ" not in told.stdout
 
 
+@pytest.mark.slow
+def test_derive_breaks_replica_symmetry_once(call):
+    told = call("derive", "ridge_regression", "--steps", "--rsb", "1", "--rename", "q=P")
+    assert told.status == 0
+    assert "Step 12" in told.stdout and "FAILED" not in told.stdout
+    assert "ΔP_c = 1/𝔶 E_ν[γ_c R~] - 1/𝔶 E_ν[γ_c R]" in told.stdout
+
+
+def test_breaking_it_otherwise_is_refused(call):
+    for given, sentence in (
+        (("--steps", "--rsb", "2"), "--rsb 2: 0 (replica symmetry) or 1 (one step of breaking it) is expected"),
+        (("--rsb", "1"), "give --steps, too"),
+        (("--steps", "--rsb", "one"), "valid integer"),
+    ):
+        refused = call("derive", "ridge_regression", *given)
+        assert refused.status == 2
+        assert sentence in refused.sentence
+
+
 def test_a_name_that_cannot_be_given_is_refused(call):
     for pair, sentence in (("theta=m", "rename m, too"), ("thta=T", "no symbol 'thta'"), ("theta", "NAME=SYMBOL")):
         refused = call("derive", "ridge_regression", "--rename", pair)

@@ -1,8 +1,10 @@
-"""The algebra of matrices I_n (x) A + J_n (x) C, J_n all ones, for a symbolic number n of replicas."""
+"""The algebra of replica matrices I (x) A + sum of I (x) J (x) C over blocks in blocks, their numbers symbols."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -12,21 +14,30 @@ from .objects import LogDet, n
 
 @dataclass(frozen=True)
 class ReplicaMatrix:
-    """I_n (x) A + J_n (x) C: blocks A + C on the diagonal of the replicas, C off it."""
+    """I_n (x) A + sum over levels of I_{n/k} (x) J_k (x) C, J_k the k x k matrix of ones.
+
+    Attributes:
+        A: s x s; levels: (k, C) from the smallest blocks to the one of all replicas, k = n, C s x s.
+    """
 
     A: MatrixExpr
-    C: MatrixExpr
+    levels: tuple[tuple[sp.Expr, MatrixExpr], ...]
 
     def log_det(self) -> sp.Expr:
-        """J_n has the eigenvalue n once and 0 else."""
-        return (n - 1) * LogDet(self.A) + LogDet(self.A + n * self.C)
+        """J_k has the eigenvalue k once and 0 else: what is orthogonal to a level's blocks does not feel it."""
+        total, number, matrix = sp.Integer(0), n, self.A
+        for size, C in self.levels:
+            total, number, matrix = total + (number - n / size) * LogDet(matrix), n / size, matrix + size * C
+        return total + number * LogDet(matrix)
 
     def sum_of_inverse(self) -> MatrixExpr:
-        """The sum of all blocks of the inverse, over n: (A + n C)^{-1}."""
-        return (self.A + n * self.C).inv()
+        """The sum of all blocks of the inverse, over n: (A + sum k C)^{-1}."""
+        return sp.MatAdd(self.A, *[size * C for size, C in self.levels]).doit().inv()
 
 
-def explicit(A: sp.Matrix, C: sp.Matrix, replicas: int) -> sp.Matrix:
+def explicit(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
     """The same as one matrix, written out."""
-    identity, ones = sp.eye(replicas), sp.ones(replicas, replicas)
-    return sp.Matrix(sp.kronecker_product(identity, A) + sp.kronecker_product(ones, C))
+    total = sp.Matrix(sp.kronecker_product(sp.eye(replicas), A))
+    for size, C in levels:
+        total += sp.Matrix(sp.kronecker_product(sp.eye(replicas // size), sp.ones(size, size), C))
+    return total

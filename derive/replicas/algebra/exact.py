@@ -6,8 +6,9 @@ and what it is compared with meet only here, so that a wrong term in either show
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import permutations, product
 from random import Random
 from typing import Any
@@ -56,10 +57,19 @@ class Law:
         Raises:
             ValueError: it is not of second degree, or the integral diverges.
         """
-        precision = self.covariance.inv()
-        z = sp.Matrix(letters) - self.mean
+        precision, mean = self.covariance.inv(), self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
-        return log_integral(polynomial - (z.T * precision * z)[0] / 2, letters) - norm
+        constant, linear, quadratic = coefficients(polynomial, letters)
+        constant -= (mean.T * precision * mean)[0] / 2
+        return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
+
+    def tilted(self, exponent: sp.Expr, at: Values) -> Law:
+        """The law with the weight exp(exponent), a polynomial of second degree in the vectors; it must stay normal."""
+        letters, bound = self.draw(at.values)
+        _, linear, precision = coefficients(at.having(bound)(exponent), letters)
+        own = self.covariance.inv()
+        covariance = (own + precision).inv()
+        return Law(self.names, covariance * (own * self.mean + linear), covariance)
 
 
 def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr, sp.Matrix, sp.Matrix]:
@@ -70,7 +80,8 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
     """
     place = {letter: i for i, letter in enumerate(letters)}
     constants: list[sp.Expr] = []
-    linear, quadratic = sp.zeros(len(letters), 1), sp.zeros(len(letters), len(letters))
+    linear = [sp.Integer(0)] * len(letters)
+    quadratic = [[sp.Integer(0)] * len(letters) for _ in letters]
     for term in sp.Add.make_args(sp.expand(polynomial)):
         number, rest = term.as_independent(*letters, as_Add=False)
         factors = [base for base, power in rest.as_powers_dict().items() for _ in range(int(power)) if base != 1]
@@ -82,22 +93,39 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
             linear[place[factors[0]]] += number
         else:
             i, j = (place[factor] for factor in factors)
-            quadratic[i, j] -= number
-            quadratic[j, i] -= number
-    return sp.Add(*constants), linear, quadratic
+            quadratic[i][j] -= number
+            quadratic[j][i] -= number
+    return sp.Add(*constants), sp.Matrix(len(letters), 1, linear), sp.Matrix(quadratic)
 
 
 def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
     """log of the integral of exp(c + h^T z - 1/2 z^T P z): c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi)."""
-    constant, linear, precision = coefficients(exponent, letters)
-    if precision.is_hermitian and not precision.free_symbols and not precision.is_positive_definite:
+    return _log_normal_integral(*coefficients(exponent, letters))
+
+
+def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Matrix) -> sp.Expr:
+    if precision.is_hermitian and not precision.free_symbols and not _is_positive(precision):
         raise ValueError("the integral diverges")
     return (
         constant
         + (linear.T * precision.inv() * linear)[0] / 2
         - sp.log(sp.factor(precision.det())) / 2
-        + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
+        + sp.Rational(linear.rows, 2) * sp.log(2 * sp.pi)
     )
+
+
+def _is_positive(matrix: sp.Matrix) -> bool:
+    """Whether a symmetric matrix is positive definite: the pivots of its elimination, in fractions."""
+    if not all(entry.is_Rational for entry in matrix):
+        return bool(matrix.is_positive_definite)
+    rows = [[Fraction(int(entry.p), int(entry.q)) for entry in matrix.row(i)] for i in range(matrix.rows)]
+    for i, pivot in enumerate(rows):
+        if pivot[i] <= 0:
+            return False
+        for other in rows[i + 1 :]:
+            factor = other[i] / pivot[i]
+            other[:] = [a - factor * b for a, b in zip(other, pivot, strict=True)]
+    return True
 
 
 @dataclass(frozen=True)
@@ -108,14 +136,14 @@ class Values:
         values: name -> matrix or number, or a function of (these values, replica suffix) for what depends on others;
             those of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
         sums: kind of average -> (weight, values of their own) of each of its terms; one term by default.
-        laws: kind of average -> normal law.
+        laws: kind of average -> normal law, or a function of these values where it depends on what is drawn outside.
         replicas: n where sums over replicas are written out.
         indices: what the replica letters a, b stand for at this place.
     """
 
     values: Mapping[str, Any]
     sums: Mapping[str, tuple[tuple[Any, Mapping[str, Any]], ...]] = field(default_factory=dict)
-    laws: Mapping[str, Law] = field(default_factory=dict)
+    laws: Mapping[str, Law | Callable[[Values], Law]] = field(default_factory=dict)
     replicas: int = 1
     indices: Mapping[str, str] = field(default_factory=dict)
 
@@ -123,6 +151,11 @@ class Values:
         """These with further values, which take precedence, and replica letters bound: `having(a="1")`."""
         merged = {**self.values, **(values or {})}
         return Values(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
+
+    def law(self, kind: str) -> Law:
+        """The law of a kind of average, here."""
+        found = self.laws[kind]
+        return found if isinstance(found, Law) else found(self)
 
     def __call__(self, expression: Any) -> Any:
         """The value of an expression.
@@ -155,7 +188,7 @@ def _average(expression: Average | MatrixAverage, at: Values) -> Any:
         return _sum([at.having(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
     if kind not in at.laws:
         return _sum([weight * at.having(own)(inside) for weight, own in at.sums.get(kind, ((1, {}),))], inside)
-    law = at.laws[kind]
+    law = at.law(kind)
     letters, bound = law.draw(at.values)
     value = at.having(bound)(inside)
     if isinstance(value, sp.MatrixBase):
@@ -176,7 +209,8 @@ def _value(expression: Any, at: Values) -> Any:
         return _average(expression, at)
     if isinstance(expression, Jacobian):
         field, variable = expression.args
-        given = at.values.get(f"d{field.name}/d{variable.name}")
+        named = field.summand if isinstance(field, MatrixAverage) else field  # a tilted field goes by the field's name
+        given = at.values.get(f"d{getattr(named, 'name', '')}/d{variable.name}")
         return at(field).jacobian(at(variable)) if given is None else given
     if isinstance(expression, sp.MatrixBase):
         return sp.Matrix(expression.applyfunc(at))
@@ -209,7 +243,7 @@ def _value(expression: Any, at: Values) -> Any:
     if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
         average = expression.args[0]
         if average.kind in at.laws and isinstance(average.summand, sp.exp):
-            law = at.laws[average.kind]
+            law = at.law(average.kind)
             letters, bound = law.draw(at.values)
             return law.log_average_exp(at.having(bound)(average.summand.args[0]), letters)
     if getattr(expression, "is_Matrix", False):

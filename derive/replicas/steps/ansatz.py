@@ -1,4 +1,4 @@
-"""Step 4: the replica-symmetric ansatz, at a symbolic number n of replicas."""
+"""Step 4: the ansatz, replica symmetric or with blocks of replicas, at a symbolic number n of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import sympy as sp
 
-from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
+from ...calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
 from ...theory.stability import TOKENS
 from ..algebra.blocks import ReplicaMatrix, explicit
 from ..algebra.exact import Law, Source, Values, is_zero, log_integral
+from ..algebra.levels import BLOCK, Ansatz, block
 from ..algebra.objects import (
     FIELD,
     PAIRS,
@@ -24,120 +25,141 @@ from ..algebra.objects import (
     untransposed,
 )
 from ..algebra.step import Expressions, Step, Test
-from .action import PENALTY, conjugate_of, self_overlap
+from .action import PENALTY
 
-REPLICA_NUMBERS = (1, 2, 3, 4)
-
-
-def ansatz(p: Symbols) -> dict[Any, Any]:
-    """Every replicated order parameter in terms of q, V = r - q and their conjugates, V_hat = r_hat + q_hat."""
-    r = self_overlap(p)
-    return {
-        replicated(r, "a"): p.V + p.q,
-        replicated(conjugate_of(r), "a"): p.V_hat - p.q_hat,
-        replicated(p.q, "ab"): p.q,
-        replicated(p.q_hat, "ab"): p.q_hat,
-        **{replicated(z, "a"): z for z in (p.m, p.theta, p.m_hat, p.theta_hat, p.phi)},
-    }
-
-
-def counted(expression: sp.Expr) -> sp.Expr:
-    """Sums over replicas of what is the same in all of them: n of it, n (n - 1) for pairs."""
-    if isinstance(expression, Average) and expression.kind in (REPLICAS, PAIRS):
-        if any("|" in z.name for z in expression.atoms(sp.MatrixSymbol, sp.Symbol)):
-            raise ValueError(f"{expression.summand} is not the same in all replicas")
-        return (n if expression.kind == REPLICAS else n * (n - 1)) * expression.summand
-    if isinstance(expression, sp.Add | sp.Mul):
-        return expression.func(*[counted(a) for a in expression.args])
-    return expression
-
-
-def step(p: Symbols, action: Expressions, ridge: bool) -> Step:
-    """Substitute; for the rows and the sentences the replicas then couple through one normal field only."""
-    (trace,) = action["trace"].atoms(Average) & {a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS}
-    after: dict[str, Any] = {
-        "trace": Average(CONTEXTS, sp.expand(counted(untransposed(scalars_out(trace.summand.xreplace(ansatz(p))), p)))),
-        "entropic": entropic(p, action["entropic"]),
-        "energetic": energetic(p),
-        "covariance": sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]]),
-    }
-    if p.trained:
-        after["trained"] = sp.expand(counted(action["trained"].xreplace(ansatz(p))))
-    tests = [
-        Test(
-            "trace in replica space",
-            "block matrices written out, n = 1 to 4, s = t = 2, exactly",
-            _trace_holds,
-            ("trace", "trained"),
-        ),
-        Test(
-            "rows: one field for all replicas",
-            "normal integrals over n s weights against the power of one, n = 1 to 4, s = t = 2, two contexts, exactly",
-            lambda before, after: _rows_hold(before, after, p, "entropic"),
-            ("entropic",),
-        ),
-        Test(
-            "sentences: one field for all replicas",
-            "the joint normal law of n student fields and the teacher's against the power, n = 1 to 4, exactly",
-            lambda _before, after: _sentences_hold(after, p),
-            ("energetic", "covariance"),
-        ),
-    ]
-    if ridge:
-        after["entropic of ridge"] = ridge_entropic(p)
-        tests.append(
-            Test(
-                "rows of ridge: block matrices",
-                "normal integral over n s weights, n = 1 to 4, s = t = 2, two contexts, exactly",
-                lambda before, after: _rows_hold(before, after, p, "entropic of ridge"),
-                ("entropic of ridge",),
-            )
-        )
-    return Step(
-        4,
+# What the step does, in words, and where it is written, by how often replica symmetry is broken.
+_WORDS = (
+    (
         "Replica-symmetric ansatz",
-        dict(action),
-        after,
         "All replicas are alike: the overlap of two replicas does not depend on which they are, that of a replica "
         "with itself exceeds it by the variance V. Overlaps and conjugates are then block matrices of two blocks, one "
         "on the diagonal and one everywhere. A normal field shared by the replicas (Hubbard-Stratonovich) then makes "
         "their integrals independent and equal: a power n of one.",
         "arXiv 2402.03902, Appendix C; D. Sherrington, S. Kirkpatrick, Phys. Rev. Lett. 35, 1792 (1975)",
-        tuple(tests),
-    )
+    ),
+    (
+        "Ansatz with one step of replica symmetry breaking",
+        "The n replicas come in blocks, all alike: two replicas of one block have a larger overlap than two of "
+        "different blocks. Overlaps and conjugates are then block matrices with one block on the diagonal, one within "
+        "the blocks of replicas and one everywhere. One normal field is shared by all replicas, another one by those "
+        "of a block (Hubbard-Stratonovich, twice), which leaves a power of a power of one integral.",
+        "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
+    ),
+)
 
 
-def entropic(p: Symbols, potential: sp.Expr) -> sp.Expr:
+def written_out(ansatz: Ansatz) -> str:
+    """The numbers of replicas at which matrices are written out, in words."""
+    if not ansatz.steps:
+        return "n = 1 to 4"
+    return "n = 2, 4, 6 in blocks of 2 and n = 6 in blocks of 3"
+
+
+def counted(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+    """Sums over replicas of what is the same in all of them, and over pairs of what their overlap decides."""
+    if isinstance(expression, Average) and expression.kind in (REPLICAS, PAIRS):
+        alike: list[tuple[sp.Expr, dict[Any, Any]]] = [(n, {})]
+        if expression.kind == PAIRS:
+            alike = [(pairs.number, pairs.values(ansatz.symbols)) for pairs in ansatz.pairs]
+        terms = [number * _one_for_all(expression.summand.xreplace(values), ansatz) for number, values in alike]
+        return sp.Add(*terms)
+    if isinstance(expression, sp.Add | sp.Mul):
+        return expression.func(*[counted(a, ansatz) for a in expression.args])
+    return expression
+
+
+def _one_for_all(summand: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+    if any("|" in z.name for z in summand.atoms(sp.MatrixSymbol, sp.Symbol)):
+        raise ValueError(f"{summand} is not the same in all replicas")
+    return untransposed(scalars_out(summand), ansatz.symbols)
+
+
+def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
+    """Substitute; for the rows and the sentences the replicas then couple through the fields of the levels only."""
+    p, (name, rule, citation) = ansatz.symbols, _WORDS[ansatz.steps]
+    (trace,) = action["trace"].atoms(Average) & {a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS}
+    alike = untransposed(scalars_out(trace.summand.xreplace(ansatz.single)), p)
+    after: dict[str, Any] = {
+        "trace": Average(CONTEXTS, sp.expand(counted(alike, ansatz))),
+        "entropic": entropic(ansatz, action["entropic"]),
+        "energetic": energetic(ansatz),
+        "covariance": sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]]),
+    }
+    if p.trained:
+        after["trained"] = sp.expand(counted(action["trained"].xreplace(ansatz.single), ansatz))
+    where = written_out(ansatz)
+    tests = [
+        Test(
+            "trace in replica space",
+            f"block matrices written out, {where}, s = t = 2, exactly",
+            lambda _before, after: _trace_holds(after, ansatz),
+            ("trace", "trained"),
+        ),
+        Test(
+            "rows: one field for all replicas" if not ansatz.steps else "rows: a field for all replicas, one a block",
+            f"normal integrals over n s weights against the power of one, {where}, s = t = 2, two contexts, exactly",
+            lambda before, after: _rows_hold(before, after, ansatz, "entropic"),
+            ("entropic",),
+        ),
+        Test(
+            "sentences: one field for all replicas"
+            if not ansatz.steps
+            else "sentences: a field for all replicas, one a block",
+            f"the joint normal law of n student fields and the teacher's against the power, {where}, exactly",
+            lambda _before, after: _sentences_hold(after, ansatz),
+            ("energetic", "covariance"),
+        ),
+    ]
+    if ridge:
+        after["entropic of ridge"] = ridge_entropic(ansatz)
+        tests.append(
+            Test(
+                "rows of ridge: block matrices",
+                f"normal integral over n s weights, {where}, s = t = 2, two contexts, exactly",
+                lambda before, after: _rows_hold(before, after, ansatz, "entropic of ridge"),
+                ("entropic of ridge",),
+            )
+        )
+    return Step(4, name, dict(action), after, rule, citation, tuple(tests))
+
+
+def entropic(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
     """The rows: exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
 
     Raises:
-        ValueError: the replicas are not coupled through sum_a w_a alone.
+        ValueError: the replicas of a level's blocks are not coupled through sums of w_a alone.
     """
+    p = ansatz.symbols
     (integral,) = potential.atoms(LogIntegral)
-    exponent = scalars_out(integral.exponent.xreplace(ansatz(p)))
+    exponent = scalars_out(integral.exponent.xreplace(ansatz.single))
     # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check writes it out).
-    collected = {p.V_hat: p.G / p.gamma, p.q_hat: p.Q / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
+    collected = {p.V_hat: p.G / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
+    collected |= {level.conjugate: level.composite / p.gamma for level in ansatz.levels}
     single: sp.Expr = sp.Integer(0)
     diagonal: sp.Expr = sp.Integer(0)
-    pairs: sp.Expr = sp.Integer(0)
+    pairs: list[sp.Expr] = [sp.Integer(0)] * len(ansatz.levels)
     w = {replicated(p.w, a): p.w for a in "ab"} | {replicated(PENALTY, "a"): PENALTY}
     for term in sp.Add.make_args(sp.expand(exponent)):
         (sum_,) = [a for a in term.atoms(Average) if a.kind in (REPLICAS, PAIRS)]
         number = sp.Mul(*[factor for factor in sp.Mul.make_args(term) if not isinstance(factor, Average)])
-        inside = scalars_out(sum_.summand.xreplace(collected).xreplace(w))
         if sum_.kind == PAIRS:
-            pairs += number * inside
-        elif inside.has(p.Q):
+            for i, kind in enumerate(ansatz.pairs):
+                held = sum_.summand.xreplace(kind.values(p)).xreplace(collected).xreplace(w)
+                pairs[i] += number * scalars_out(held)
+            continue
+        inside = scalars_out(sum_.summand.xreplace(collected).xreplace(w))
+        if inside.has(*[level.composite for level in ansatz.levels]):
             diagonal += number * inside
         else:
             single += number * inside
-    if sp.expand(_cyclic(pairs, p) - _cyclic(diagonal, p)) != 0:
-        raise ValueError(f"the replicas are not coupled through their sum: {pairs} against {diagonal}")
-    if _cyclic(pairs, p) != sp.Trace(p.w.T * p.Q * p.w) / 2:
-        raise ValueError(f"{pairs} is not half a quadratic form of covariance {p.Q}")
+    for i, coupling in enumerate([*pairs, diagonal]):
+        shared = [level.composite for level in ansatz.levels[: i + 1]]
+        expected = sp.Add(*[sp.Trace(p.w.T * Q * p.w) / 2 for Q in shared])
+        if sp.expand(_cyclic(coupling, p) - expected) != 0:
+            raise ValueError(f"{coupling} is not half a quadratic form of covariance {sp.MatAdd(*shared)}")
     # The field b = B + h collects the linear term.
     shifted = _cyclic(single, p).xreplace({p.B: p.b})
-    return Average(COORDINATE, sp.log(Average(FIELD, sp.exp(n * LogIntegral(shifted, p.w)))))
+    return Average(COORDINATE, ansatz.power(LogIntegral(shifted, p.w), rows=True))
 
 
 def _cyclic(expression: sp.Expr, p: Symbols) -> sp.Expr:
@@ -161,17 +183,21 @@ def quadratic_around(p: Symbols) -> sp.Expr:
     return local.xreplace({p.step: x - p.omega})
 
 
-def energetic(p: Symbols) -> sp.Expr:
-    """The sentences: X_a = omega + z_a, omega of covariance q shared, z_a of covariance V each replica's own."""
+def energetic(ansatz: Ansatz) -> sp.Expr:
+    """The sentences: X_a = omega + z_a, omega shared by those of a block, z_a of covariance V each replica's own."""
+    p = ansatz.symbols
     x = sp.MatrixSymbol("x", p.s, 1)
     norm = (LogDet(p.V) + p.s * sp.log(2 * sp.pi)) / 2
     density = -beta * p.loss - Average(TOKENS, quadratic_around(p) + norm)
-    return p.alpha * sp.log(Average(CHANNEL, sp.exp(n * LogIntegral(density, x))))
+    return p.alpha * ansatz.power(LogIntegral(density, x))
 
 
-def ridge_entropic(p: Symbols) -> sp.Expr:
-    """The same for r(w) = 1/2 w^T Lambda w: a normal integral with precision I_n (x) (beta Lambda + G) - J_n (x) Q."""
-    precision = ReplicaMatrix(beta * p.Lambda + p.G, -1 * p.Q)
+def ridge_entropic(ansatz: Ansatz) -> sp.Expr:
+    """The same for r(w) = 1/2 w^T Lambda w: a normal integral, its precision beta Lambda + G for each replica minus the
+    covariances of the fields that are shared."""
+    p = ansatz.symbols
+    blocks = tuple((level.size, -1 * level.composite) for level in reversed(ansatz.levels))
+    precision = ReplicaMatrix(beta * p.Lambda + p.G, blocks)
     shift = n * sp.Trace(p.B.T * precision.sum_of_inverse() * p.B) / 2
     return Average(COORDINATE, n * p.s * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 + shift)
 
@@ -188,7 +214,7 @@ def example(name: str, size: int = 2) -> dict[str, Any]:
         "V": source.positive(size), "V_hat": source.positive(size), "q_hat": source.positive(size) / 200,
         "m": source.matrix(size, 1), "m_hat": source.matrix(size, 1), "theta_hat": source.matrix(size, size),
         "m_star": source.matrix(size, 1), "gamma": abs(source.number()), "tau": source.number(),
-        "phi": source.matrix(size, 1),
+        "phi": source.matrix(size, 1), "Delta": source.positive(size) / 4, "Delta_hat": source.positive(size) / 100,
     }  # fmt: skip
 
 
@@ -203,10 +229,31 @@ def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str
         "Lambda": sp.diag(*[1 + abs(source.number()) for _ in range(size)]),
         "G": sum((g * own["V_hat"] for g, own in weights), zero),
         "Q": sum((g * own["q_hat"] for g, own in weights), zero),
+        "Q_Delta": sum((g * own["Delta_hat"] for g, own in weights), zero),
         "B": sum((own["tau"] * own["m_hat"] + g * own["theta_hat"] * pi for g, own in weights), vector),
         "w": sp.zeros(size, 1), "b": sp.zeros(size, 1), "x": sp.zeros(size, 1), "omega": sp.zeros(size, 1),
-        "Y": sp.zeros(size, 1),
+        "Y": sp.zeros(size, 1), "omega_0": sp.zeros(size, 1), "b_0": sp.zeros(size, 1),
     }  # fmt: skip
+
+
+def laws(ansatz: Ansatz, values: dict[str, Any]) -> dict[str, Any]:
+    """Of the fields of every level, at explicit matrices: those within a block lie around those of all replicas."""
+    mean = sp.Matrix.vstack(values["m"], values["m_star"]) if "m" in values else sp.Matrix()
+    outermost = ansatz.levels[0]
+    known: dict[str, Any] = {outermost.rows: Law((outermost.row_field.name,), values["B"], values["Q"])}
+    if "m" in values:
+        rows = [[values["q"], values["theta"]], [values["theta"].T, values["rho_star"]]]
+        joint = sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in rows])
+        known[outermost.channel] = Law((outermost.field.name, "Y"), mean, joint)
+    return around(values) | known
+
+
+def around(values: dict[str, Any]) -> dict[str, Any]:
+    """Laws of the fields of a block, given those that all replicas share."""
+    return {
+        BLOCK: lambda at: Law(("omega",), at.values["omega_0"], values["Delta"]),
+        FIELD: lambda at: Law(("b",), at.values["b_0"], values["Q_Delta"]),
+    }
 
 
 def ridge_penalty(at: Values, suffix: str) -> sp.Expr:
@@ -231,14 +278,27 @@ def square_loss(at: Values, suffix: str) -> sp.Expr:
     return (error.T * error)[0] / 2
 
 
-def _trace_holds(_before: Expressions, after: Expressions) -> bool:
+def matrices(ansatz: Ansatz, own: dict[str, Any], replicas: int, size: int) -> tuple[sp.Matrix, sp.Matrix]:
+    """(overlaps, conjugates) of all replicas as matrices, blocks of `size`."""
+    sizes = {0: replicas, 1: size}
+    blocks = [(sizes[i], level) for i, level in enumerate(ansatz.levels)]
+    overlap = explicit(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
+    conjugate = explicit(own["V_hat"], [(k, -own[level.conjugate.name]) for k, level in blocks], replicas)
+    return overlap, conjugate
+
+
+def trace_written_out(ansatz: Ansatz, own: dict[str, Any], replicas: int, size: int) -> sp.Expr:
+    """The trace of one context; the conjugates of different replicas have the other sign in it."""
+    overlap, conjugate = matrices(ansatz, own, replicas, size)
+    linear = sp.trace(own["m_hat"].T * own["m"]) + sp.trace(own["theta_hat"].T * own["theta"])
+    return sp.trace(conjugate * overlap) / 2 - replicas * linear
+
+
+def _trace_holds(after: Expressions, ansatz: Ansatz) -> bool:
     own = example("trace")
-    for replicas in REPLICA_NUMBERS:
-        conjugate = explicit(own["V_hat"], -own["q_hat"], replicas)
-        overlap = explicit(own["V"], own["q"], replicas)
-        linear = sp.trace(own["m_hat"].T * own["m"]) + sp.trace(own["theta_hat"].T * own["theta"])
-        expected = sp.trace(conjugate * overlap) / 2 - replicas * linear
-        at = Values({**own, "n": sp.Integer(replicas)})
+    for replicas, size in ansatz.numbers:
+        at = Values({**own, "n": sp.Integer(replicas), block.name: sp.Integer(size)})
+        expected = trace_written_out(ansatz, own, replicas, size)
         if not is_zero(at(after["trace"]) - expected) or not _trained_holds(after, at):
             return False
     return True
@@ -253,14 +313,14 @@ def _trained_holds(after: Expressions, at: Values) -> bool:
     return is_zero(at(after["trained"]) + at(beta * n) * (phi.T * kappa * phi)[0] / 2)
 
 
-def _rows_hold(before: Expressions, after: Expressions, p: Symbols, name: str) -> bool:
+def _rows_hold(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
     """The replicated integral of step 3 at the ansatz against the given form."""
     penalty = "ridge" if name == "entropic of ridge" else "shifted"
     values, _ = _row_values(penalty)
     (integral,) = before["entropic"].atoms(LogIntegral)
-    for replicas, direct in _rows_written_out(integral.exponent.xreplace(ansatz(p)), penalty):
-        law = Law(("b",), values["B"], values["Q"])
-        value = Values({**values, "n": sp.Integer(replicas)}, laws={FIELD: law})(after[name])
+    for replicas, size, direct in _rows_written_out(integral.exponent, penalty, ansatz):
+        numbers = {"n": sp.Integer(replicas), block.name: sp.Integer(size)}
+        value = Values({**values, **numbers}, laws=laws(ansatz, values))(after[name])
         if not is_zero(value - direct):
             return False
     return True
@@ -273,40 +333,53 @@ def _row_values(penalty: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 @cache
-def _rows_written_out(exponent: sp.Expr, penalty: str) -> list[tuple[int, sp.Expr]]:
-    """(n, log of the normal integral over the weights of n replicas)."""
+def _rows_written_out(exponent: sp.Expr, penalty: str, ansatz: Ansatz) -> list[tuple[int, int, sp.Expr]]:
+    """(n, replicas in a block, log of the normal integral over the weights of n replicas)."""
     values, contexts = _row_values(penalty)
     results = []
-    for replicas in REPLICA_NUMBERS:
+    for replicas, size in ansatz.numbers:
         letters = sp.Matrix(sp.symbols(f"z:{2 * replicas}", real=True))
         copies = {f"w|{a + 1}": letters[2 * a : 2 * a + 2, :] for a in range(replicas)}
-        rows = tuple((1, own) for own in contexts)
+        rows = tuple((1, {**own, **_conjugates_of_pairs(ansatz, own, replicas, size)}) for own in contexts)
         at = Values({**values, **copies}, {CONTEXTS: rows}, replicas=replicas)
-        results.append((replicas, log_integral(at(exponent), list(letters))))
+        results.append((replicas, size, log_integral(at(exponent.xreplace(ansatz.single)), list(letters))))
     return results
 
 
-def _sentences_hold(after: Expressions, p: Symbols) -> bool:
+def _conjugates_of_pairs(ansatz: Ansatz, own: dict[str, Any], replicas: int, size: int) -> dict[str, Any]:
+    """q_hat|ab of all pairs, read off the matrix of conjugates."""
+    _, conjugate = matrices(ansatz, own, replicas, size)
+    s = own["V"].rows
+    return {
+        f"q_hat|{a + 1}{b + 1}": -conjugate[s * a : s * a + s, s * b : s * b + s]
+        for a in range(replicas)
+        for b in range(replicas)
+        if a != b
+    }
+
+
+def _sentences_hold(after: Expressions, ansatz: Ansatz) -> bool:
     """Log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
-    own = example("sentences")
+    own, p = example("sentences"), ansatz.symbols
     values = {**own, **shared("sentences", [own]), "loss": square_loss}
-    for replicas, direct in _sentences_written_out(-beta * Average(REPLICAS, replicated(p.loss, "a"))):
-        at = Values({**values, "n": sp.Integer(replicas)})
-        law = Law(("omega", "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"]))
-        value = Values(at.values, laws={CHANNEL: law})(after["energetic"])
+    for replicas, size, direct in _sentences_written_out(-beta * Average(REPLICAS, replicated(p.loss, "a")), ansatz):
+        at = Values({**values, "n": sp.Integer(replicas), block.name: sp.Integer(size)})
+        outermost = ansatz.levels[0]
+        joint = Law((outermost.field.name, "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"]))
+        value = Values(at.values, laws=around(values) | {outermost.channel: joint})(after["energetic"])
         if not is_zero(value - at(p.alpha) * direct):
             return False
     return True
 
 
 @cache
-def _sentences_written_out(exponent: sp.Expr) -> list[tuple[int, sp.Expr]]:
-    """(n, log of the average of the replicated weight over the joint normal law of the fields of n replicas)."""
+def _sentences_written_out(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[int, int, sp.Expr]]:
+    """(n, replicas in a block, log of the average of the replicated weight over the joint normal law of the fields)."""
     own = example("sentences")
     values = {**own, **shared("sentences", [own])}
     results = []
-    for replicas in REPLICA_NUMBERS:
-        student = explicit(own["V"], own["q"], replicas)
+    for replicas, size in ansatz.numbers:
+        student, _ = matrices(ansatz, own, replicas, size)
         cross = sp.Matrix.vstack(*[own["theta"]] * replicas)
         joint = Law(
             (*[f"x|{a + 1}" for a in range(replicas)], "Y"),
@@ -316,5 +389,5 @@ def _sentences_written_out(exponent: sp.Expr) -> list[tuple[int, sp.Expr]]:
         copies = {f"x|{a + 1}": sp.zeros(2, 1) for a in range(replicas)}
         letters, bound = joint.draw({**values, **copies})
         at = Values({**bound, "loss": square_loss}, replicas=replicas)
-        results.append((replicas, joint.log_average_exp(at(exponent), letters)))
+        results.append((replicas, size, joint.log_average_exp(at(exponent), letters)))
     return results

@@ -8,33 +8,37 @@ from typing import Any
 import mpmath as mp
 import sympy as sp
 
-from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
-from ..algebra.exact import Law, Source, Values, is_zero
+from ...calculus.averages import CONTEXTS, COORDINATE, Average
+from ..algebra.exact import Source, Values, is_zero
+from ..algebra.levels import Ansatz, block
 from ..algebra.numeric import rational
-from ..algebra.objects import FIELD, n
+from ..algebra.objects import n
 from ..algebra.step import Expressions, Step, Test
-from .ansatz import example, ridge_penalty, shared, shifted_penalty, square_loss
+from .ansatz import example, laws, ridge_penalty, shared, shifted_penalty, square_loss
 
 DIGITS = 30
+# Of the blocks, where their size is a number: no integer is needed once n is zero.
+BLOCK_SIZE = sp.Rational(2, 3)
 
 
-def step(p: Symbols, symmetric: Expressions, limits: Expressions) -> Step:
+def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
     """Phi at inverse temperature beta: trace + entropic + alpha energetic, extremised."""
     ridge = "entropic of ridge" in limits
     rows = limits["entropic of ridge" if ridge else "entropic"]
     value = limits["trace"] + rows + limits["energetic"]
+    p = ansatz.symbols
     if p.trained:
         value = value + limits["trained"]
     tests = [
         Test(
             "slope of the replicated action",
             "all potentials of step 4 as functions of n at L = s = t = 1, square loss, differentiated at n = 0",
-            lambda _before, after: _is_slope(symmetric, after, p),
+            lambda _before, after: _is_slope(symmetric, after, ansatz),
         ),
         Test(
             "rows by quadrature",
-            f"E log of the integral over a row, by the trapezoid rule to {DIGITS} digits, L = s = t = 1",
-            _rows_by_quadrature,
+            f"E log of the integral over a row, by the trapezoid rule to {_digits(ansatz)} digits, L = s = t = 1",
+            lambda _before, after: _rows_by_quadrature(after, ansatz),
         ),
     ]
     words = (
@@ -56,66 +60,72 @@ def step(p: Symbols, symmetric: Expressions, limits: Expressions) -> Step:
 
 
 @cache
-def _slope_at_zero(action: sp.Expr, ridge: bool) -> sp.Expr:
-    values, laws = _one_by_one("slope", ridge)
-    return Values(values, laws=laws)(action).diff(n).subs(n, 0)
+def _slope_at_zero(action: sp.Expr, ridge: bool, ansatz: Ansatz) -> sp.Expr:
+    return _one_by_one("slope", ridge, ansatz)(action).diff(n).subs(n, 0)
 
 
-def _one_by_one(name: str, ridge: bool) -> tuple[dict[str, Any], dict[str, Law]]:
+def _one_by_one(name: str, ridge: bool, ansatz: Ansatz) -> Values:
     own = example(name, 1)
-    values = {**own, **shared(name, [own], 1), "loss": square_loss}
+    values = {**own, **shared(name, [own], 1), "loss": square_loss, block.name: BLOCK_SIZE}
     values["penalty"] = ridge_penalty if ridge else shifted_penalty
     values |= {"phi": own["m_hat"], "Kappa": own["q"]}
-    covariance = sp.Matrix([[own["q"][0], own["theta"][0]], [own["theta"][0], own["rho_star"][0]]])
-    laws = {
-        FIELD: Law(("b",), values["B"], values["Q"]),
-        CHANNEL: Law(("omega", "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), covariance),
-    }
-    return values, laws
+    return Values(values, laws=laws(ansatz, values))
 
 
-def _is_slope(symmetric: Expressions, after: Expressions, p: Symbols) -> bool:
+def _is_slope(symmetric: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     """The rows in the form of a power of one integral, whatever form Phi has; the trace at s = t = 2 as well."""
-    values, laws = _one_by_one("slope", ridge="entropic of ridge" in symmetric)
-    at = Values(values, laws=laws)
+    ridge = "entropic of ridge" in symmetric
+    at = _one_by_one("slope", ridge, ansatz)
     action = sp.Add(*[symmetric[name] for name in symmetric if name in ("trace", "entropic", "energetic", "trained")])
-    if not is_zero(
-        sp.expand_log(at(after["Phi_beta"]) - _slope_at_zero(action, "entropic of ridge" in symmetric), force=True)
-    ):
+    if not is_zero(sp.expand_log(at(after["Phi_beta"]) - _slope_at_zero(action, ridge, ansatz), force=True)):
         return False
-    larger = Values(example("slope of the trace"))
+    larger = Values({**example("slope of the trace"), block.name: BLOCK_SIZE})
     (trace,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == CONTEXTS]
     return is_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
 
 
-def _rows_by_quadrature(_before: Expressions, after: Expressions) -> bool:
+def _digits(ansatz: Ansatz) -> int:
+    return DIGITS if not ansatz.steps else DIGITS // 3
+
+
+def _rows_by_quadrature(after: Expressions, ansatz: Ansatz) -> bool:
     (rows,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == COORDINATE]
-    for numbers, average in _quadratures():
-        values = {name: sp.Matrix([[value]]) if name != "beta" else value for name, value in numbers.items()}
-        values |= {"s": sp.Integer(1), "penalty": ridge_penalty, "w": sp.zeros(1, 1), "b": sp.zeros(1, 1)}
-        exact = Values(values, laws={FIELD: Law(("b",), values["B"], values["Q"])})(rows)
-        with mp.workdps(DIGITS + 15):
-            closed = mp.mpf(sp.N(exact, DIGITS + 10)._to_mpmath(mp.mp.prec))
-            if abs(average - closed) > mp.mpf(10) ** (-DIGITS) * (1 + abs(closed)):
+    digits = _digits(ansatz)
+    for numbers, average in _quadratures(ansatz.steps, digits):
+        values = {name: sp.Matrix([[value]]) if name != "beta" else value for name, value in numbers}
+        zeros = {name: sp.zeros(1, 1) for name in ("w", "b", "b_0")}
+        values |= {"s": sp.Integer(1), "penalty": ridge_penalty, block.name: BLOCK_SIZE, **zeros}
+        exact = Values(values, laws=laws(ansatz, values))(rows)
+        with mp.workdps(digits + 15):
+            closed = mp.mpf(sp.N(exact, digits + 10)._to_mpmath(mp.mp.prec))
+            if abs(average - closed) > mp.mpf(10) ** (-digits) * (1 + abs(closed)):
                 return False
     return True
 
 
 @cache
-def _quadratures() -> list[tuple[dict[str, sp.Rational], Any]]:
-    """E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals: no closed form used."""
+def _quadratures(steps: int, digits: int) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
+    """E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals: no closed form used.
+
+    With a block, (1/k) log E of the k-th power of the integral over the field of a block in place of its logarithm.
+    """
     source, results = Source("quadrature"), []
-    for _ in range(3):
+    for _ in range(1 if steps else 3):
         numbers = {name: abs(source.number()) for name in ("Lambda", "G", "Q", "beta")} | {"B": source.number()}
-        with mp.workdps(DIGITS + 15):
+        if steps:
+            numbers |= {"Q_Delta": abs(source.number()) / 20}
+        with mp.workdps(digits + 15):
             at = {name: rational(value) for name, value in numbers.items()}
-            results.append((numbers, _row_average(**at)))
+            size = rational(BLOCK_SIZE) if steps else 0
+            results.append((tuple(numbers.items()), _row_average(**at, size=size, digits=digits)))
     return results
 
 
-def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any) -> Any:
+def _row_average(
+    Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, Q_Delta: Any = 0, size: Any = 0, digits: int = DIGITS
+) -> Any:
     stiffness = beta * Lambda + G
-    width, root = mp.sqrt(1 / stiffness), mp.sqrt(Q)
+    width, root, inner = mp.sqrt(1 / stiffness), mp.sqrt(Q), mp.sqrt(Q_Delta)
 
     def log_integral(h: Any) -> Any:
         peak = h / stiffness
@@ -124,11 +134,17 @@ def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any) -> Any:
             w = peak + width * z
             return mp.exp(w * h - beta * Lambda * w**2 / 2 - G * w**2 / 2 - h * peak / 2)
 
-        return h * peak / 2 + mp.log(width * _trapezoid(density))
+        return h * peak / 2 + mp.log(width * _trapezoid(density, digits))
 
-    return _trapezoid(lambda z: mp.exp(-z * z / 2) * log_integral(B + root * z)) / mp.sqrt(2 * mp.pi)
+    def of_a_block(h: Any) -> Any:
+        power = _trapezoid(lambda z: mp.exp(size * log_integral(h + inner * z) - z * z / 2), digits)
+        return mp.log(power / mp.sqrt(2 * mp.pi)) / size
+
+    own = of_a_block if size else log_integral
+    return _trapezoid(lambda z: mp.exp(-z * z / 2) * own(B + root * z), digits) / mp.sqrt(2 * mp.pi)
 
 
-def _trapezoid(function: Any) -> Any:
-    """Over the line in units of a normal density's width: with a step of 1/2 it errs by exp(-2 (2 pi)^2)."""
-    return mp.fsum(function(mp.mpf(k) / 2) for k in range(-26, 27)) / 2
+def _trapezoid(function: Any, digits: int) -> Any:
+    """Over the line in units of a normal density's width: with a step h it errs by exp(-2 (pi / h)^2)."""
+    step, most = (mp.mpf(1) / 2, 26) if digits == DIGITS else (mp.mpf(4) / 5, 12)
+    return mp.fsum(function(step * k) for k in range(-most, most + 1)) * step

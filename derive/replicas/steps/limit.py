@@ -6,12 +6,13 @@ from typing import Any
 
 import sympy as sp
 
-from ...calculus.averages import CHANNEL, Average, Symbols
+from ...calculus.averages import Average
 from ..algebra.blocks import explicit
 from ..algebra.exact import Values, is_zero
-from ..algebra.objects import FIELD, LogDet, LogIntegral, n, scalars_out
+from ..algebra.levels import Ansatz, block
+from ..algebra.objects import LogDet, LogIntegral, n, scalars_out
 from ..algebra.step import Expressions, Step, Test
-from .ansatz import REPLICA_NUMBERS, example, shared
+from .ansatz import example, shared, trace_written_out
 
 
 def at_zero(expression: sp.Expr) -> sp.Expr:
@@ -75,30 +76,36 @@ def _replica_exponent(logarithm: sp.log) -> sp.Expr | None:
     return None if per_replica.has(n) else per_replica
 
 
-def step(p: Symbols, symmetric: Expressions) -> Step:
+def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
     """E log Z is the derivative of E Z^n at n = 0; at n = 0 each potential vanishes."""
     potentials = {name: value for name, value in symmetric.items() if name != "covariance"}
     after = {name: _tidy(derivative_at_zero(value)) for name, value in potentials.items()}
+    powers = "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0"
+    if ansatz.steps:
+        powers = "averaged powers of averaged powers of a variable, block by block written out, differentiated at n = 0"
     tests = [
         Test(
             "potentials vanish at n = 0", "every potential of step 4 at n = 0", lambda before, _after: _vanish(before)
         ),
         Test(
             "trace from integer n",
-            "the polynomial through explicit matrices at n = 1, 2, 3, confirmed at n = 4; its slope at 0",
-            _trace_from_integers,
+            "the polynomial through explicit matrices at n = 1, 2, 3, confirmed at n = 4; its slope at 0"
+            if not ansatz.steps
+            else "the polynomial through explicit matrices at n = 2, 4, 6, confirmed at n = 8, and at n = 3, 6, 9, "
+            "confirmed at n = 12, in blocks of 2 and 3; its slope at 0",
+            lambda before, after: _trace_from_integers(before, after, ansatz),
             ("trace", "trained"),
         ),
         Test(
             "logarithm of a power, rows",
-            "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0",
-            lambda before, after: _power_holds(before["entropic"], after["entropic"], FIELD),
+            powers,
+            lambda before, after: _power_holds(before["entropic"], after["entropic"], ansatz, rows=True),
             ("entropic",),
         ),
         Test(
             "logarithm of a power, sentences",
-            "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0",
-            lambda before, after: _power_holds(before["energetic"], after["energetic"], CHANNEL),
+            powers,
+            lambda before, after: _power_holds(before["energetic"], after["energetic"], ansatz, rows=False),
             ("energetic",),
         ),
     ]
@@ -108,7 +115,7 @@ def step(p: Symbols, symmetric: Expressions) -> Step:
                 "block matrices from integer n",
                 "det and summed inverse interpolated through explicit matrices at integer n, confirmed at the next; "
                 "the slope of their logarithm at 0",
-                _ridge_from_integers,
+                lambda before, after: _ridge_from_integers(before, after, ansatz),
                 ("entropic of ridge",),
             )
         )
@@ -119,7 +126,8 @@ def step(p: Symbols, symmetric: Expressions) -> Step:
         after,
         "The average of the logarithm of the partition function is the derivative of its averaged power n at n = 0, "
         "so each potential, known for integer n, is taken as a function of n and differentiated at n = 0, where all "
-        "of them vanish. The exchange of this limit with that of large d is the replica assumption.",
+        "of them vanish. The exchange of this limit with that of large d is the replica assumption."
+        + (" The number of replicas in a block is kept meanwhile." if ansatz.steps else ""),
         "S. F. Edwards, P. W. Anderson, J. Phys. F 5, 965 (1975); arXiv 2402.03902, Appendix C",
         tuple(tests),
     )
@@ -147,41 +155,53 @@ def _interpolated(points: list[tuple[int, sp.Expr]]) -> sp.Expr:
     return sp.interpolate(points, n)
 
 
-def _trace_from_integers(before: Expressions, after: Expressions) -> bool:
+def _trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     own = example("trace in the limit")
-
-    def value(replicas: int) -> sp.Expr:
-        matrices = (own["V_hat"], -own["q_hat"]), (own["V"], own["q"])
-        linear = sp.trace(own["m_hat"].T * own["m"]) + sp.trace(own["theta_hat"].T * own["theta"])
-        conjugate, overlap = (explicit(a, c, replicas) for a, c in matrices)
-        return sp.trace(conjugate * overlap) / 2 - replicas * linear
-
-    *known, last = REPLICA_NUMBERS
-    polynomial = _interpolated([(replicas, value(replicas)) for replicas in known])
-    confirmed = polynomial.subs(n, last) == value(last) and polynomial.subs(n, 0) == 0
-    if not confirmed or not is_zero(Values(own)(after["trace"]) - polynomial.diff(n).subs(n, 0)):
-        return False
+    for size in (2, 3) if ansatz.steps else (1,):
+        points = [(size * k, trace_written_out(ansatz, own, size * k, size)) for k in (1, 2, 3, 4)]
+        polynomial = _interpolated(points[:3])
+        confirmed = polynomial.subs(n, points[3][0]) == points[3][1] and polynomial.subs(n, 0) == 0
+        value = Values({**own, block.name: sp.Integer(size)})(after["trace"])
+        if not confirmed or not is_zero(value - polynomial.diff(n).subs(n, 0)):
+            return False
     if "trained" not in after:
         return True
     at = Values({**own, "phi": own["m"], "Kappa": own["q"]})
     return is_zero(at(before["trained"]).diff(n) - at(after["trained"]))
 
 
-def _power_holds(before: sp.Expr, after: sp.Expr, kind: str) -> bool:
-    """The log integral takes the logarithms of 2, 3 and 5 with given chances, whatever it stands for."""
+def _power_holds(before: sp.Expr, after: sp.Expr, ansatz: Ansatz, rows: bool) -> bool:
+    """The log integral takes the logarithms of integers with given chances, whatever it stands for."""
     (integral,) = before.atoms(LogIntegral)
     outcome = sp.Symbol("outcome")
     chances = (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
-    sums = {kind: tuple((c, {"outcome": sp.log(v)}) for c, v in zip(chances, (2, 3, 5), strict=True))}
-    at = Values({}, sums)
-    power = at(before.xreplace({integral: outcome}))
-    for replicas in REPLICA_NUMBERS:
-        written_out = sp.Add(*[c * sp.Integer(v) ** replicas for c, v in zip(chances, (2, 3, 5), strict=True)])
+    values = ((2, 3, 5), (7, 2, 3), (5, 1, 4))  # those of a level within that of all replicas, one a row
+    kinds = [level.rows if rows else level.channel for level in ansatz.levels]
+    sums = {kind: tuple((c, {kind: i}) for i, c in enumerate(chances)) for kind in kinds}
+
+    def chosen(at: Values, _suffix: str) -> sp.Expr:
+        place = [at.values[kind] for kind in kinds]
+        return sp.log(values[place[1] if len(place) > 1 else 0][place[0]])
+
+    def power_of(replicas: int, size: int) -> sp.Expr:
+        if not ansatz.steps:
+            return sp.Add(*[c * sp.Integer(v) ** replicas for c, v in zip(chances, values[0], strict=True)])
+        own = [list(zip(chances, column, strict=True)) for column in zip(*values, strict=True)]
+        inner = [sp.Add(*[c * sp.Integer(v) ** size for c, v in column]) for column in own]
+        return sp.Add(*[c * v ** (replicas // size) for c, v in zip(chances, inner, strict=True)])
+
+    for size in sorted({size for _, size in ansatz.numbers}):
+        at = Values({"outcome": chosen, block.name: sp.Integer(size)}, sums)
+        power = at(before.xreplace({integral: outcome}))
         factor = _prefactor(before)
-        if not is_zero((power.subs(n, replicas) - factor * sp.log(written_out)).subs(factor, 1)):
+        for replicas in (k for k, own in ansatz.numbers if own == size):
+            difference = power.subs(n, replicas) - factor * sp.log(power_of(replicas, size))
+            if not is_zero(difference.subs(factor, 1)):
+                return False
+        slope = power.diff(n).subs(n, 0)
+        if not is_zero(sp.expand(slope - at(after.xreplace({integral: outcome}))).subs(factor, 1)):
             return False
-    slope = sp.expand(power.diff(n).subs(n, 0))
-    return sp.expand(slope - at(after.xreplace({integral: outcome}))) == 0
+    return True
 
 
 def _prefactor(expression: sp.Expr) -> sp.Expr:
@@ -189,24 +209,28 @@ def _prefactor(expression: sp.Expr) -> sp.Expr:
     return sp.Mul(*[a for a in sp.Mul.make_args(expression) if a.is_Symbol])
 
 
-def _ridge_from_integers(_before: Expressions, after: Expressions) -> bool:
-    """det(I (x) A + J (x) C) / det(A)^n is a polynomial of degree s in n; times the summed inverse, of degree s - 1."""
+def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+    """det of all replicas over that without their common field is a polynomial of degree s in n; times the summed
+    inverse, of degree s - 1."""
     own = example("ridge in the limit")
     values = shared("ridge in the limit", [own])
     A, C, B = values["beta"] * values["Lambda"] + values["G"], -values["Q"], values["B"]
-    size = A.rows
-
-    def written_out(replicas: int) -> tuple[sp.Expr, sp.Expr]:
-        matrix = explicit(A, C, replicas)
-        stacked = sp.Matrix.vstack(*[B] * replicas)
-        determinant = matrix.det() / A.det() ** replicas
-        return determinant, determinant * (stacked.T * matrix.inv() * stacked)[0] / replicas
-
-    points = {replicas: written_out(replicas) for replicas in range(1, size + 3)}
-    determinant, weighted = (_interpolated([(k, points[k][i]) for k in range(1, size + 2)]) for i in range(2))
-    last = size + 2
-    if determinant.subs(n, last) != points[last][0] or weighted.subs(n, last) != points[last][1]:
-        return False
-    rational = -determinant.diff(n) / determinant / 2 + weighted / determinant / 2
-    expected = rational.subs(n, 0) - sp.log(A.det()) / 2 + sp.Rational(size, 2) * sp.log(2 * sp.pi)
-    return is_zero(Values(values)(after["entropic of ridge"]) - expected)
+    for size in (2, 3) if ansatz.steps else (1,):
+        inner = [(size, -values["Q_Delta"])] if ansatz.steps else []
+        alone = explicit(A, inner, size).det()  # of one block, which is a replica where there are none
+        known: dict[int, tuple[sp.Expr, sp.Expr]] = {}
+        for blocks in range(1, A.rows + 3):
+            replicas = size * blocks
+            matrix = explicit(A, [*inner, (replicas, C)], replicas)
+            stacked = sp.Matrix.vstack(*[B] * replicas)
+            determinant = matrix.det() / alone**blocks
+            known[replicas] = determinant, determinant * (stacked.T * matrix.inv() * stacked)[0] / replicas
+        *points, last = known
+        determinant, weighted = (_interpolated([(k, known[k][i]) for k in points]) for i in range(2))
+        if determinant.subs(n, last) != known[last][0] or weighted.subs(n, last) != known[last][1]:
+            return False
+        rational = -determinant.diff(n) / determinant / 2 + weighted / determinant / 2
+        expected = rational.subs(n, 0) - sp.log(alone) / (2 * size) + sp.Rational(A.rows, 2) * sp.log(2 * sp.pi)
+        if not is_zero(Values({**values, block.name: sp.Integer(size)})(after["entropic of ridge"]) - expected):
+            return False
+    return True

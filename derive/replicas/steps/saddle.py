@@ -12,6 +12,7 @@ from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import SaddlePoint, saddle_point
 from ...theory.stability import entropic_potential
 from ..algebra.exact import Law, Source, Values, is_zero
+from ..algebra.levels import Broken
 from ..algebra.objects import beta, same, scalars_out
 from ..algebra.step import Expressions, Step, Test
 from .action import PENALTY
@@ -98,7 +99,8 @@ def solvable(own: dict[str, Any], ridge: bool, p: Symbols) -> Values:
     shift = known["c"] * (0 if ridge else 1)
     values = {**own, **{name: value for name, value in shared("solvable", [own], size).items() if name not in own}}
     # What the loss holds beside the fields, where it does.
-    beside = sp.trace(known["H"] * values["q"]) / 2 if p.loss_holds_q else sp.Integer(0)
+    self_overlap = values["q"] + values["Delta"] if isinstance(p, Broken) else values["q"]
+    beside = sp.trace(known["H"] * self_overlap) / 2 if p.loss_holds_q else sp.Integer(0)
     beside += (known["eta"].T * values["phi"])[0] if p.trained else 0
     stiffness = (values["V"] + known["K"].inv()).inv()
     resolvent = (values["Lambda"] + values["G"]).inv()

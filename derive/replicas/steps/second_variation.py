@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,9 +15,10 @@ from ...theory.saddle_point import saddle_point
 from ...theory.stability import TOKENS, Replicon, entropic_potential, longitudinal, prior_response, replicon
 from ..algebra.blocks import explicit
 from ..algebra.exact import Source, Values, is_zero
+from ..algebra.levels import parisi, replica_symmetric
 from ..algebra.objects import PAIRS, replicated, scalars_out
 from ..algebra.step import Expressions, Step, Test
-from .ansatz import ansatz, example, shared
+from .ansatz import example, shared
 
 
 def strength() -> sp.Symbol:
@@ -43,48 +45,60 @@ def second_cumulant(matrix: MatrixExpr, perturbation: MatrixExpr) -> MatrixExpr:
     return matrix * perturbation * matrix.T
 
 
+@dataclass(frozen=True)
+class Perturbed:
+    """Which overlaps are moved, and what answers.
+
+    Attributes:
+        field, row: responses of g and of a row (s x s).
+        sentences, rows: kinds of the averages over the states of a block around the carried covariance, where a single
+            state answers; empty where a block answers as a whole.
+        blocks, size: how many blocks there are of how many replicas, where matrices are written out; within: whether
+            overlaps within blocks are moved (those of different blocks else).
+    """
+
+    field: MatrixExpr
+    row: MatrixExpr
+    sentences: str = ""
+    rows: str = ""
+    blocks: tuple[int, ...] = (4, 5)
+    size: int = 1
+    within: bool = False
+
+    def direction(self, blocks: int) -> sp.Matrix:
+        """epsilon of all replicas."""
+        if self.within:
+            return sp.Matrix(sp.kronecker_product(sp.diag(1, *[2] * (blocks - 1)), direction(self.size)))
+        return sp.Matrix(sp.kronecker_product(direction(blocks), sp.ones(self.size, self.size)))
+
+
+def variation(p: Symbols, action: Expressions, moved: Perturbed) -> dict[str, Any]:
+    """The second variation of the three potentials, and where it is stationary in D and in D_hat."""
+    D, _ = perturbations(p)
+    Gamma = composite(p)
+    through = _over_states(moved.sentences, MatrixAverage(TOKENS, second_cumulant(moved.field, D)))
+    back = _over_states(moved.rows, symmetrised(second_cumulant(moved.row, Gamma), p))
+    return {
+        "trace": Average(CONTEXTS, trace_variation(p, action["trace"])),
+        "rows": Average(COORDINATE, sp.Trace(Gamma * back) / 4),
+        "sentences": p.alpha * (Average(CONTEXTS, sp.Trace(D * MatrixAverage(CHANNEL, through))) / 4),
+        "D_hat": p.alpha * MatrixAverage(CHANNEL, through),
+        "D_prime": MatrixAverage(COORDINATE, p.gamma * back),
+    }
+
+
+def _over_states(kind: str, carried: MatrixExpr) -> MatrixExpr:
+    return MatrixAverage(kind, carried) if kind else carried
+
+
 def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
     """Perturb the replica-symmetric point in a direction that keeps it symmetric on average; expand to second order."""
     phi = FreeEntropy(zero["Phi"], p)
-    D, D_hat = perturbations(p)
-    Gamma, response = composite(p), symmetrised(prior_response(phi), p)
-    trace = trace_variation(p, action["trace"])
-    rows = Average(COORDINATE, sp.Trace(Gamma * symmetrised(second_cumulant(response, Gamma), p)) / 4)
-    through = MatrixAverage(TOKENS, second_cumulant(Jacobian(p.g, p.omega), D))
-    sentences = Average(CONTEXTS, sp.Trace(D * MatrixAverage(CHANNEL, through))) / 4
+    moved = Perturbed(Jacobian(p.g, p.omega), symmetrised(prior_response(phi), p))
     operator = replicon(phi)
-    after: dict[str, Any] = {
-        "trace": Average(CONTEXTS, trace),
-        "rows": rows,
-        "sentences": p.alpha * sentences,
-        "D_hat": p.alpha * MatrixAverage(CHANNEL, through),
-        "D_prime": MatrixAverage(COORDINATE, p.gamma * symmetrised(second_cumulant(response, Gamma), p)),
-    }
+    after = variation(p, action, moved)
     tests = [
-        Test(
-            "second cumulant at integer n",
-            "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
-            lambda _before, after: _cumulant_holds(after),
-            ("rows", "sentences"),
-        ),
-        Test(
-            "rows at integer n",
-            "normal integral over n s weights of ridge, second order in the perturbation, n = 4, 5, s = 2, exactly",
-            lambda before, after: _rows_hold(before, after, p),
-            ("trace", "rows"),
-        ),
-        Test(
-            "sentences at integer n",
-            "square loss averaged over the perturbed law of n fields, second order, n = 4, s = t = 2, exactly",
-            lambda _before, after: _sentences_hold(after),
-            ("sentences",),
-        ),
-        Test(
-            "stationary in the perturbations",
-            "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
-            lambda _before, after: _stationary(after),
-            ("trace", "rows", "sentences", "D_hat", "D_prime"),
-        ),
+        *integer_tests(p, moved),
         Test(
             "equal to the map of GAMP",
             "as symbols, with the covariance of perturbations carried once through channel and prior",
@@ -106,8 +120,7 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
     return Step(
         9,
         "Stability of the replica-symmetric saddle point",
-        {"trace": action["trace"], "entropic": action["entropic"], "q|ab": p.q + strength() * D,
-         "q_hat|ab": p.q_hat + strength() * D_hat},
+        given(p, action),
         after,
         "Overlaps of different replicas and their conjugates are perturbed by a symmetric matrix that is zero on the "
         "diagonal of the replicas and whose rows sum to zero. This leaves all averages over replicas alone and "
@@ -118,7 +131,48 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
         "J. R. L. de Almeida, D. J. Thouless, J. Phys. A 11, 983 (1978); M. Bayati, A. Montanari, "
         "IEEE Trans. Inf. Theory 57, 764 (2011), arXiv 1001.3448",
         tuple(tests),
-    )  # fmt: skip
+    )
+
+
+def given(p: Symbols, action: Expressions) -> dict[str, Any]:
+    """What goes in: potentials of step 3, and the perturbation."""
+    D, D_hat = perturbations(p)
+    moved = {"q|ab": p.q + strength() * D, "q_hat|ab": p.q_hat + strength() * D_hat}
+    return {"trace": action["trace"], "entropic": action["entropic"], **moved}
+
+
+def integer_tests(p: Symbols, moved: Perturbed) -> tuple[Test, ...]:
+    """What holds at any integer number of replicas, whichever overlaps are moved."""
+    where = "n = 4, 5"
+    if moved.size > 1:
+        where = " and ".join(f"n = {count * moved.size}" for count in moved.blocks) + f" in blocks of {moved.size}"
+    fewest = moved.blocks[0] * moved.size
+    return (
+        Test(
+            "second cumulant at integer n",
+            "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
+            lambda _before, after: _cumulant_holds(after),
+            ("rows", "sentences"),
+        ),
+        Test(
+            "rows at integer n",
+            f"normal integral over n s weights of ridge, second order in the perturbation, {where}, s = 2, exactly",
+            lambda before, after: _rows_hold(before, after, p, moved),
+            ("trace", "rows"),
+        ),
+        Test(
+            "sentences at integer n",
+            f"square loss averaged over the perturbed law of n fields, second order, n = {fewest}, s = t = 2, exactly",
+            lambda _before, after: _sentences_hold(after, moved),
+            ("sentences",),
+        ),
+        Test(
+            "stationary in the perturbations",
+            "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
+            lambda _before, after: _stationary(after),
+            ("trace", "rows", "sentences", "D_hat", "D_prime"),
+        ),
+    )
 
 
 def trace_variation(p: Symbols, trace: sp.Expr) -> sp.Expr:
@@ -197,35 +251,39 @@ def _cumulant_holds(after: Expressions) -> bool:
 
 def _responding(response: sp.Matrix) -> dict[str, Any]:
     """Values at which every response is a given symmetric matrix: dg/domega, dw/db, or the resolvent of ridge."""
-    return {"dg/domega": response, "dw/db": response, "G": response.inv(), "Lambda": sp.zeros(*response.shape)}
+    responses = {"dg/domega": response, "dg/domega_0": response, "dw/db": response, "dw/db_0": response}
+    zero = sp.zeros(*response.shape)
+    return {**responses, "G": response.inv(), "Lambda": zero, "Q_Delta": zero, parisi.name: sp.Integer(1)}
 
 
-def _rows_hold(before: Expressions, after: Expressions, p: Symbols) -> bool:
+def _rows_hold(before: Expressions, after: Expressions, p: Symbols, moved: Perturbed) -> bool:
     """Trace and rows of step 3 at q_hat + eps D^, ridge; the response at finite temperature is that over beta."""
     own = example("replicon rows")
-    values, D, D_hat, size = shared("replicon rows", [own]), *_symmetric_pair("replicon rows"), 2
+    values, D, D_hat, s = shared("replicon rows", [own]), *_symmetric_pair("replicon rows"), 2
     precision = values["beta"] * values["Lambda"] + values["G"]
-    for replicas in (4, 5):
-        eps, step_ = direction(replicas), sp.Symbol("epsilon")
+    for blocks in moved.blocks:
+        eps, step_, replicas = moved.direction(blocks), sp.Symbol("epsilon"), blocks * moved.size
         squares = sum(e**2 for e in eps)
-        whole = explicit(precision, -values["Q"], replicas)
+        inner = [(moved.size, -values["Q_Delta"])] if moved.size > 1 else []
+        whole = explicit(precision, [*inner, (replicas, -values["Q"])], replicas)
         stacked = sp.Matrix.vstack(*[values["B"]] * replicas)
         inverse = whole.inv()
         change = -own["gamma"] * sp.Matrix(sp.kronecker_product(eps, D_hat))
         # Second-order term of -1/2 log det and of 1/2 B^T K^{-1} B at K + epsilon change.
         second = sp.trace(inverse * change * inverse * change) / 4
         second += (stacked.T * inverse * change * inverse * change * inverse * stacked)[0] / 2
-        at = Values({"Gamma": own["gamma"] * D_hat, **_responding(precision.inv())})
+        size = sp.Integer(moved.size)
+        answers = {**_responding(precision.inv()), "Q_Delta": values["Q_Delta"], parisi.name: size}
+        answers["dw/db_0"] = (precision - size * values["Q_Delta"]).inv()
+        at = Values({"Gamma": own["gamma"] * D_hat, **answers})
         if not is_zero(second - squares * at(after["rows"])):
             return False
-        # Trace: replica by replica, out of step 3.
+        # Trace: replica by replica, out of step 3; the same overlap of all pairs beside the perturbation.
         pairs = {f"{name}|{a + 1}{b + 1}": base + step_ * eps[a, b] * move
                  for name, base, move in (("q", own["q"], D), ("q_hat", own["q_hat"], D_hat))
                  for a in range(replicas) for b in range(replicas)}  # fmt: skip
         rest = {
-            f"{z.name.partition('|')[0]}|{a + 1}": sp.zeros(*_shape(z, size))
-            for z in _single(p)
-            for a in range(replicas)
+            f"{z.name.partition('|')[0]}|{a + 1}": sp.zeros(*_shape(z, s)) for z in _single(p) for a in range(replicas)
         }
         written = Values({**pairs, **rest}, replicas=replicas)(before["trace"])
         coefficient = sp.expand(written).coeff(step_, 2)
@@ -235,7 +293,7 @@ def _rows_hold(before: Expressions, after: Expressions, p: Symbols) -> bool:
 
 
 def _single(p: Symbols) -> list[sp.MatrixSymbol]:
-    return [z for z in ansatz(p) if not z.name.endswith("|ab")]
+    return list(replica_symmetric(p).single)
 
 
 def _shape(symbol: sp.MatrixSymbol, size: int) -> tuple[int, int]:
@@ -247,17 +305,18 @@ def _symmetric_pair(name: str) -> tuple[sp.Matrix, sp.Matrix]:
     return source.symmetric(2), source.symmetric(2)
 
 
-def _sentences_hold(after: Expressions) -> bool:
-    """log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) = q + eps_ab D.
+def _sentences_hold(after: Expressions, moved: Perturbed) -> bool:
+    """log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) moved by eps_ab D.
 
-    The response is -(V + K^{-1})^{-1}.
+    The response is -(V + K^{-1})^{-1}, that of a block of k replicas -(V + k Delta + K^{-1})^{-1}.
     """
-    own, source, replicas, size = example("replicon sentences"), Source("replicon sentences"), 4, 2
-    K, E, D = source.positive(size), source.matrix(size, size), _symmetric_pair("replicon sentences")[0]
-    eps = direction(replicas)
-    student = explicit(
-        own["V"], own["q"] - own["theta"] * E.T - E * own["theta"].T + E * own["rho_star"] * E.T, replicas
-    )
+    own, source, s = example("replicon sentences"), Source("replicon sentences"), 2
+    K, E, D = source.positive(s), source.matrix(s, s), _symmetric_pair("replicon sentences")[0]
+    replicas = moved.blocks[0] * moved.size
+    eps = moved.direction(moved.blocks[0])
+    shared_by_all = own["q"] - own["theta"] * E.T - E * own["theta"].T + E * own["rho_star"] * E.T
+    inner = [(moved.size, own["Delta"])] if moved.size > 1 else []
+    student = explicit(own["V"], [*inner, (replicas, shared_by_all)], replicas)
     change = sp.Matrix(sp.kronecker_product(eps, D))
     mean = sp.Matrix.vstack(*[own["m"] - E * own["m_star"]] * replicas)
     stiffness = sp.Matrix(sp.kronecker_product(sp.eye(replicas), K))
@@ -265,7 +324,9 @@ def _sentences_hold(after: Expressions) -> bool:
     inverse = (student + stiffness.inv()).inv()
     second = sp.trace(inverse * change * inverse * change) / 4
     second -= (mean.T * inverse * change * inverse * change * inverse * mean)[0] / 2
-    at = Values({"D": D, "alpha": sp.Integer(1), **_responding(-(own["V"] + K.inv()).inv())})
+    answers = _responding(-(own["V"] + K.inv()).inv())
+    answers["dg/domega_0"] = -(own["V"] + moved.size * own["Delta"] + K.inv()).inv()
+    at = Values({"D": D, "alpha": sp.Integer(1), **answers})
     return is_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
 
 
@@ -282,8 +343,10 @@ def _stationary(after: Expressions) -> bool:
     alpha = abs(source.number())
 
     def at_token(l: int) -> Values:
-        inner = tuple((1, {"dg/domega": block[l][k], "D": letters["D"][k]}) for k in range(tokens))
-        rows = {"dw/db": J, "G": J.inv(), "Lambda": sp.zeros(size, size)}
+        inner = tuple(
+            (1, {"dg/domega": block[l][k], "dg/domega_0": block[l][k], "D": letters["D"][k]}) for k in range(tokens)
+        )
+        rows = {name: value for name, value in _responding(J).items() if not name.startswith("dg")}
         values = {
             "alpha": alpha,
             "Gamma": Gamma,

@@ -12,6 +12,7 @@ from ...calculus.averages import Average, Symbols
 from ...theory.free_entropy import free_entropy
 from ...theory.stability import TOKENS
 from ..algebra.exact import Source, Values, is_zero
+from ..algebra.levels import OUTER_FIELD, Ansatz, Broken, block, parisi
 from ..algebra.numeric import rational
 from ..algebra.objects import FIELD, LogDet, LogIntegral, beta, gathered, same, scalars_out
 from ..algebra.step import Expressions, Step, Test
@@ -21,6 +22,16 @@ from .ansatz import quadratic_around
 
 def rescaling(p: Symbols) -> dict[Any, Any]:
     """How every order parameter and composite grows with beta, so that all terms of Phi / beta stay."""
+    broken = (
+        {
+            p.Delta_hat: beta**2 * p.Delta_hat,
+            block: parisi / beta,
+            p.Q_Delta: beta**2 * p.Q_Delta,
+            p.b_0: beta * p.b_0,
+        }
+        if isinstance(p, Broken)
+        else {}
+    )
     return {
         p.V: p.V / beta,
         **{z: beta * z for z in (p.V_hat, p.m_hat, p.theta_hat)},
@@ -30,11 +41,13 @@ def rescaling(p: Symbols) -> dict[Any, Any]:
         p.B: beta * p.B,
         p.Q: beta**2 * p.Q,
         p.b: beta * p.b,
+        **broken,
     }
 
 
-def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
+def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
     """Substitute the rescaling, keep what grows like beta."""
+    p, inner = ansatz.symbols, ansatz.levels[-1]
     after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
     laplace_tests = [_laplace_test("sentences", p.loss, "M", 1, p)]
     if after["Phi"].has(p.envelope):
@@ -48,7 +61,8 @@ def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
         "Order parameters are rescaled so that every term of the free entropy grows like the inverse temperature; what "
         "remains of their ratio is kept. To this order the logarithm of an integral is the largest exponent (Laplace's "
         "method), which leaves "
-        "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one.",
+        "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one."
+        + (_BLOCKS_SHRINK if ansatz.steps else ""),
         "arXiv 2402.03902, Appendix C; J. J. Moreau, Bull. Soc. Math. France 93, 273 (1965)",
         (
             Test(
@@ -58,17 +72,39 @@ def step(p: Symbols, finite: sp.Expr, regulariser: Regulariser) -> Step:
                 lambda before, after: _leading_holds(before["Phi_beta"], after, p),
             ),
             *laplace_tests,
-            Test(
-                "equal to the free entropy in use",
-                "the very expression that is differentiated to generate solvers",
-                lambda _before, after: _is_in_use(after["Phi"], p, regulariser),
-            ),
+            *([_powers_test("sentences", inner.channel, p)] if ansatz.steps else []),
+            *([_powers_test("rows", inner.rows, p)] if ansatz.steps and "N" in after else []),
+            *([] if ansatz.steps else [_use_test(p, regulariser)]),
         ),
     )
 
 
-def _given(p: Symbols) -> tuple[sp.MatrixSymbol, ...]:
-    return (p.V, p.V_hat, p.q_hat, p.m_hat, p.theta_hat)
+_BLOCKS_SHRINK = (
+    " The number of replicas in a block shrinks like the temperature, so that a block, too, weighs its states by their "
+    "energies; 𝔶, their ratio, is the Parisi parameter."
+)
+
+
+def _powers_test(what: str, kind: str, p: Symbols) -> Test:
+    return Test(
+        f"powers of a block, {what}",
+        "averaged powers of an integral of three values as the temperature vanishes, by a limit",
+        lambda before, after: _powers_hold(before["Phi_beta"], after["Phi"], kind, p),
+        ("Phi",),
+    )
+
+
+def _use_test(p: Symbols, regulariser: Regulariser) -> Test:
+    return Test(
+        "equal to the free entropy in use",
+        "the very expression that is differentiated to generate solvers",
+        lambda _before, after: _is_in_use(after["Phi"], p, regulariser),
+    )
+
+
+def _given(p: Symbols) -> tuple[Any, ...]:
+    broken = (p.Delta_hat, block) if isinstance(p, Broken) else ()
+    return (p.V, p.V_hat, p.q_hat, *broken, p.m_hat, p.theta_hat)
 
 
 def minimum(p: Symbols) -> sp.Expr:
@@ -89,17 +125,29 @@ def leading(expression: sp.Expr, p: Symbols) -> sp.Expr:
     """
     if isinstance(expression, Average):
         inside = leading(expression.summand, p)
-        if expression.kind == FIELD and inside == p.envelope:
+        if expression.kind == OUTER_FIELD or (expression.kind == FIELD and inside == p.envelope):
             return inside  # the coordinate's average includes that over its field
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
-    if isinstance(expression, sp.Add):
-        return sp.Add(*[leading(term, p) for term in expression.args])
+    if isinstance(expression, sp.Add):  # single determinants grow like beta log beta, not their sum
+        integrals = [term for term in expression.args if term.has(Average, LogIntegral)]
+        plain = sp.Add(*[term for term in expression.args if term not in integrals])
+        return sp.Add(*[leading(term, p) for term in integrals]) + (_limit(scalars_out(plain)) if plain else 0)
     if isinstance(expression, sp.Mul) and expression.has(Average):
         (average,) = [a for a in expression.args if a.has(Average)]
+        if isinstance(average, sp.log):
+            return powers(expression / average, average, p)
         return expression / average * leading(average, p)
     if isinstance(expression, LogIntegral):
         return laplace(expression, p)
     return _limit(scalars_out(expression))
+
+
+def powers(number: sp.Expr, logarithm: sp.log, p: Symbols) -> sp.Expr:
+    """lim (1/beta) number log E[exp(k I)], the number as beta and k = y / beta: of I what grows like beta remains."""
+    average = logarithm.args[0]
+    (integral,) = average.summand.args[0].atoms(LogIntegral)
+    exponent = average.summand.args[0] / integral * beta * leading(integral, p)
+    return number / beta * sp.log(Average(average.kind, sp.exp(exponent)))
 
 
 def _limit(expression: sp.Expr) -> sp.Expr:
@@ -130,6 +178,9 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
     values |= {z.name: source.matrix(2, 2) for z in (p.theta, p.theta_hat)}
     values |= {z.name: source.matrix(2, 1) for z in (p.m, p.m_hat, p.B)}
     values |= {"s": sp.Integer(2), "phi": source.matrix(2, 1), "Kappa": source.positive(2)}
+    if isinstance(p, Broken):
+        values |= {z.name: source.positive(2) / 10 for z in (p.Delta, p.Delta_hat, p.Q_Delta)}
+        values |= {block.name: abs(source.number()) / 10, parisi.name: abs(source.number()) / 10}
 
     def explicit(expression: sp.Expr, at: Values) -> sp.Expr:
         return sp.Add(
@@ -140,6 +191,29 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
     scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
     limit = sp.limit(sp.expand(sp.expand_log(sp.simplify(explicit(before, scaled)), force=True)) / beta, beta, sp.oo)
     return is_zero(explicit(after["Phi"], at) - limit)
+
+
+def _powers_hold(before: sp.Expr, after: sp.Expr, kind: str, p: Symbols) -> bool:
+    """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit."""
+    energies, shifts, chances = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
+    finite, zero = (
+        sp.Add(*[term for term in sp.Add.make_args(e) if kind in {a.kind for a in term.atoms(Average)}])
+        for e in (before, after)
+    )
+    (integral,) = finite.atoms(LogIntegral)
+    extremum = p.moreau if zero.has(p.moreau) else p.envelope
+    sign = -1 if extremum == p.moreau else 1
+    for y in (sp.Rational(1, 2), sp.Integer(1), sp.Integer(2)):
+        values = {"outcome": lambda at, _: at.values["integral"], extremum.name: lambda at, _: at.values["least"]}
+        states = tuple(
+            (chance, {"integral": -beta * e + c, "least": -sign * sp.Integer(e)})
+            for chance, e, c in zip(chances, energies, shifts, strict=True)
+        )
+        at = Values({**values, block.name: y / beta, parisi.name: y, "alpha": sp.Integer(3)}, {kind: states})
+        limit = sp.limit(sp.powsimp(at(finite.xreplace({integral: sp.Symbol("outcome")}))) / beta, beta, sp.oo)
+        if sp.simplify(sp.expand_log(at(zero) - limit, force=True)) != 0:
+            return False
+    return True
 
 
 def _laplace_test(what: str, energy: sp.Symbol, name: str, sign: int, p: Symbols) -> Test:

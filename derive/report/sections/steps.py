@@ -10,9 +10,9 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...calculus.averages import COORDINATE, Average, MatrixAverage, Symbols
 from ...replicas import message_passing
+from ...replicas.algebra.levels import Ansatz, Broken, block, parisi, replica_symmetric
 from ...replicas.algebra.objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
-from ...replicas.algebra.step import Step
-from ...replicas.steps.ansatz import ansatz
+from ...replicas.algebra.step import Derivation, Step
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.fields import Inputs
 from ...replicas.steps.second_variation import composite, perturbations, strength
@@ -23,12 +23,22 @@ from .references import Bibliography
 
 def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
     """Step number -> its section; every check is carried out and its outcome said, what it cites joins `works`."""
-    steps, p = derivation(at), _symbols(at)
-    items = {
-        1: _partition(steps[1], p), 2: _fields(steps[2], p), 3: _action(steps[3], p), 4: _ansatz(steps[4], p),
-        5: _limit(steps[5]), 6: _finite(steps[6]), 7: _zero(steps[7], p), 8: _saddle(steps[8]),
-        9: _stability(steps[9], p),
+    steps, p = derivation(at), generic_symbols(at)
+    last = {8: _saddle(steps[8]), 9: stability_items(steps[9], p)}
+    return sections_of(steps, first_items(steps, replica_symmetric(p)) | last, works)
+
+
+def first_items(steps: Derivation, ansatz: Ansatz) -> dict[int, Items]:
+    """What the steps up to zero temperature show, whatever the ansatz."""
+    p = ansatz.symbols
+    return {
+        1: _partition(steps[1], p), 2: _fields(steps[2], p), 3: _action(steps[3], p), 4: _ansatz(steps[4], ansatz),
+        5: _limit(steps[5], ansatz), 6: _finite(steps[6]), 7: _zero(steps[7], p),
     }  # fmt: skip
+
+
+def sections_of(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
+    """Step number -> its section: the rule, what it shows, the outcome of its checks, where it is written."""
     return {
         step.number: Section(
             f"Step {step.number}: {step.name}",
@@ -44,13 +54,16 @@ def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
 
 
 # What the words of a step call by name, printed without the index of a context.
-SPOKEN = {name: Stacked(sp.MatrixSymbol(name, 1, 1)) for name in ("q", "V", "m", "theta", "G", "B", "Q", "b")}
+SPOKEN = {
+    name: Stacked(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
+    for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "V^")
+} | {"𝔶": parisi}
 
 
-def _symbols(at: ModelAt) -> Symbols:
+def generic_symbols(at: ModelAt, kind: type[Symbols] = Symbols) -> Symbols:
     """Of a generic context, sizes as symbols."""
     s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
-    return Symbols(s, t, len(at.trained), at.loss_holds_q)
+    return kind(s, t, len(at.trained), at.loss_holds_q)
 
 
 def checked(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
@@ -159,21 +172,35 @@ def _action(step: Step, p: Symbols) -> Items:
     ]
 
 
-def _ansatz(step: Step, p: Symbols) -> Items:
+def _ansatz(step: Step, ansatz: Ansatz) -> Items:
     """Composites come first: the rows' potential is written in them."""
+    p, outermost = ansatz.symbols, ansatz.levels[0]
     trained = [] if p.trained else [replicated(p.phi, "a")]
     mean = sp.BlockMatrix([[p.m], [p.m_star]])
+    single = [Relation(left, right) for left, right in ansatz.single.items() if left not in trained]
+    notes = ("in different blocks", "in one block") if ansatz.steps else ("",)
+    pairs = [
+        Relation(left, right, note)
+        for kind, note in zip(ansatz.pairs, notes, strict=True)
+        for left, right in kind.values(p).items()
+    ]
+    average = sp.Symbol("mean_outer_field" if ansatz.steps else "mean_field")
+    shared = "outer_field" if ansatz.steps else "field"
     items: Items = [
-        *[Relation(left, right) for left, right in ansatz(p).items() if left not in trained],
+        *([Words("A block holds {} replicas.", (block,))] if ansatz.steps else []),
+        *single[:2],
+        *pairs,
+        *single[2:],
         Words("The conjugates act on a row through their sums"),
         *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.composites.items()],
         Words(
             "and the field {} of a row is normal with mean {} and covariance {}, its average written {}. The fields {} "
             "and {} of token l are jointly normal with mean and covariance",
-            (p.b, p.B, p.Q, sp.Symbol("mean_field"), p.omega, p.Y),
+            (outermost.row_field, p.B, p.Q, average, outermost.field, p.Y),
         ),
-        Relation(sp.Symbol("field_mean"), mean),
-        Relation(sp.Symbol("field_covariance"), step.after["covariance"]),
+        Relation(sp.Symbol(f"{shared}_mean"), mean),
+        Relation(sp.Symbol(f"{shared}_covariance"), step.after["covariance"]),
+        *(_of_blocks(p) if isinstance(p, Broken) else []),
         Words("In each replica, {} is normal around the shared {} with covariance {}. Then", (_x(p), p.omega, p.V)),
         *_potentials(step),
     ]
@@ -185,16 +212,35 @@ def _ansatz(step: Step, p: Symbols) -> Items:
     return items
 
 
+def _of_blocks(p: Broken) -> Items:
+    """The fields that the replicas of a block share."""
+    return [
+        Words(
+            "Within a block, {} is normal around {} with covariance {}, and {} around {} with covariance {}; their "
+            "averages are written {} and {}.",
+            (p.b, p.b_0, p.Q_Delta, p.omega, p.omega_0, p.Delta, sp.Symbol("mean_field"), sp.Symbol("mean_block")),
+        )
+    ]
+
+
 def _x(p: Symbols) -> sp.MatrixSymbol:
     return sp.MatrixSymbol("x", p.s, 1)
 
 
-def _limit(step: Step) -> Items:
+def _limit(step: Step, ansatz: Ansatz) -> Items:
     A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
+    if ansatz.steps:
+        blocks = Words(
+            "The slope of {} at n = 0 is the average of {} over whatever {} depends on, here the average over a block "
+            "to the power 1/{}. Determinants are differentiated as they stand. Hence",
+            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), block),
+        )
     items: Items = [
-        Words(
+        blocks
+        if ansatz.steps
+        else Words(
             "The slope of {} at n = 0 is the average of {} over whatever {} depends on; that of the log det of the "
             "n by n block matrix with {} on the diagonal and {} off it is {}. Hence",
             (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), A + U, U, slope),
@@ -221,7 +267,7 @@ def _zero(step: Step, p: Symbols) -> Items:
             Words("and {}, averaged over a coordinate and its field, the maximum over {} of", (p.envelope, p.w)),
             Relation(sp.Symbol("row_objective"), step.after["N"]),
         ]
-    shown = [z for z in rescaling(p) if z in (p.V, p.V_hat, p.q_hat, p.m_hat, p.theta_hat)]
+    shown = [z for z in rescaling(p) if f"{z.name} becomes" in step.before]
     return [
         *[Relation(z, rescaling(p)[z], sign="->") for z in shown],
         Words("The free entropy at zero temperature is the limit of {} over {}:", (sp.Symbol("Phi_beta"), beta)),
@@ -241,7 +287,8 @@ def _saddle(step: Step) -> Items:
     ]
 
 
-def _stability(step: Step, p: Symbols) -> Items:
+def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items:
+    """The perturbation, of the overlaps in `pairs` or of all, and where the action is stationary in it."""
     D, D_hat = perturbations(p)
     parts = [step.after[name] for name in ("trace", "rows", "sentences")]
     return [
@@ -249,8 +296,12 @@ def _stability(step: Step, p: Symbols) -> Items:
             "{} are the entries of that symmetric matrix, {} and {} symmetric s x s matrices of every context.",
             (strength(), D, D_hat),
         ),
-        Relation(replicated(p.q, "ab"), p.q + strength() * D),
-        Relation(replicated(p.q_hat, "ab"), p.q_hat + strength() * D_hat),
+        *(
+            [Relation(replicated(p.q, "ab"), p.q + strength() * D),
+             Relation(replicated(p.q_hat, "ab"), p.q_hat + strength() * D_hat)]
+            if pairs is None
+            else pairs
+        ),
         Words("A row of the weights feels the sum over contexts"),
         Relation(composite(p), MatrixAverage("contexts", p.gamma * D_hat)),
         Words("To second order the action changes by the sum of all {}, times {}, times", (strength() ** 2, beta**2)),
@@ -266,7 +317,7 @@ def _stability(step: Step, p: Symbols) -> Items:
     ]  # fmt: skip
 
 
-def assumption_section(at: ModelAt) -> Section:
+def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
     """What is assumed, not shown."""
     assumed = [
         "The calculation that follows is the replica method of theoretical physics and not a proof. It assumes:",
@@ -281,6 +332,10 @@ def assumption_section(at: ModelAt) -> Section:
         "(5) Replicas: moments of the partition function, computed for integer n, are continued to n = 0, and this "
         "limit is exchanged with that of large d.",
         "(6) Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
+        "perturbations."
+        if not rsb
+        else "(6) One step of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of "
+        "one size and tells neither blocks nor the replicas of one apart. Steps 11 and 12 test this against small "
         "perturbations.",
         "(7) Zero temperature: its limit is exchanged with that of large d, and integrals are dominated by the largest "
         "value of their exponent.",
@@ -293,7 +348,7 @@ def assumption_section(at: ModelAt) -> Section:
 def gamp_section(at: ModelAt, works: Bibliography) -> Section:
     """Generalised approximate message passing at finite d (docs/theory.md section 10)."""
     step = message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q)
-    p, after = _symbols(at), step.after
+    p, after = generic_symbols(at), step.after
     A, x = message_passing.reaction(p), _x(p)
     row, N = sp.Symbol("row_index"), sp.MatrixSymbol("N_row", p.s, p.s)
     conditions = [Relation(after["proximal"], sp.Integer(0)), Relation(after["row"], sp.Integer(0))]

@@ -1,0 +1,372 @@
+"""Step 8 with one step of breaking: the saddle point by differentiation, at a given Parisi parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
+
+from ...calculus.averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    Jacobian,
+    MatrixAverage,
+    envelope_gradient,
+    stein,
+    symmetrised,
+    through_composites,
+    trace_gradient,
+)
+from ...theory.free_entropy import split_average
+from ..algebra.exact import Law, Source, Values
+from ..algebra.levels import BLOCK, ROW_TILTED, TILTED, Broken, Tilt, parisi, tilts
+from ..algebra.objects import FIELD, LogDet, distributed, same
+from ..algebra.step import Expressions, Step, Test
+from .ansatz import around, example
+from .saddle import solvable
+
+DIGITS = 60  # of the differences that check derivatives; their steps are 1e-15
+
+
+def step(p: Broken, zero: Expressions) -> Step:
+    """Differentiate in all ten matrices; three conditions on either side are solved together."""
+    after = {"Phi": in_variances(zero["Phi"], p), **equations(zero["Phi"], p)}
+    conjugates = ("q_hat", "Delta_hat", "V_hat")
+    overlaps = ("q", "Delta", "V")
+    tests = [
+        *[_condition_test(source, conjugates, p) for source in (p.V, p.q, p.Delta)],
+        *[_condition_test(source, (f"{source.name}_hat",), p) for source in (p.m, p.theta)],
+        *[_condition_test(source, overlaps, p) for source in (p.V_hat, p.q_hat, p.Delta_hat)],
+        *[_condition_test(source, (source.name.removesuffix("_hat"),), p) for source in (p.m_hat, p.theta_hat)],
+        Test(
+            "free entropy in the variances",
+            "with V + 𝔶 Delta and V^ - 𝔶 Delta^ put in, as symbols",
+            lambda before, after: same(_put_in(after["Phi"], p), before["Phi"], p),
+            ("Phi",),
+        ),
+        Test(
+            "response of a tilted average",
+            "V + 𝔶 Delta and V^ - 𝔶 Delta^ in both of their forms, for a square loss and a quadratic penalty, "
+            "s = t = 2, exactly",
+            lambda before, after: _responses_hold(before["Phi"], after, p),
+            ("V_tilde", "V_tilde_hat", "V", "V_hat", "Delta", "Delta_hat"),
+        ),
+    ]
+    if p.trained:
+        tests.append(
+            Test(
+                "condition for the trained numbers",
+                "the derivative of Phi along a direction at random, for a loss linear in them, by differences",
+                lambda before, after: _trained_holds(before["Phi"], after, p),
+                ("trained",),
+            )
+        )
+    return Step(
+        8,
+        "Saddle point",
+        dict(zero),
+        after,
+        "The derivatives of the free entropy vanish, at a given Parisi parameter. Those of the logarithm of a block "
+        "are averages with the weight of its states: the heat equation gives the derivative in the covariance of its "
+        "field, the theorems of Price and Stein those in the law of the field of all replicas. The response of such an "
+        "average is that of what is averaged and that of the weight. The conditions in q, V and Delta hold the same "
+        "three conjugates; they are solved together, and so are those in the conjugates.",
+        "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987); R. Price, IRE "
+        "Trans. Inf. Theory 4, 69 (1958); C. M. Stein, Ann. Statist. 9, 1135 (1981)",
+        tuple(tests),
+    )
+
+
+def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
+    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace: what is left of Delta is their difference."""
+    (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
+    linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
+    outer = sp.Trace(p.V_tilde_hat * p.q) / 2 - sp.Trace(p.q_hat * p.V_tilde) / 2
+    inner = (sp.Trace(p.V_tilde_hat * p.V_tilde) - sp.Trace(p.V_hat * p.V)) / (2 * parisi)
+    return phi.xreplace({trace: Average(CONTEXTS, outer + inner + linear)})
+
+
+def _put_in(phi: sp.Expr, p: Broken) -> sp.Expr:
+    return phi.xreplace({p.V_tilde: p.V + parisi * p.Delta, p.V_tilde_hat: p.V_hat - parisi * p.Delta_hat})
+
+
+@cache
+def equations(phi: sp.Expr, p: Broken) -> dict[str, MatrixExpr]:
+    """Name of an order parameter -> the right side of its condition, derivatives of < g > removed by Stein's lemma."""
+    found: dict[str, MatrixExpr] = {}
+    sentences, rows = tilts(p)
+    for tilt, sources in ((sentences, (p.q, p.V, p.Delta)), (rows, (p.q_hat, p.V_hat, p.Delta_hat))):
+        targets = [_partner(source, p) for source in sources]
+        gradients = [gradient(phi, source, p) for source in sources]
+        raw = _solved(gradients, targets, p)
+        V, Delta = _partner(sources[0], p), _partner(sources[2], p)
+        sign = 1 if tilt is rows else -1
+        total = collected(raw[V.name] + sign * parisi * raw[Delta.name], p)
+        found["V_tilde" if tilt is rows else "V_tilde_hat"] = _without_derivatives(total, tilt, p)
+        split = {tilt.response: tilt.written_out}
+        found |= {name: collected(value.xreplace(split), p) for name, value in raw.items()}
+    for source in (p.m, p.theta, p.m_hat, p.theta_hat):
+        target = _partner(source, p)
+        (value,) = _solved([gradient(phi, source, p)], [target], p).values()
+        found[target.name] = _without_derivatives(value, sentences, p)
+    if p.trained:
+        found["trained"] = gradient(phi, p.phi, p)
+    return found
+
+
+def _partner(source: sp.MatrixSymbol, p: Broken) -> sp.MatrixSymbol:
+    """The matrix that a condition is solved for: q and V go with each other's conjugate, the others with their own."""
+    crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
+    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (p.Delta, p.m, p.theta)}
+    return (crossed | own | {hat: z for z, hat in own.items()})[source]
+
+
+# --- derivatives ------------------------------------------------------------------------------------------------------
+
+
+def gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
+    """d Phi / d variable, as of calculus/averages.py.
+
+    Raises:
+        TypeError: a term holds something no rule is known for.
+    """
+    total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
+    for term in sp.Add.make_args(phi):
+        if not term.has(Average):
+            total = total + trace_gradient(term, variable, p)
+            continue
+        coefficient, average = split_average(term)
+        if average.kind == CONTEXTS:
+            part = trace_gradient(average.summand, variable, p)
+        elif average.kind == COORDINATE:
+            part = through_composites(partial(of_potential, average.summand, p), variable, p)
+        else:
+            part = MatrixAverage(CHANNEL, of_sentence(average.summand, variable, p))
+            part = sp.ZeroMatrix(*variable.shape) if part.summand.is_ZeroMatrix else part
+        total = total + coefficient * part
+    return collected(total.doit(), p)
+
+
+def of_block(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
+    """The number c of c y (1/y) log E exp(y h), h the extremum or minus it.
+
+    Raises:
+        TypeError: it is not of this form.
+    """
+    number, logarithm = sp.sympify(potential).as_independent(sp.log, as_Add=False)
+    if not isinstance(logarithm, sp.log) or not isinstance(logarithm.args[0], Average):
+        raise TypeError(f"no logarithm of an average: {potential}")
+    weight = logarithm.args[0].summand.args[0]
+    return number * weight / (extremum * _sign(extremum))
+
+
+def _sign(extremum: sp.Symbol) -> int:
+    """Minima stand in exponents with a minus."""
+    return -1 if extremum.name == "M" else 1
+
+
+def of_sentence(integrand: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
+    """Of (1/y) log E exp(-y M): envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's
+    theorem for q and theta; a loss that holds the overlap of a replica with itself holds q + Delta."""
+    tilt, _ = tilts(p)
+    beside = -tilt.mean(p.loss_q) if p.loss_holds_q else sp.ZeroMatrix(p.s, p.s)
+    rules = {
+        p.V: tilt.mean(-1 * envelope_gradient(p.V, p)),
+        p.m: tilt.first,
+        p.Delta: tilt.second + beside,
+        p.q: tilt.response / 2 + beside,
+        p.theta: Jacobian(tilt.first, p.Y),
+        p.phi: -tilt.mean(p.loss_phi),
+    }
+    if variable not in rules:
+        return sp.ZeroMatrix(*variable.shape)
+    return (of_block(integrand, p.moreau) * rules[variable]).doit()
+
+
+def of_potential(potential: sp.Expr, p: Broken, composite: sp.MatrixSymbol) -> MatrixExpr:
+    """Of the rows in one of G, B, Q and Q_Delta: the same rules for (1/y) log E exp(y N), or matrix calculus."""
+    if potential.has(p.envelope):
+        _, tilt = tilts(p)
+        rules = {p.G: -tilt.mean(tilt.square) / 2, p.B: tilt.first, p.Q: tilt.response / 2, p.Q_Delta: tilt.second}
+        return (of_block(potential, p.envelope) * rules[composite]).doit()
+    return matrix_gradient(potential, composite, p)
+
+
+def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
+    """Of traces and log determinants: d log det A = Tr[A^{-1} dA]."""
+    total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
+    for term in sp.Add.make_args(scalar):
+        (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]
+        inside = factor
+        if isinstance(factor, LogDet):
+            frozen = sp.MatrixSymbol("frozen", *factor.matrix.shape)
+            inside = sp.Trace(frozen * factor.matrix)
+        part = trace_gradient(inside, variable, p)
+        if isinstance(factor, LogDet):
+            part = part.subs(frozen, factor.matrix.inv()).doit()
+        total = total + term / factor * part
+    return symmetrised(total.doit(), p)
+
+
+# --- algebra ----------------------------------------------------------------------------------------------------------
+
+
+def collected(matrix: MatrixExpr, p: Broken) -> MatrixExpr:
+    """Multiplied out, alpha and y in front of averages, equal terms as one."""
+    numbers: dict[MatrixExpr, sp.Expr] = {}
+    for term in sp.MatAdd.make_args(distributed(matrix)):
+        if term.is_ZeroMatrix:
+            continue
+        scalar, bare = _number(term)
+        inner, bare = _out_of_averages(bare)
+        bare = symmetrised(bare, p)
+        numbers[bare] = numbers.get(bare, sp.Integer(0)) + scalar * inner
+    terms = [sp.simplify(number) * bare for bare, number in numbers.items() if sp.simplify(number) != 0]
+    return sp.MatAdd(sp.ZeroMatrix(*matrix.shape), *terms).doit()
+
+
+def _number(term: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """(c, A) of c A."""
+    if not isinstance(term, sp.MatMul):
+        return sp.Integer(1), term
+    scalar, factors = term.as_coeff_matrices()
+    return scalar, factors[0] if len(factors) == 1 else sp.MatMul(*factors)
+
+
+def _out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """(number, matrix): numbers, alpha and y pass an average, what belongs to a coordinate does not."""
+    if not isinstance(matrix, MatrixAverage):
+        return sp.Integer(1), matrix
+    scalar, bare = _number(matrix.summand)
+    inner, bare = _out_of_averages(bare)
+    stays, passes = sp.Integer(1), inner
+    for factor in sp.Mul.make_args(sp.sympify(scalar)):
+        if factor.free_symbols - {parisi, sp.Symbol("alpha", positive=True)}:
+            stays *= factor
+        else:
+            passes *= factor
+    return passes, MatrixAverage(matrix.kind, (stays * bare).doit())
+
+
+def _solved(gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: Broken) -> dict[str, MatrixExpr]:
+    """The conditions, linear in the targets with numbers as coefficients, solved for them.
+
+    Raises:
+        ValueError: they do not determine the targets.
+    """
+    coefficients, rest = sp.zeros(len(targets), len(targets)), []
+    for i, condition in enumerate(gradients):
+        others: MatrixExpr = sp.ZeroMatrix(*condition.shape)
+        for term in sp.MatAdd.make_args(condition):
+            scalar, bare = _number(term)
+            if bare in targets:
+                coefficients[i, targets.index(bare)] += scalar
+            elif term.atoms(sp.MatrixSymbol) & set(targets):
+                raise ValueError(f"the condition {condition} = 0 is not linear in {targets}")
+            else:
+                others = others + term
+        rest.append(others)
+    if coefficients.det() == 0:
+        raise ValueError(f"the conditions do not determine {targets}")
+    inverse = coefficients.inv()
+    return {
+        target.name: collected(sp.MatAdd(*[-inverse[i, j] * rest[j] for j in range(len(rest))]), p)
+        for i, target in enumerate(targets)
+    }
+
+
+def _without_derivatives(value: MatrixExpr, tilt: Tilt, p: Broken) -> MatrixExpr:
+    """Stein's lemma in omega_0 and Y for the tilted field, as `stein` has it for the field."""
+    plain = {MatrixAverage(CHANNEL, Jacobian(tilt.first, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))}
+    removed = {
+        average: stein(MatrixAverage(CHANNEL, Jacobian(p.g, z)), p).xreplace({p.g: tilt.first})
+        for average, z in plain.items()
+    }
+    return value.xreplace(removed).doit()
+
+
+# --- a square loss and a quadratic penalty ----------------------------------------------------------------------------
+
+
+def solvable_blocks(own: dict[str, Any], ridge: bool, p: Broken) -> Values:
+    """The values of `solvable` with fields in blocks; the tilted laws are normal, their weights those of Phi."""
+    at = solvable(own, ridge, p)
+    values = {**at.values, parisi.name: own.get(parisi.name, sp.Rational(2, 7))}
+    values["domega"] = lambda here, _: here.values["omega_0"] - values["m"]
+    rows = [[values["q"], values["theta"]], [values["theta"].T, values["rho_star"]]]
+    joint = sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in rows])
+    block_laws = around(values)
+    laws: dict[str, Any] = {
+        CHANNEL: Law(("omega_0", "Y"), sp.Matrix.vstack(values["m"], values["m_star"]), joint),
+        **block_laws,
+        TILTED: lambda here: block_laws[BLOCK](here).tilted(-parisi * p.moreau, here),
+        ROW_TILTED: lambda here: block_laws[FIELD](here).tilted(parisi * p.envelope, here),
+    }
+    if not ridge:
+        laws[COORDINATE] = Law(("b_0",), values["B"], values["Q"])
+    return Values(values, laws=laws)
+
+
+def slope(phi: sp.Expr, moved: Callable[[sp.Expr], dict[str, Any]], ridge: bool, p: Broken) -> Any:
+    """d Phi / d epsilon at 0 by a central difference at exact matrices, to 20 digits and more.
+
+    Args:
+        moved: epsilon -> explicit matrices.
+    """
+    epsilon = sp.Rational(1, 10**15)
+    up, down = (solvable_blocks(moved(sign * epsilon), ridge, p)(phi) for sign in (1, -1))
+    return (sp.N(up, DIGITS) - sp.N(down, DIGITS)) / (2 * epsilon)
+
+
+def vanishes(number: Any) -> bool:
+    """To the digits of `slope`."""
+    return bool(abs(sp.N(number, DIGITS)) < sp.Float("1e-20"))
+
+
+def _condition_test(source: sp.MatrixSymbol, judged: tuple[str, ...], p: Broken) -> Test:
+    stem = source.name.removesuffix("_hat")
+    return Test(
+        f"slope in {stem if stem == source.name else f'conjugate {stem}'}",
+        "the derivative of the free entropy along a direction at random, at the given right sides, for a square loss "
+        "and a quadratic penalty, s = t = 2, by differences to 20 digits",
+        lambda before, after: _stationary(before["Phi"], after, source, judged, p),
+        judged,
+    )
+
+
+def _stationary(phi: sp.Expr, after: Expressions, source: Any, judged: tuple[str, ...], p: Broken) -> bool:
+    own, ridge = example("blocks"), not phi.has(p.envelope)
+    at = solvable_blocks(own, ridge, p)
+    direction = Source(source.name).matrix(*own[source.name].shape)
+    direction = direction + direction.T if source in p.symmetric else direction
+    values = {name: at(after[name]) for name in judged}
+    symmetric = {z.name for z in p.symmetric}
+    values = {name: (v + v.T) / 2 if name in symmetric else v for name, v in values.items()}
+
+    def moved(epsilon: sp.Expr) -> dict[str, Any]:
+        return {**own, **values, source.name: own[source.name] + epsilon * direction}
+
+    return vanishes(slope(phi, moved, ridge, p))
+
+
+def _responses_hold(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
+    own = example("blocks")
+    at = solvable_blocks(own, not phi.has(p.envelope), p)
+    for name, sign in (("", 1), ("_hat", -1)):
+        gap = at(after[f"V{name}"]) + sign * at(parisi) * at(after[f"Delta{name}"]) - at(after[f"V_tilde{name}"])
+        if sp.Matrix((gap + gap.T) / 2).applyfunc(sp.cancel) != sp.zeros(2, 2):
+            return False
+    return True
+
+
+def _trained_holds(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
+    own, ridge = example("blocks"), not phi.has(p.envelope)
+    at, start = solvable_blocks(own, ridge, p)(after["trained"]), own["phi"]
+    towards = Source("phi").matrix(start.rows, 1)
+    found = slope(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, ridge, p)
+    return vanishes(found - (at.T * towards)[0])
