@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .bayes.solution import BayesSolution, bayes_optimal
     from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches.branch import Curve, curve
+    from .breaking.solution import BrokenSolution
+    from .breaking.solve import solve
     from .budget import time_limit
     from .comparison.compare import compare, scaling
     from .derive.authoring.language import (
@@ -64,7 +66,6 @@ if TYPE_CHECKING:
     from .simulation.simulation import Simulation, simulate
     from .solving.solution import Solution
     from .solving.solutions import solutions
-    from .solving.solve import solve
     from .solving.verification import verified
     from .thresholds.locating import almeida_thouless, crossing
     from .thresholds.threshold import Threshold
@@ -80,7 +81,8 @@ _WHERE = {
     "BayesThreshold": "bayes.thresholds",
     "problem": "problems.problem",
     "Problem": "problems.problem",
-    "solve": "solving.solve",
+    "solve": "breaking.solve",
+    "BrokenSolution": "breaking.solution",
     "solutions": "solving.solutions",
     "Solution": "solving.solution",
     "sensitivities": "responses.sensitivity",
@@ -150,6 +152,7 @@ _WHERE = {
 __all__ = [
     "BayesSolution",
     "BayesThreshold",
+    "BrokenSolution",
     "CriticalLine",
     "Curve",
     "DiscreteNoise",

@@ -1,1 +1,1 @@
-"""One-step replica symmetry breaking at zero temperature (docs/theory.md section 14)."""
+"""One-step replica symmetry breaking at zero temperature (docs/theory.md section 18)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +25,8 @@ class Splitting:
 
     Attributes:
         clustering: Perron root of the map by which q_0 would split (type I), stable below 1.
-        splitting: that by which q_1 would (type II), of the smooth part of the slope; with jumps the true one is infinite.
+        splitting: that by which q_1 would (type II), of the smooth part of the slope; with jumps the true one is
+            infinite.
         bistable: probability, tilted, that the Moreau objective has a second minimum, so that the proximal map jumps.
     """
 
@@ -59,9 +60,11 @@ class BrokenSolution:
 
     Attributes:
         symmetric: that solution.
-        state: q_0, V, m, theta and Delta; None where no breaking was found, or none converged.
+        state: q_0, V, m, theta and Delta (docs/theory.md (18.1), (18.16)); None where no breaking was found, or none
+            converged.
         parisi: y, given or with dPhi/dy = 0; given: which of the two.
-        errors: half widths of the packed state; parisi_error: of y, 0 where it is given.
+        errors: half widths of the packed state; within_errors: of the packed overlaps of one minimiser.
+        parisi_error: of y, 0 where it is given.
         energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y; its half width.
         complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
@@ -79,6 +82,7 @@ class BrokenSolution:
     evaluations: int
     rule: Rule
     errors: np.ndarray
+    within_errors: np.ndarray
     parisi_error: float
     energy: float
     energy_error: float
@@ -90,7 +94,6 @@ class BrokenSolution:
     multipliers: np.ndarray | None
     stability: Splitting | None
     found: str = ""
-    jacobian: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def problem(self) -> Problem:
@@ -118,9 +121,21 @@ class BrokenSolution:
         return self.symmetric.overlaps if self.state is None else self.state.within
 
     @property
-    def half_widths(self) -> Broken | None:
-        """Errors in the shape of the state: of q_0 in the place of q."""
+    def half_widths(self) -> Overlaps:
+        """Errors in the shape of the overlaps, of q_1 in the place of q."""
+        return Overlaps.unpack(self.within_errors, self.overlaps.sizes)
+
+    @property
+    def state_half_widths(self) -> Broken | None:
+        """Errors in the shape of the state, of q_0 and Delta; None without one."""
         return None if self.state is None else Broken.unpack(self.errors, self.state.sizes)
+
+    @property
+    def relative_error(self) -> float:
+        """Largest half width of the state relative to the size of its block, and of y to itself."""
+        if self.state is None:
+            return self.symmetric.relative_error
+        return max(float(np.max(self.errors / self.state.block_scales)), self.parisi_error / self.parisi)
 
     @property
     def training_loss(self) -> float:

@@ -1,4 +1,4 @@
-"""From a replica symmetric solution to one step of breaking: states at large y, then the y at which dPhi/dy vanishes."""
+"""From a replica symmetric solution to one step of breaking: states at large y, then where dPhi/dy vanishes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from .. import budget
+from ..errors import DomainError, InputError, TimeLimitError
 from ..integration.estimates import difference_factors
 from ..integration.pieces import PANELS, Pieces
 from ..integration.tilted import tilted_averages
@@ -49,37 +50,50 @@ def solve(
     rsb: int = 0,
     parisi: float | None = None,
     accuracy: float = 1e-4,
-    **options: Any,
+    integrator: str = "auto",
+    points: int | None = None,
+    seed: int = 0,
+    effort: int = 100,
+    time_limit: float | None = None,
 ) -> Solution | BrokenSolution:
     """Solve the saddle point from a start, replica symmetric or with one step of breaking.
 
     Args:
-        start, accuracy: as of `solving.solve`; `options` are its other arguments.
-        rsb: 0 for replica symmetry, 1 for one step at zero temperature, of a loss that reads one student field.
+        start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
+            approach).
+        rsb: 0 for replica symmetry, 1 for one step of breaking it at zero temperature (docs/theory.md section 18), of a
+            loss that reads one student field and a ridge or given norms.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
+        accuracy: half width asked of every overlap, relative to the size of its block.
+        integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With rsb = 1 of the replica
+            symmetric solution that it starts from.
+        seed: of the scramblings.
+        effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
+        time_limit: seconds, after which the best so far is returned with the status TIME_LIMIT; None for no limit.
+
+    Returns:
+        A Solution; a BrokenSolution with rsb = 1, which is replica symmetric where no breaking is found. Look at
+        `status`: not converging is a status, not an exception.
 
     Raises:
-        InputError: as `solving.solve`; with rsb = 1 a model that is out of its reach, in words.
+        InputError: an unknown start or integrator, an accuracy or y that is not positive, or with rsb = 1 a model that
+            is out of its reach, in words.
     """
+    options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
+                               "effort": effort}  # fmt: skip
     if rsb not in (0, 1):
-        raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) and 1 (one step of breaking)")
+        raise InputError(
+            f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) and 1 (one step of breaking)"
+        )
     if rsb == 0:
         if parisi is not None:
             raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
-        return solve_symmetric(problem, start, accuracy=accuracy, **options)
+        return solve_symmetric(problem, start, time_limit=time_limit, **options)
     if parisi is not None and not 0 < parisi < np.inf:
         raise InputError(f"parisi = {parisi!r} is out of range; allowed is (0, inf)")
-    check(problem)
-    return broken(solve_symmetric(problem, start, accuracy=accuracy, **options), parisi, accuracy)
-
-
-def check(problem: Problem) -> None:
-    """Whether one-step breaking can be solved.
-
-    Raises:
-        InputError: it cannot, in words.
-    """
     refuse(problem)
+    with budget.time_limit(time_limit):
+        return broken(solve_symmetric(problem, start, **options), parisi, accuracy)
 
 
 @step("one step of replica symmetry breaking")
@@ -92,10 +106,18 @@ def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1
     Raises:
         InputError: a model that is out of its reach.
     """
-    problem = symmetric.problem
-    check(problem)
+    refuse(symmetric.problem)
     if symmetric.losses is None:
         return _none(symmetric, symmetric.status, "replica symmetry did not converge")
+    try:
+        return _broken(symmetric, parisi, accuracy)
+    except TimeLimitError:
+        return _none(symmetric, Status.TIME_LIMIT, "the time limit came first; what is shown is replica symmetric")
+
+
+def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
+    """`broken`, of a problem within reach and a solution that has converged."""
+    problem = symmetric.problem
     coarse = BreakingMap(problem, PANELS[0])
     begun = _begun(coarse, symmetric, parisi)
     if begun is None:
@@ -112,7 +134,7 @@ def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1
             solution = _finished(symmetric, finer, found, parisi is not None, accuracy)
         except DomainError:
             break
-        if solution.status is not Status.ACCURACY_NOT_REACHED:
+        if solution.relative_error <= accuracy:
             return solution
     return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
 
@@ -123,9 +145,9 @@ def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
     parts = (losses.data, losses.penalty) if losses else (np.nan, np.nan)
     return BrokenSolution(
         symmetric=symmetric, state=None, status=status, parisi=np.nan, given=False, residual=symmetric.residual,
-        evaluations=0, rule=symmetric.rule, errors=symmetric.errors, parisi_error=np.nan,
-        energy=symmetric.training_loss, energy_error=symmetric.training_loss_error, complexity=0.0, complexity_error=0.0,
-        parts=parts, test_error=symmetric.test_error, test_error_error=symmetric.test_error_error,
+        evaluations=0, rule=symmetric.rule, errors=np.zeros(0), within_errors=symmetric.errors, parisi_error=np.nan,
+        energy=symmetric.training_loss, energy_error=symmetric.training_loss_error, complexity=0.0,
+        complexity_error=0.0, parts=parts, test_error=symmetric.test_error, test_error_error=symmetric.test_error_error,
         multipliers=symmetric.multipliers, stability=None, found=words,
     )  # fmt: skip
 
@@ -133,8 +155,8 @@ def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
 def _begun(breaking_map: BreakingMap, symmetric: Solution, parisi: float | None) -> Reached | None:
     """States at a large y, where they are close to one another, or at smaller ones; None where none are apart.
 
-    At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is found
-    from above (docs/theory.md section 14).
+    At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is
+    found from above (docs/theory.md section 18).
     """
     overlaps = symmetric.overlaps
     q, V = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (overlaps.q, overlaps.V))
@@ -169,8 +191,8 @@ def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator
     """The same states at y times a factor, times it again, ..., in shorter steps where they change fast; it ends where
     they are lost.
 
-    They are looked for where the last two point to, in q_0, V, m, theta and y Delta: other states, as those whose q_0 is
-    zero, may be near.
+    They are looked for where the last two point to, in q_0, V, m, theta and y Delta: other states, as those whose q_0
+    is zero, may be near.
     """
     longest = stride = float(np.log(factor))
     slope = np.zeros(len(found.state.pack()))
@@ -220,12 +242,16 @@ def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
             return f"states were lost near y = {found.y:.4g}, before the complexity vanished"
         if (following.answer.slope < 0) != upward:
             here, there = (one.y * one.answer.slope for one in (found, following))
-            y = np.exp(np.interp(0.0, *zip(*sorted([(here, np.log(found.y)), (there, np.log(following.y))]), strict=True)))
+            y = np.exp(
+                np.interp(0.0, *zip(*sorted([(here, np.log(found.y)), (there, np.log(following.y))]), strict=True))
+            )
             nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
             return newton(breaking_map, nearer.state, float(y), _ROUGH)
         found = following
-    return f"the complexity did not vanish up to y = {found.y:.4g}" if upward else (
-        f"the complexity did not vanish down to y = {found.y:.4g}"
+    return (
+        f"the complexity did not vanish up to y = {found.y:.4g}"
+        if upward
+        else (f"the complexity did not vanish down to y = {found.y:.4g}")
     )
 
 
@@ -244,17 +270,25 @@ def _finished(
     scaled = found.matrix / units[:, None] * scales
     shifts, moved = [], []
     for other in (rule.finer(), rule.coarser()):
-        gap, there = Equations(BreakingMap(problem, other), not given).values(state, y)
+        its = Equations(BreakingMap(problem, other), not given)
+        gap, there = its.values(state, y)
         shifts.append(np.linalg.solve(scaled, -gap / units))
-        moved.append(there)
+        # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
+        moved.append(
+            its.values(Broken.unpack(state.pack() + shifts[-1] * scales, state.sizes), y)[1] if given else there
+        )
     counts = difference_factors(*shifts)
-    widths = np.max([count * np.abs(shift) for count, shift in zip(counts, shifts, strict=True)], axis=0)
-    widths = widths + found.residual + abs(answer.averages.mass - 1)
-    errors = (widths * scales)[: len(state.pack())]
+    size = len(state.pack())
+    moves = [Broken.unpack((shift * scales)[:size], state.sizes).within.pack() for shift in shifts]
+    rest = found.residual + abs(answer.averages.mass - 1)
+    widths = np.max([count * np.abs(shift) for count, shift in zip(counts, shifts, strict=True)], axis=0) + rest
+    errors = (widths * scales)[:size]
+    within_errors = np.max([count * np.abs(move) for count, move in zip(counts, moves, strict=True)], axis=0)
+    within_errors = within_errors + rest * state.within.block_scales
     parisi_error = 0.0 if given else y * float(widths[-1])
 
     def width_of(quantity: Any) -> float:
-        """Of something stationary, by what other rules make of it at the same state, to second order."""
+        """Of what other rules make of it: to second order where it is stationary."""
         sizes = [abs(quantity(there) - quantity(answer)) for there in moved]
         second = float(widths.max()) ** 2 * abs(quantity(answer))
         return max(count * size for count, size in zip(counts, sizes, strict=True)) + second
@@ -268,10 +302,11 @@ def _finished(
     test_error = test_own
     if nodes:
         for shift in shifts:
-            there = Broken.unpack(state.pack() + (shift * scales)[: len(state.pack())], state.sizes).within
+            moved_to = Broken.unpack(state.pack() + (shift * scales)[:size], state.sizes).within
             with suppress(DomainError):
                 test_error = max(
-                    test_error, DIFFERENCE_SAFETY * abs(observables.average_metric(problem, there, nodes) - test) + test_own
+                    test_error,
+                    DIFFERENCE_SAFETY * abs(observables.average_metric(problem, moved_to, nodes) - test) + test_own,
                 )
     relative = float(np.max(widths))
     status = Status.CONVERGED
@@ -279,13 +314,16 @@ def _finished(
         status = Status.MAX_ITERATIONS
     elif relative > accuracy:
         status = Status.ACCURACY_NOT_REACHED
+    elif not symmetric.success:
+        status = symmetric.status
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, parisi=y, given=given, residual=found.residual,
-        evaluations=found.evaluations, rule=rule, errors=errors, parisi_error=parisi_error, energy=energy,
-        energy_error=energy_error, complexity=complexity if given else 0.0, complexity_error=complexity_error,
+        evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
+        parisi_error=parisi_error, energy=energy, energy_error=energy_error,
+        complexity=complexity if given else 0.0, complexity_error=complexity_error,
         parts=_parts(breaking_map, answer, y), test_error=test, test_error_error=test_error,
         multipliers=answer.strengths if problem.has_sphere else None,
-        stability=_splitting(problem, state, y, rule), jacobian=found.matrix,
+        stability=_splitting(problem, state, y, rule),
     )  # fmt: skip
 
 

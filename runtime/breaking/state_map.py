@@ -13,9 +13,10 @@ from scipy.optimize import root
 from .. import budget
 from ..errors import DomainError, InputError
 from ..integration.pieces import Pieces
-from ..integration.tilted import TiltedAverages, tilted_averages
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
+from ..integration.tilted import TiltedAverages, suits, tilted_averages
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from .state import Broken
 
 _NORMS = 1e-11  # of squared norms, to which multipliers keep them
@@ -75,19 +76,19 @@ class BreakingMap:
 
     def _conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
         problem, hats = self.problem, Conjugates.empty(overlaps.sizes)
-        blocks = (getattr(overlaps, name) for name in OVERLAPS)
-        out = (getattr(hats, name) for name in OVERLAPS)
-        if not problem.solver.prior.conjugates(problem.alpha, moments, *blocks, problem.law.rho_star, *out):
+        inside = problem.solver.prior.conjugates(
+            problem.alpha, moments, overlaps.q, overlaps.V, overlaps.m, overlaps.theta, problem.law.rho_star,
+            hats.q, hats.V, hats.m, hats.theta,
+        )  # fmt: skip
+        if not inside:
             raise DomainError("rho* - theta^T q_0^(-1) theta is not positive definite")
         return hats
 
     def _overlaps(self, hats: Conjugates, strengths: np.ndarray) -> Overlaps:
         """Of a ridge with given strengths."""
-        law, prior = self.problem.law, self.problem.solver.prior
-        ridge = prior.ridge_overlaps if self.problem.has_sphere else prior.overlaps
         blocks = {name: np.empty_like(getattr(hats, name)) for name in OVERLAPS}
         known = (getattr(hats, name) for name in OVERLAPS)
-        if not ridge(law.weights, law.gamma, law.gram, strengths, *known, *blocks.values()):
+        if not self.problem.of_ridge("overlaps", strengths)(*known, *blocks.values()):
             raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
         return Overlaps(**blocks)
 
@@ -138,13 +139,11 @@ class BreakingMap:
     ) -> tuple[float, float]:  # fmt: skip
         """Phi(y) and dPhi/dy with everything else held."""
         problem, between, distance = self.problem, state.between, state.distance
-        law, prior = problem.law, problem.solver.prior
-        ridge = prior.ridge_free_entropy if problem.has_sphere else prior.free_entropy
+        law = problem.law
         mixed = between.V + y * distance  # V~
-        trace, entropic, _ = ridge(
-            law.weights, law.gamma, law.gram, strengths, between.q, mixed, between.m, between.theta,
-            outer.q, outer.V, outer.m, outer.theta,
-        )  # fmt: skip
+        trace, entropic, _ = problem.of_ridge("free_entropy", strengths)(
+            between.q, mixed, between.m, between.theta, outer.q, outer.V, outer.m, outer.theta
+        )
         if problem.has_sphere:
             entropic += 0.5 * float(np.sum(strengths * problem.strengths**2))
         bare, dressed = (np.diag(strengths) + self._stiffness(hats) for hats in (inner, outer))
@@ -170,10 +169,20 @@ class BreakingMap:
 def refuse(problem: Problem) -> None:
     """
     Raises:
-        InputError: the penalty is neither a ridge nor given norms, or the loss holds overlaps or trained numbers.
+        InputError: a finite temperature, a loss that reads several student fields, holds overlaps or trained numbers,
+            or a penalty that is neither a ridge nor given norms.
     """
     name = problem.solver.name
+    problem.only_at_zero_temperature("one-step breaking is solved")
+    if not suits(problem):
+        fields = integrated(problem).solver.channel.FIELDS
+        raise InputError(
+            f"one-step breaking is solved where the loss reads one student field; that of {name} reads {fields}"
+        )
     if not problem.has_ridge:
         raise InputError(f"one-step breaking is solved for ridges and given norms; the penalty of {name} is another")
     if problem.solver.model.HOLDS_Q or problem.trained:
-        raise InputError(f"one-step breaking is solved for losses of the fields alone; that of {name} holds overlaps or trained numbers")
+        raise InputError(
+            f"one-step breaking is solved for losses of the fields alone; that of {name} holds overlaps or trained "
+            "numbers"
+        )

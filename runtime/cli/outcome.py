@@ -20,6 +20,7 @@ from ..interrupts import ignore, recognised
 from ..progress import step
 
 if TYPE_CHECKING:
+    from ..breaking.solution import BrokenSolution
     from ..reference.solution import PreciseSolution
     from ..solving.solution import Solution
 
@@ -83,9 +84,11 @@ def kept(early: Exit, finished: int, wanted: int | None, output: Path | None) ->
     return f"{why}; the {finished} finished points{of} are kept{where}"
 
 
-def advice(solution: Solution | PreciseSolution) -> str:
+def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
     """Why a solution is none, and what to try next."""
     evidence = getattr(solution, "evidence", {})
+    if found := getattr(solution, "found", ""):
+        return f"{solution.status.words} from start {solution.start}: {found}"
     reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
     return f"{solution.status.words} from start {solution.start}{reason}: {solution.status.advice}"
 

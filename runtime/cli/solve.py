@@ -70,6 +70,13 @@ def solve(
         bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
     ] = False,
     proof: ProofOption = False,
+    rsb: Annotated[
+        int, typer.Option("--rsb", metavar="0|1", help="Steps of replica symmetry breaking, for losses of one field.")
+    ] = 0,
+    parisi: Annotated[
+        float | None,
+        typer.Option("--parisi", metavar="Y", help="With --rsb 1: y, in place of that of the lowest states."),
+    ] = None,
     rename: RenameOption = None,
     time_limit: TimeLimitOption = None,
     json: JsonOption = False,
@@ -92,6 +99,8 @@ def solve(
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     wanted = options.names(derivatives)
+    if rsb and (all_branches or verify or proof or wanted is not None):
+        raise InputError("--rsb 1 goes with one start, without --sensitivities, --verify and --proof")
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
@@ -104,7 +113,10 @@ def solve(
     if all_branches and (verify or proof or wanted is not None):
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
-    if all_branches:
+    if rsb or parisi is not None:
+        begin = options.beginning(problem, start, from_)
+        outcome = _broken(problem, begin, rsb, parisi, chosen, json, symbols)
+    elif all_branches:
         outcome = _solve_all(problem, {**chosen, "deflate": deflate}, symbols)
     else:
         begin = options.beginning(problem, start, from_)
@@ -120,6 +132,19 @@ def solve(
         write_whole(path, dumps(data) + "\n")
 
     return saved(save, target, output, outcome.text, lambda word, file: data, outcome.status, outcome.message)
+
+
+def _broken(
+    problem: Problem, begin: str | Overlaps, rsb: int, parisi: float | None, chosen: dict[str, Any], json: bool,
+    symbols: dict[str, str],
+) -> Outcome:  # fmt: skip
+    """With one step of replica symmetry breaking."""
+    from ..breaking.solve import solve as solve_broken
+
+    found = solve_broken(problem, begin, rsb=rsb, parisi=parisi, **chosen)
+    message = "" if found.success else advice(found)
+    status = Exit.DONE if found.success else Exit.NOT_CONVERGED
+    return Outcome("" if json else found.table(symbols), found.to_json, status, message)
 
 
 def _solved(

@@ -1,14 +1,16 @@
 """Averages of one-step replica symmetry breaking over the channel, of losses that read one student field.
 
 At omega_0 and Y, with omega = omega_0 + z and z ~ N(0, Delta), <.> is the average over z tilted by exp(-y M), and
-f_1 = (1/y) log E_z exp(-y M) (docs/theory.md section 14).
+f_1 = (1/y) log E_z exp(-y M) (docs/theory.md section 18).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -16,7 +18,7 @@ from scipy.special import log_ndtr
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import noise_choices, points_at
-from ..errors import DomainError, InputError
+from ..errors import DomainError
 from ..loops.tilted import tilted
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -40,8 +42,8 @@ class TiltedAverages:
             <g g^T> is averaged where the first has <g><g>^T.
         free, moreau, loss: E[f_1], E[<M>] and E[<loss(X_prox)>].
         bistable: probability, tilted, that a second minimum was seen.
-        squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth, as
-            of `JacobianAverages.square`; empty where they were not asked for.
+        squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth,
+            as of `JacobianAverages.square`; empty where they were not asked for.
         mass: total weight, 1 for an exact rule.
     """
 
@@ -59,7 +61,8 @@ class _Lines:
     """omega along N values of what the loss knows of Y and noise.
 
     Attributes:
-        known: features, (N, values of the labelled noise, F); y (N, t), noise (N, U): coordinates of Y and Gaussian noise.
+        known: features, (N, values of the labelled noise, F); y (N, t), noise (N, U): coordinates of Y and of Gaussian
+            noise.
         centre: of omega_0, (N,), whose law is normal with this `spread`; weight: (N,).
         between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is `y`.
     """
@@ -88,15 +91,8 @@ def tilted_averages(
 
     Raises:
         DomainError: outside the domain of the overlaps, or Delta is not positive definite.
-        InputError: the loss reads several student fields.
     """
-    problem.only_at_zero_temperature("one-step breaking is solved")
     part = integrated(problem)
-    if not suits(problem):
-        raise InputError(
-            f"one-step breaking is solved where the loss reads one student field; that of {problem.solver.name} reads "
-            f"{part.solver.channel.FIELDS}"
-        )
     if not isinstance(part, ReducedProblem):
         return _averages(part, overlaps, distance, rate, rule, slopes)
     read = part.combinations
@@ -134,7 +130,8 @@ def _averages(
             out.append(np.full((1,) * 6, square))
     moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
     known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-    return TiltedAverages(moments, *map(float, totals[:4]), known_squares, float(totals[4]))
+    free, moreau, loss, bistable, mass = map(float, totals)
+    return TiltedAverages(moments, free, moreau, loss, bistable, known_squares, mass)
 
 
 def _lines(problem: Problem, fields: Fields, rule: Pieces) -> _Lines:
@@ -188,11 +185,7 @@ def _on_lines(
         columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2], axis=1)
         chance = _chances(problem, fields, lines, choice)
 
-        def averages(which: np.ndarray, places: np.ndarray) -> np.ndarray:
-            free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
-            tilted(rows, omega, lengths, points.value, rate, variance, g, columns, which, places, free, out)
-            return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
-
+        averages = partial(_tilted, rows, omega, lengths, points.value, rate, variance, g, columns)
         for which, z_0, share, out in _halved(averages, lines, _LENGTH * width / lines.spread, rule):
             mean, free, drift, with_g, _, square, moreau, loss, bistable, whole = np.moveaxis(out, -1, 0)
             weight = share * (lines.weight * chance)[which][:, None]
@@ -209,6 +202,14 @@ def _on_lines(
             rest = np.broadcast_to(mean[..., None] * teachers, (*z_0.shape, problem.teacher_rank))
             sums += (weight[..., None] * np.concatenate([np.stack(values, axis=-1), rest], axis=-1)).sum(axis=(0, 1))
     return sums
+
+
+def _tilted(*known: Any) -> np.ndarray:
+    """<g>, f_1, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`; columns begin with g."""
+    columns, _, places = known[-3:]
+    free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
+    tilted(*known, free, out)  # type: ignore[call-arg]
+    return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
 
 
 def _halved(

@@ -177,6 +177,11 @@ class Problem:
             return partial(getattr(module, name), *self.prior_law)
         return partial(warm, *self.prior_law, self.temperature)
 
+    def of_ridge(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
+        """A map of the generated prior of a ridge (overlaps, free_entropy), of these strengths or multipliers (s,)."""
+        known = getattr(self.solver.prior, f"ridge_{name}" if self.has_sphere else name)
+        return partial(known, self.law.weights, self.law.gamma, self.law.gram, strengths)
+
     def multipliers(self, hats: Conjugates) -> np.ndarray | None:
         """lambda_a (s,) of given norms at conjugates; None of any other regulariser.
 

@@ -15,6 +15,7 @@ _WORDS = {
     "responses": ["responses.answers", "responses.tuning"],
     "precise": ["reference.solution"],
     "bayes": ["bayes.solution", "bayes.thresholds"],
+    "breaking": ["breaking.solution"],
     "simulation": ["simulation.simulation"],
 }
 _FACES = (

@@ -1,0 +1,138 @@
+"""One-step breaking: as `solve --rsb 1` prints it, for people and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .._version import __version__
+from ..breaking.solution import BrokenSolution
+from ..numbers import with_error
+from ..presenting import table, to_json
+from ..problems.symbols import symbols_of
+from .contract import blocks_json, parameters_json
+from .solution import overlap_lines, problem_line
+
+
+@table.register(BrokenSolution)
+def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = None) -> str:
+    """What `solve --rsb 1` prints: the overlaps of one minimiser, those between states, energies and verdicts."""
+    symmetric, problem = solution.symmetric, solution.problem
+    if solution.state is None:
+        return "\n".join([table(symmetric, names), f"  one step of breaking: {solution.found}"])
+    shown = symbols_of(problem, names)
+    widths = solution.state_half_widths
+    assert widths is not None
+    parisi = f"{solution.parisi:.6g}, given" if solution.given else with_error(solution.parisi, solution.parisi_error)
+    lines = [
+        problem_line(problem, shown),
+        f"start {solution.start}, reached {solution.branch}, one step of replica symmetry breaking; "
+        f"{solution.status.words}, residual {solution.residual:.1e}",
+    ]
+    if solution.status.advice:
+        lines.append(f"  {solution.status.advice}")
+    lines.append(f"  y = {parisi} (Parisi parameter)")
+    lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
+    lines += _between_lines(solution, shown["q"][0])
+    if solution.multipliers is not None:
+        strengths = ", ".join(f"{value:.6g}" for value in solution.multipliers)
+        lines.append(f"  the norms are kept by a ridge of {strengths}")
+    moved, width = solution.energy_moved
+    lines.append(
+        f"  training loss {with_error(solution.energy, solution.energy_error)} per d, replica symmetric "
+        f"{with_error(symmetric.training_loss, symmetric.training_loss_error)}, moved by {with_error(moved, width)}"
+    )
+    if solution.given:
+        lines.append(f"  complexity    {with_error(solution.complexity, solution.complexity_error)} per d")
+    if math.isfinite(solution.test_error):
+        lines.append(
+            f"  test error    {with_error(solution.test_error, solution.test_error_error)}, replica symmetric "
+            f"{with_error(symmetric.test_error, symmetric.test_error_error)}"
+        )
+    rule = solution.rule.describe()
+    lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are estimated")
+    if solution.stability:
+        lines.append(f"  {solution.stability.verdict}")
+    if symmetric.stability:
+        lines.append(f"  {symmetric.stability.verdict}")
+    return "\n".join(lines)
+
+
+def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
+    """q_0 and Delta of every context, a line a column of W."""
+    problem, state, widths = solution.problem, solution.state, solution.state_half_widths
+    assert state is not None and widths is not None
+    lines = []
+    for context in range(problem.contexts):
+        token, cluster = divmod(context, problem.clusters)
+        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        for a in range(problem.student_rank):
+            parts = []
+            for name, blocks, errors in (
+                (f"{q} between states", state.between.q, widths.between.q),
+                ("Delta", state.distance, widths.distance),
+            ):
+                for b in range(a, problem.student_rank):
+                    index = "" if problem.student_rank == 1 else f"_{a + 1}{b + 1}"
+                    parts.append(f"{name}{index} {with_error(blocks[context, a, b], errors[context, a, b])}")
+            lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
+    return lines
+
+
+@to_json.register(BrokenSolution)
+def broken_json(solution: BrokenSolution) -> dict[str, Any]:
+    """The object `solve --rsb 1 --json` prints; null in `breaking` where none was found."""
+    problem, symmetric, state = solution.problem, solution.symmetric, solution.state
+    widths = solution.state_half_widths
+    shape = (problem.tokens, problem.clusters, *[problem.student_rank] * 2)
+
+    def block(values: np.ndarray) -> list[Any]:
+        return values.reshape(shape).tolist()
+
+    breaking, verdict = None, solution.stability
+    if state is not None and widths is not None:
+        breaking = {
+            "parisi": solution.parisi,
+            "given": solution.given,
+            "q_between": block(state.between.q),
+            "distance": block(state.distance),
+            "complexity": solution.complexity,
+            "energy_moved": solution.energy_moved[0],
+            "errors": {
+                "parisi": solution.parisi_error,
+                "q_between": block(widths.between.q),
+                "distance": block(widths.distance),
+                "complexity": solution.complexity_error,
+                "energy_moved": solution.energy_moved[1],
+            },
+            "stability": verdict and {**vars(verdict), "verdict": verdict.verdict},
+        }
+    return {
+        "model": problem.solver.name,
+        "version": __version__,
+        "digest": problem.solver.digest,
+        "parameters": parameters_json(problem),
+        "start": solution.start,
+        "branch": solution.branch,
+        "status": solution.status.value,
+        "rsb": 0 if state is None else 1,
+        "found": solution.found or None,
+        "residual": solution.residual,
+        "evaluations": solution.evaluations,
+        "overlaps": blocks_json(problem, solution.overlaps),
+        "breaking": breaking,
+        "multipliers": solution.multipliers,
+        "training_loss": solution.training_loss,
+        "training_loss_parts": {"data": solution.parts[0], "penalty": solution.parts[1]},
+        "test_error": solution.test_error,
+        "errors": {
+            "overlaps": blocks_json(problem, solution.half_widths),
+            "training_loss": solution.training_loss_error,
+            "test_error": solution.test_error_error,
+        },
+        "integrator": solution.rule.describe(),
+        "symmetric": to_json(symmetric),
+    }
