@@ -241,12 +241,11 @@ def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
         if following is None:
             return f"states were lost near y = {found.y:.4g}, before the complexity vanished"
         if (following.answer.slope < 0) != upward:
-            here, there = (one.y * one.answer.slope for one in (found, following))
-            y = np.exp(
-                np.interp(0.0, *zip(*sorted([(here, np.log(found.y)), (there, np.log(following.y))]), strict=True))
-            )
+            ends = sorted((one.y * one.answer.slope, float(np.log(one.y))) for one in (found, following))
+            (left, low), (right, high) = ends
+            y = float(np.exp(np.interp(0.0, [left, right], [low, high])))
             nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
-            return newton(breaking_map, nearer.state, float(y), _ROUGH)
+            return newton(breaking_map, nearer.state, y, _ROUGH)
         found = following
     return (
         f"the complexity did not vanish up to y = {found.y:.4g}"

@@ -30,6 +30,7 @@ from .sampled import TeacherRule
 _LENGTH = 2.5  # of a panel, in widths of what is integrated over it
 _REACH, _LONGEST = 8.5, 3.2  # of omega_0, and of its panels, in its standard deviations
 _HALVINGS = 14  # of a panel
+_LEAST = 1e-7  # of q_0: the root of a smaller Delta takes too many nodes to resolve
 _LIGHT = 1e-18  # of the heaviest line
 
 
@@ -107,8 +108,8 @@ def _averages(
     problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, rule: Pieces, slopes: bool
 ) -> TiltedAverages:
     """The same over all fields of the problem: one token, one column."""
-    if not np.all(distance > 0):
-        raise DomainError("Delta is not positive definite")
+    if not np.all(distance > _LEAST * overlaps.q):
+        raise DomainError("Delta is not positive definite, or too small to be told from zero")
     channel = problem.solver.channel
     rows: list[list[np.ndarray]] = [[], []]
     totals = np.zeros(5)

@@ -74,6 +74,16 @@ def test_least_number_of_errors_beyond_the_capacity(alpha, published):
     assert solution.multipliers == pytest.approx(0, abs=1e-10)
 
 
+@pytest.mark.parametrize(("alpha", "published"), [(4.0, 0.3094716), (6.0, 0.8015847), (10.0, 2.0028967)])
+def test_errors_beyond_the_capacity(alpha, published):
+    """A perceptron on random labels, |w|^2 = d: one-step energies beside the data of arXiv 2302.14112."""
+    found = sf.solve(sf.problem(ERRORS, alpha=alpha), "uninformed", rsb=1, accuracy=1e-7)
+    assert found.success
+    assert found.energy == pytest.approx(published, abs=6e-8)
+    assert found.energy_error < 1e-8
+    assert found.overlaps.q.item() == pytest.approx(1, abs=1e-12)
+
+
 @pytest.mark.parametrize(("alpha", "kappa"), [(2.0, 0.5), (5.0, -0.3), (1.0, 1.5)])
 def test_errors_within_a_margin(alpha, kappa):
     solution = solved(ERRORS, "uninformed", alpha=alpha, kappa=kappa)

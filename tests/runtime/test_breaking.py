@@ -1,0 +1,200 @@
+"""One step of replica symmetry breaking (docs/theory.md section 18): closed forms, limits, identities, refusals."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.breaking.solve import broken
+from saddleforge.breaking.state import Broken
+from saddleforge.breaking.state_map import BreakingMap
+from saddleforge.integration import Pieces
+from saddleforge.integration.tilted import tilted_averages
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.iteration import Status
+from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.stability.assess import prior_map
+from saddleforge.stability.self_overlap import FiniteMap
+
+
+@cache
+def symmetric(name, start="semantic", **values):
+    return sf.solve(sf.problem(name, **values), start, accuracy=1e-9)
+
+
+@cache
+def solved(name, start="semantic", parisi=None, **values):
+    return broken(symmetric(name, start, **values), parisi, 1e-6)
+
+
+def state(q, V, theta, distance, m=0.0):
+    block = np.ones((1, 1, 1))
+    return Broken(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distance * block)
+
+
+PERCEPTRON = {"alpha": 2.0}  # errors within a margin: the loss jumps
+TUKEY = {"alpha": 2.0, "width": 0.5}  # two wells
+
+
+# The averages
+
+
+def test_a_quadratic_loss_has_closed_forms():
+    """(Y + u - X)^2 / 2: M = r^2 / (2 (1 + V)), and tilted averages are those of a normal law."""
+    problem = sf.problem("ridge_regression", alpha=2.0)
+    q, V, theta, apart, y = 0.6, 0.7, 0.5, 0.3, 2.5
+    at = state(q, V, theta, apart)
+    found = tilted_averages(problem, at.between, at.distance, y, Pieces(16), slopes=True)
+    residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2  # E (omega_0 - Y - u)^2
+    stiff, soft = 1 + V, 1 + V + y * apart
+    places = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
+    between, within = found.moments[:, 0]
+    assert found.mass == pytest.approx(1, abs=1e-13)
+    assert found.free == pytest.approx(-np.log(soft / stiff) / (2 * y) - residual / (2 * soft), rel=1e-12)
+    assert between[places["g*g.T"]] == pytest.approx(residual / soft**2, rel=1e-12)
+    assert within[places["g*g.T"]] == pytest.approx(residual / soft**2 + apart / (stiff * soft), rel=1e-12)
+    assert between[places["g*domega.T"]] == pytest.approx(-(q - theta) / soft, rel=1e-12)
+    assert between[places["g*dY.T"]] == pytest.approx((1 - theta) / soft, rel=1e-12)
+    outer, inner = (square.ravel()[0] for square in found.squares)
+    assert (outer, inner) == pytest.approx((soft**-2, stiff**-2), rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
+def test_states_that_coincide_are_replica_symmetric(name, values):
+    """Delta to zero: the map, the free entropy and its slope."""
+    rs = symmetric(name, **values)
+    distance = 1e-6 * rs.overlaps.q
+    answer = BreakingMap(rs.problem, Pieces(16))(Broken(rs.overlaps, distance), 3.0)
+    assert answer.image.between.pack() == pytest.approx(rs.overlaps.pack(), rel=5e-3, abs=1e-9)  # the root of Delta
+    assert -answer.free_entropy == pytest.approx(rs.training_loss, rel=1e-5)
+    assert abs(answer.slope) < 1e-6
+
+
+def test_without_a_weight_of_states_delta_is_that_of_two_copies():
+    """y to zero at any Delta: replica symmetry with q = q_1, and D'(D) of docs/theory.md (8.20)."""
+    rs = symmetric("perceptron", **PERCEPTRON)
+    y, distance = 1e-6, 0.1 * rs.overlaps.q
+    at = Broken(replace(rs.overlaps, q=rs.overlaps.q - distance), distance)
+    answer = BreakingMap(rs.problem, Pieces(16))(at, y)
+    image = StateMap(rs.problem, Pieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
+    assert answer.image.within.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
+    responses = BreakingMap(rs.problem, Pieces(16)).responses(answer.within, answer.strengths)
+    copies = FiniteMap(rs.problem, rs.overlaps, prior_map(rs.problem, responses), log2=14)(distance)
+    assert answer.image.distance.item() == pytest.approx(
+        copies.mean(), abs=4 * copies.std() / np.sqrt(len(copies)) + 1e-4
+    )
+
+
+# The solution
+
+
+@pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
+def test_the_free_entropy_is_stationary_and_its_slope_the_total_one(name, values):
+    found = solved(name, **values)
+    breaking_map, u, y = BreakingMap(found.problem, Pieces(16)), found.state.pack(), found.parisi
+    here = breaking_map(found.state, y)
+    for i, scale in enumerate(found.state.block_scales):
+        shift = np.zeros(len(u))
+        shift[i] = 1e-4 * scale
+        there = breaking_map(Broken.unpack(u + shift, found.state.sizes), y)
+        assert abs(there.free_entropy - here.free_entropy) < 1e-6 * abs(here.free_entropy)
+    low, high = (solved(name, parisi=factor * 0.5 * y, **values) for factor in (0.999, 1.001))
+    middle = solved(name, parisi=0.5 * y, **values)
+
+    def free_entropy(at):
+        return -at.energy + at.complexity / at.parisi
+
+    slope = (free_entropy(high) - free_entropy(low)) / (high.parisi - low.parisi)
+    assert -middle.complexity / middle.parisi**2 == pytest.approx(slope, rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
+def test_the_energy_is_that_of_data_and_penalty(name, values):
+    """At the lowest states, and at a y given, where states are metastable."""
+    lowest = solved(name, **values)
+    metastable = solved(name, parisi=0.5 * lowest.parisi, **values)
+    for found in (lowest, metastable):
+        assert found.success
+        assert sum(found.parts) == pytest.approx(found.energy, abs=1e-11)
+    assert lowest.complexity == 0 < metastable.complexity
+    assert metastable.energy > lowest.energy > symmetric(name, **values).training_loss
+    assert lowest.energy_moved[0] > 100 * lowest.energy_moved[1]
+
+
+def test_norms_are_those_of_one_minimiser():
+    found = solved("perceptron", **PERCEPTRON)
+    assert found.overlaps.q.item() == pytest.approx(1, abs=1e-12)
+    spread = sf.problem("perceptron", alpha=2.0, norm=2.0, spectrum=[[0.5, 0.5], [0.5, 2.0]])
+    start = state(2.0, 0.4, 1.0, 1.2)
+    answer = BreakingMap(spread, Pieces(8))(start, 3.0)
+    squares = BreakingMap(spread, Pieces(8))._squares(answer.between, answer.within, answer.strengths, 3.0)
+    assert spread.law.weights @ squares[:, 0, 0] == pytest.approx(4.0, rel=1e-10)
+
+
+def test_half_widths_hold_what_finer_rules_say():
+    """A coarse accuracy, held against the finest."""
+    rs = symmetric("perceptron", **PERCEPTRON)
+    coarse, fine = broken(rs, accuracy=1e-2), broken(rs, accuracy=1e-11)
+    assert fine.rule.points >= coarse.rule.points
+    assert np.all(np.abs(coarse.state.pack() - fine.state.pack()) <= coarse.errors + fine.errors)
+    for name in ("parisi", "energy", "test_error"):
+        apart = abs(getattr(coarse, name) - getattr(fine, name))
+        assert apart <= getattr(coarse, f"{name}_error") + getattr(fine, f"{name}_error")
+
+
+def test_a_scale_of_the_loss_is_one_of_energies():
+    """Fields times 2 (sigma, noise, width) and the ridge times 4: energies times 4, y over 4, V as it was."""
+    one, k = solved("tukey_regression", **TUKEY), 4.0
+    wide = solved("tukey_regression", sigma=2.0, Delta=1.0, alpha=2.0, width=1.0, lambda_=0.4)
+    assert wide.parisi == pytest.approx(one.parisi / k, rel=1e-6)
+    assert wide.energy == pytest.approx(k * one.energy, rel=1e-8)
+    assert wide.state.distance.item() == pytest.approx(k * one.state.distance.item(), rel=1e-6)
+    assert wide.overlaps.V.item() == pytest.approx(one.overlaps.V.item(), rel=1e-6)
+
+
+# Where there is none
+
+
+@pytest.mark.parametrize("name", ["ridge_regression", "hinge"])
+def test_convex_losses_are_not_broken(name):
+    found = solved(name, alpha=2.0)
+    assert found.state is None and found.success and found.stability is None
+    assert found.found.startswith("no breaking found")
+    assert found.training_loss == symmetric(name, alpha=2.0).training_loss
+    assert "one step of breaking: no breaking found" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("dot_product_attention", {}, "where the loss reads one student field; that of dot_product_attention reads 2"),
+        ("lasso_regression", {}, "for ridges and given norms; the penalty of lasso_regression is another"),
+        ("ridge_regression", {"inverse_temperature": 2.0}, "at zero temperature only"),
+    ],
+)
+def test_what_is_out_of_reach_is_said(name, values, words):
+    with pytest.raises(sf.InputError, match=words):
+        sf.solve(sf.problem(name, alpha=2.0, **values), rsb=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rsb": 2}, r"rsb = 2 is out of range; allowed are 0 .* and 1"),
+        ({"rsb": 1, "parisi": 0.0}, r"parisi = 0.0 is out of range; allowed is \(0, inf\)"),
+        ({"parisi": 1.0}, "goes with rsb=1"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, words):
+    with pytest.raises(sf.InputError, match=words):
+        sf.solve(sf.problem("hinge", alpha=2.0), **options)
+
+
+def test_a_time_limit_hands_over_replica_symmetry():
+    rs = symmetric("perceptron", **PERCEPTRON)
+    with sf.time_limit(1e-6):
+        found = broken(rs)
+    assert found.status is Status.TIME_LIMIT and not found.success
+    assert found.training_loss == rs.training_loss
