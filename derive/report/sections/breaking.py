@@ -10,7 +10,7 @@ from ...calculus.averages import COORDINATE, Average, MatrixAverage
 from ...replicas.algebra.levels import Broken, one_step, parisi, tilts
 from ...replicas.algebra.objects import replicated
 from ...replicas.algebra.step import Step
-from ...replicas.steps.breaking_saddle import matrix_gradient
+from ...replicas.steps.breaking_saddle import collected, matrix_gradient
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.second_variation import perturbations, strength
 from ..blocks import Items, Relation, Section, Table, Words, said
@@ -79,7 +79,7 @@ def _short(p: Broken) -> dict[sp.MatrixExpr, sp.MatrixExpr]:
 
 def _shortened(items: Items, p: Broken) -> Items:
     return [
-        Relation(item.left, item.right.xreplace(_short(p)), item.note, item.sign, item.stacked)
+        Relation(item.left.xreplace(_short(p)), item.right.xreplace(_short(p)), item.note, item.sign, item.stacked)
         if isinstance(item, Relation)
         else item
         for item in items
@@ -117,7 +117,7 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
         ))  # fmt: skip
     if isinstance(at.regulariser, Sphere):
         (potential,) = [a.summand for a in step.before["Phi"].atoms(Average) if a.kind == COORDINATE]
-        held = MatrixAverage(COORDINATE, (-2 * matrix_gradient(potential, p.Lambda, p)).expand().doit())
+        held = collected(MatrixAverage(COORDINATE, -2 * matrix_gradient(potential, p.Lambda, p)), p)
         items += [
             Words(
                 "Norms of the columns are given: half the trace of {} times their squares is added to {}, and the "
