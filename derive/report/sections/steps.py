@@ -313,8 +313,8 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
             "Read one after the other they map the matrices {} of all contexts to new ones, linearly: the replicon "
             "operator of the section on stability."
             if pairs is None
-            else "Read one after the other they map the matrices {} of all contexts to new ones, linearly. The ansatz is "
-            "stable against them where no eigenvalue exceeds 1.",
+            else "Read one after the other they map the matrices {} of all contexts to new ones, linearly. The ansatz "
+            "is stable against them where no eigenvalue exceeds 1.",
             (D,),
         ),
     ]  # fmt: skip
