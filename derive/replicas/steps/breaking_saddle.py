@@ -1,4 +1,5 @@
-"""Step 8 with one step of breaking: the saddle point by differentiation, at a given Parisi parameter."""
+"""Step 8 with one step of breaking: the saddle point by differentiation, at a given Parisi parameter
+(docs/theory.md (18.11) to (18.17))."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def step(p: Broken, zero: Expressions) -> Step:
 
 
 def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace: what is left of Delta is their difference."""
+    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8))."""
     (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
     linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
     outer = sp.Trace(p.V_tilde_hat * p.q) / 2 - sp.Trace(p.q_hat * p.V_tilde) / 2
