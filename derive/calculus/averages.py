@@ -261,30 +261,16 @@ def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbo
 
 
 def _coordinate_rule(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Of the potential of a coordinate, which holds the conjugates through the composites only."""
-
-    def outer(composite: sp.MatrixSymbol) -> MatrixExpr:
-        of_row = potential == symbols.envelope
-        return _envelope_rule(composite, symbols) if of_row else trace_gradient(potential, composite, symbols)
-
-    return through_composites(outer, variable, symbols)
-
-
-def through_composites(
-    outer: Callable[[sp.MatrixSymbol], MatrixExpr], variable: sp.MatrixSymbol, symbols: Symbols
-) -> MatrixExpr:
-    """Chain rule d potential / d A = sum over composites Z of d Tr[(d potential / dZ)^T Z(A)] / dA, averaged.
-
-    Args:
-        outer: composite Z -> d potential / dZ.
-    """
+    """Chain rule d potential / d A = sum over composites Z of d Tr[(d potential / dZ)^T Z(A)] / dA."""
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for composite, summand in symbols.composites.items():
         if not summand.has(variable):
             continue
+        outer = _envelope_rule(composite, symbols) if potential == symbols.envelope else None
+        outer = trace_gradient(potential, composite, symbols) if outer is None else outer
         frozen = sp.MatrixSymbol("frozen", *composite.shape)
         inner = trace_gradient(sp.Trace(frozen.T * summand), variable, symbols)
-        total = total + inner.subs(frozen, outer(composite)).doit()
+        total = total + inner.subs(frozen, outer).doit()
     if total.is_ZeroMatrix:
         return total
     return _linear(lambda matrix: MatrixAverage(COORDINATE, matrix), symmetrised(total.doit(), symbols))

@@ -79,7 +79,8 @@ def _wrapped(text: str, first: str, following: str, width: int, formula: bool = 
         if all(len(line) <= width for line in lines):
             break
     else:
-        return _wrapped(text, first, following, width)
+        if formula:
+            return _wrapped(text, first, following, width)
     return [line.replace(TIE, " ").rstrip() for line in lines]
 
 

@@ -14,7 +14,7 @@ from .objects import LogDet, n
 
 @dataclass(frozen=True)
 class ReplicaMatrix:
-    """I_n (x) A + sum over levels of I_{n/k} (x) J_k (x) C, J_k the k x k matrix of ones.
+    """I_n (x) A + sum over levels of I_{n/k} (x) J_k (x) C, J_k the k x k matrix of ones (docs/theory.md (18.5)).
 
     Attributes:
         A: s x s; levels: (k, C) from the smallest blocks to the one of all replicas, k = n, C s x s.

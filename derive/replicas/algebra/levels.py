@@ -11,7 +11,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ...calculus.averages import CHANNEL, Average, Jacobian, MatrixAverage, Symbols
 from .objects import FIELD, n, replicated
 
-# Averages over what the replicas of one block share, omega around omega_0; of a row, over b_0, with b around it.
+# The average over omega around omega_0, which the replicas of a block share; that over b_0, b around it being of FIELD.
 BLOCK, OUTER_FIELD = "sentences of a block", "outer field"
 # The same averages with the weight that the replicas of a block add, written < . >: of omega and of b.
 TILTED, ROW_TILTED = "tilted", "row tilted"
@@ -25,7 +25,7 @@ class Broken(Symbols):
     """Symbols with one step of breaking: q is the overlap of replicas in different blocks, q + Delta that within one.
 
     Shapes: Delta, Delta_hat, Q_Delta (sum of gamma Delta^), V_tilde = V + y Delta and V_tilde_hat = V^ - y Delta^,
-    R_tilde s x s (symmetric); omega_0, b_0 s x 1, the fields that all replicas share.
+    R_tilde s x s (symmetric); omega_0, b_0 s x 1, the fields that all replicas share (docs/theory.md (18.3), (18.7)).
     """
 
     def __post_init__(self) -> None:
@@ -38,7 +38,8 @@ class Broken(Symbols):
     @property
     def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
         """As of `Symbols`."""
-        return (*super().symmetric, self.Delta, self.Delta_hat, self.Q_Delta, self.V_tilde, self.V_tilde_hat)
+        own = (self.Delta, self.Delta_hat, self.Q_Delta, self.V_tilde, self.V_tilde_hat, self.R_tilde)
+        return (*super().symmetric, *own)
 
     @property
     def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
@@ -87,7 +88,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Ansatz:
-    """Blocks in blocks.
+    """Blocks in blocks (docs/theory.md (3.7), (18.1), (18.2)).
 
     Attributes:
         levels: from the one of all replicas inwards.
@@ -128,7 +129,7 @@ class Ansatz:
         return tuple(found)
 
     def power(self, integral: sp.Expr, rows: bool = False) -> sp.Expr:
-        """log E of the n-th power, each block averaged over its own field: log E_0 (E_1 e^{k I})^{n/k}, say."""
+        """log E of the n-th power, each block averaged over its own field (docs/theory.md (18.4))."""
         size: sp.Expr = sp.Integer(1)
         for level in reversed(self.levels):
             kind = level.rows if rows else level.channel
@@ -151,7 +152,7 @@ def one_step(p: Broken) -> Ansatz:
 
 @dataclass(frozen=True)
 class Tilt:
-    """(1/y) log E exp(y h(z)) over a normal z around z_0, of covariance C, at large weight of the blocks.
+    """(1/y) log E exp(y h(z)) over a normal z around z_0, of covariance C (docs/theory.md (18.11), (18.12)).
 
     Attributes:
         kind: of the average < . > with weight exp(y h); variable, outer: z and z_0 (s x 1).

@@ -48,7 +48,8 @@ class Step:
 
     Attributes:
         number, name: its place and a title; 1 to 9 are the replica calculation, 10 the equations of one model, 11
-            message passing; the steps of Bayes-optimal inference count from 1 on their own.
+            message passing; with broken replica symmetry 1 to 12 are the calculation. The steps of Bayes-optimal
+            inference count from 1 on their own.
         before, after: named SymPy expressions that go in and come out.
         rule: what was done, in words.
         citation: where it is written.

@@ -1,4 +1,5 @@
-"""Step 10 with one step of breaking: blocks that do not differ, and states of all energies alike."""
+"""Step 10 with one step of breaking: blocks that do not differ, and states of all energies alike
+(docs/theory.md (18.21))."""
 
 from __future__ import annotations
 

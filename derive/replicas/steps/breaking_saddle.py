@@ -1,9 +1,10 @@
-"""Step 8 with one step of breaking: the saddle point by differentiation, at a given Parisi parameter."""
+"""Step 8 with one step of breaking: the saddle point by differentiation, at a given Parisi parameter
+(docs/theory.md (18.11) to (18.17))."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -16,10 +17,10 @@ from ...calculus.averages import (
     Average,
     Jacobian,
     MatrixAverage,
+    differentiate,
     envelope_gradient,
     stein,
     symmetrised,
-    through_composites,
     trace_gradient,
 )
 from ...theory.free_entropy import split_average
@@ -83,7 +84,7 @@ def step(p: Broken, zero: Expressions) -> Step:
 
 
 def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace: what is left of Delta is their difference."""
+    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8))."""
     (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
     linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
     outer = sp.Trace(p.V_tilde_hat * p.q) / 2 - sp.Trace(p.q_hat * p.V_tilde) / 2
@@ -144,7 +145,7 @@ def gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
         if average.kind == CONTEXTS:
             part = trace_gradient(average.summand, variable, p)
         elif average.kind == COORDINATE:
-            part = through_composites(partial(of_potential, average.summand, p), variable, p)
+            part = _through_composites(average.summand, variable, p)
         else:
             part = MatrixAverage(CHANNEL, of_sentence(average.summand, variable, p))
             part = sp.ZeroMatrix(*variable.shape) if part.summand.is_ZeroMatrix else part
@@ -188,7 +189,16 @@ def of_sentence(integrand: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> Mat
     return (of_block(integrand, p.moreau) * rules[variable]).doit()
 
 
-def of_potential(potential: sp.Expr, p: Broken, composite: sp.MatrixSymbol) -> MatrixExpr:
+def _through_composites(potential: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
+    """Chain rule: that of the potential's linear part in G, B, Q and Q_Delta, its coefficients put in afterwards."""
+    slopes = {sp.MatrixSymbol(f"slope_{z.name}", *z.shape): z for z in p.composites}
+    linear = sp.Add(*[sp.Trace(slope.T * z) for slope, z in slopes.items()])
+    chain = differentiate(Average(COORDINATE, linear), variable, p)
+    held = {slope: of_potential(potential, z, p) for slope, z in slopes.items() if chain.has(slope)}
+    return chain.xreplace(held).doit()
+
+
+def of_potential(potential: sp.Expr, composite: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
     """Of the rows in one of G, B, Q and Q_Delta: the same rules for (1/y) log E exp(y N), or matrix calculus."""
     if potential.has(p.envelope):
         _, tilt = tilts(p)

@@ -1,4 +1,5 @@
-"""Steps 11 and 12 with one step of breaking: whether states cluster, and whether a state falls apart."""
+"""Steps 11 and 12 with one step of breaking: whether states cluster, and whether a state falls apart
+(docs/theory.md (18.22), (18.23))."""
 
 from __future__ import annotations
 

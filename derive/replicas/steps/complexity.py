@@ -1,4 +1,5 @@
-"""Step 9 with one step of breaking: the slope in the Parisi parameter, the complexity and the energy of the states."""
+"""Step 9 with one step of breaking: the slope in the Parisi parameter, the complexity and the energy of the states
+(docs/theory.md (18.18) to (18.20))."""
 
 from __future__ import annotations
 

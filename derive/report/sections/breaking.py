@@ -7,36 +7,29 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...authoring.regulariser import Sphere
 from ...calculus.averages import COORDINATE, Average, MatrixAverage
-from ...replicas.algebra.levels import Broken, one_step, parisi, tilts
-from ...replicas.algebra.objects import replicated
+from ...replicas.algebra.levels import BLOCK, Broken, one_step, parisi, tilts
+from ...replicas.algebra.objects import FIELD, replicated
 from ...replicas.algebra.step import Step
-from ...replicas.steps.breaking_saddle import matrix_gradient
+from ...replicas.steps.breaking_saddle import collected, matrix_gradient
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.second_variation import perturbations, strength
 from ..blocks import Items, Relation, Section, Table, Words, said
 from .references import Bibliography, reference_section
-from .steps import assumption_section, first_items, generic_symbols, sections_of, stability_items
+from .steps import PLACES, assumption_section, first_items, generic_symbols, sections_of, stability_items
 
 
 def breaking_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
     """Order parameters, assumptions and the twelve steps; every check is carried out and its outcome said."""
     steps = derivation(at, rsb=1)
-    p = generic_symbols(at, Broken)
-    assert isinstance(p, Broken)
-    in_one_block = [
-        Relation(replicated(p.q, "ab"), p.q + p.Delta + strength() * perturbations(p)[0], "in one block"),
-        Relation(replicated(p.q_hat, "ab"), p.q_hat + p.Delta_hat + strength() * perturbations(p)[1], "in one block"),
-    ]
-    between = [
-        Relation(replicated(p.q, "ab"), p.q + strength() * perturbations(p)[0], "in different blocks"),
-        Relation(replicated(p.q_hat, "ab"), p.q_hat + strength() * perturbations(p)[1], "in different blocks"),
-    ]
+    plain = generic_symbols(at)
+    p = Broken(plain.s, plain.t, plain.trained, plain.loss_holds_q)
+    between, within = _moved_pairs(p)
     items = first_items(steps, one_step(p)) | {
         8: _saddle(steps[8], at, p),
         9: _shortened(_complexity(steps[9]), p),
         10: _limits(steps[10], p),
-        11: _shortened(stability_items(steps[11], p, [*between]), p),
-        12: _shortened(stability_items(steps[12], p, [*in_one_block]), p),
+        11: _shortened(stability_items(steps[11], p, between), p),
+        12: _shortened(stability_items(steps[12], p, within), p),
     }
     sections = sections_of(steps, items, works)
     return (
@@ -46,6 +39,16 @@ def breaking_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
         _left_out(),
         reference_section(works),
     )
+
+
+def _moved_pairs(p: Broken) -> list[Items]:
+    """The perturbed overlaps and conjugates: of different blocks, then within one."""
+    moves = zip((p.q, p.q_hat), perturbations(p), strict=True)
+    changes = {replicated(z, "ab"): strength() * move for z, move in moves}
+    return [
+        [Relation(left, value + changes[left], note) for left, value in pairs.values(p).items()]
+        for pairs, note in zip(one_step(p).pairs, PLACES, strict=True)
+    ]
 
 
 def _order_parameters(p: Broken) -> Section:
@@ -79,7 +82,7 @@ def _short(p: Broken) -> dict[sp.MatrixExpr, sp.MatrixExpr]:
 
 def _shortened(items: Items, p: Broken) -> Items:
     return [
-        Relation(item.left, item.right.xreplace(_short(p)), item.note, item.sign, item.stacked)
+        Relation(item.left.xreplace(_short(p)), item.right.xreplace(_short(p)), item.note, item.sign, item.stacked)
         if isinstance(item, Relation)
         else item
         for item in items
@@ -94,8 +97,8 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     trained = step.after.get("trained")
     named: Items = [
         Words("Averages with the weight of the states of a block are written in angle brackets,"),
-        Relation(sentences.mean(p.g), _weighted(p.g, -p.moreau, "mean_block")),
-        *([] if ridge else [Relation(rows.mean(p.w), _weighted(p.w, p.envelope, "mean_field"))]),
+        Relation(sentences.mean(p.g), _weighted(p.g, -p.moreau, BLOCK)),
+        *([] if ridge else [Relation(rows.mean(p.w), _weighted(p.w, p.envelope, FIELD))]),
         Words("and what answers as V and its conjugate where blocks answer as a whole is"),
         Relation(p.V_tilde, p.V + parisi * p.Delta),
         Relation(p.V_tilde_hat, p.V_hat - parisi * p.Delta_hat),
@@ -117,7 +120,7 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
         ))  # fmt: skip
     if isinstance(at.regulariser, Sphere):
         (potential,) = [a.summand for a in step.before["Phi"].atoms(Average) if a.kind == COORDINATE]
-        held = MatrixAverage(COORDINATE, (-2 * matrix_gradient(potential, p.Lambda, p)).expand().doit())
+        held = collected(MatrixAverage(COORDINATE, -2 * matrix_gradient(potential, p.Lambda, p)), p)
         items += [
             Words(
                 "Norms of the columns are given: half the trace of {} times their squares is added to {}, and the "
@@ -129,10 +132,9 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     return [*named, *_shortened(items, p)]
 
 
-def _weighted(slope: sp.MatrixSymbol, energy: sp.Expr, mean: str) -> sp.MatrixExpr:
+def _weighted(slope: sp.MatrixSymbol, h: sp.Expr, kind: str) -> sp.MatrixExpr:
     """E[slope exp(y h)] / E[exp(y h)]."""
-    kind = {"mean_block": "sentences of a block", "mean_field": "field"}[mean]
-    weight = sp.exp(parisi * energy)
+    weight = sp.exp(parisi * h)
     return MatrixAverage(kind, weight * slope) / Average(kind, weight)
 
 
@@ -144,7 +146,7 @@ def _complexity(step: Step) -> Items:
         Relation(energy, step.after["energy"], "their energy, per dimension"),
         Words("With loss and penalty at the minimisers of these states the same energy is, at the saddle point,"),
         Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
-        Words("States of least energy, which minus the free entropy then is, are those where"),
+        Words("The states of least energy, which is minus the free entropy there, are those where"),
         Relation(dPhi, sp.Integer(0)),
     ]
 

@@ -60,10 +60,10 @@ SPOKEN = {
 } | {"𝔶": parisi}
 
 
-def generic_symbols(at: ModelAt, kind: type[Symbols] = Symbols) -> Symbols:
+def generic_symbols(at: ModelAt) -> Symbols:
     """Of a generic context, sizes as symbols."""
     s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
-    return kind(s, t, len(at.trained), at.loss_holds_q)
+    return Symbols(s, t, len(at.trained), at.loss_holds_q)
 
 
 def checked(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
@@ -172,13 +172,17 @@ def _action(step: Step, p: Symbols) -> Items:
     ]
 
 
+# Where the pairs of an ansatz with blocks stand, in its order.
+PLACES = ("in different blocks", "in one block")
+
+
 def _ansatz(step: Step, ansatz: Ansatz) -> Items:
     """Composites come first: the rows' potential is written in them."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
     trained = [] if p.trained else [replicated(p.phi, "a")]
     mean = sp.BlockMatrix([[p.m], [p.m_star]])
     single = [Relation(left, right) for left, right in ansatz.single.items() if left not in trained]
-    notes = ("in different blocks", "in one block") if ansatz.steps else ("",)
+    notes = PLACES if ansatz.steps else ("",)
     pairs = [
         Relation(left, right, note)
         for kind, note in zip(ansatz.pairs, notes, strict=True)
@@ -231,22 +235,18 @@ def _limit(step: Step, ansatz: Ansatz) -> Items:
     A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
+    used = Words(
+        "The slope of {} at n = 0 is the average of {} over whatever {} depends on; that of the log det of the "
+        "n by n block matrix with {} on the diagonal and {} off it is {}. Hence",
+        (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), A + U, U, slope),
+    )
     if ansatz.steps:
-        blocks = Words(
+        used = Words(
             "The slope of {} at n = 0 is the average of {} over whatever {} depends on, here the average over a block "
             "to the power 1/{}. Determinants are differentiated as they stand. Hence",
             (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), block),
         )
-    items: Items = [
-        blocks
-        if ansatz.steps
-        else Words(
-            "The slope of {} at n = 0 is the average of {} over whatever {} depends on; that of the log det of the "
-            "n by n block matrix with {} on the diagonal and {} off it is {}. Hence",
-            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), A + U, U, slope),
-        ),
-        *_potentials(step, change=True),
-    ]
+    items: Items = [used, *_potentials(step, change=True)]
     if "entropic of ridge" in step.after:
         items += [
             Words("and for ridge"),
@@ -311,7 +311,10 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
         Relation(D, step.after["D_prime"]),
         Words(
             "Read one after the other they map the matrices {} of all contexts to new ones, linearly: the replicon "
-            "operator of the section on stability.",
+            "operator of the section on stability."
+            if pairs is None
+            else "Read one after the other they map the matrices {} of all contexts to new ones, linearly. The ansatz "
+            "is stable against them where no eigenvalue exceeds 1.",
             (D,),
         ),
     ]  # fmt: skip
