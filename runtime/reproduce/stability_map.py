@@ -1,8 +1,8 @@
 """Is the replica-symmetric phase diagram right? The self-overlap loss over (alpha, omega) on both branches.
 
 Each branch is followed down in alpha at every omega, and every solution judged (docs/theory.md (8.23)): where the
-proximal map jumps, D* / q is the share of the self-overlap by which two near-minima differ. What is finished is kept, a branch at
-an omega being one step.
+proximal map jumps, D* / q is the share of the self-overlap by which two near-minima differ. What is finished is kept, a
+branch at an omega being one step.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ omega^1, omega^2 have covariance q and cross-covariance q - D, and
     D^_c(D) = (alpha / 2) E_c[(g^1_l - g^2_l)(g^1_l - g^2_l)^T],  D'_c(D) = E_nu[gamma_c J (sum_c' gamma_c' D^_c') J^T].
 
 For small D, D' = a D + b sqrt(D) + ...: a is the replicon, b > 0 exactly where the proximal map jumps. D = 0 is then
-unstable however small b is; the largest fixed point D* is the distance to which two near-minima separate, and no error of the solution. For a
-regulariser other than a ridge the prior side is linear in D^ here: an upper bound, exact for small D.
+unstable however small b is; the largest fixed point D* is the distance to which two near-minima separate, and no error
+of the solution. For a regulariser other than a ridge the prior side is linear in D^ here: an upper bound, exact for
+small D.
 """
 
 from __future__ import annotations
