@@ -85,6 +85,7 @@ def solve(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Solve the saddle point from one start, or find and rank all branches."""
+    from ..digits import DOUBLES
     from ..files import absolute, new_file, write_whole
     from ..report.contract import dumps
 
@@ -99,12 +100,13 @@ def solve(
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     wanted = options.names(derivatives)
+    if rsb and accuracy < DOUBLES:
+        raise InputError(f"--rsb 1 goes with accuracies of {DOUBLES:g} and above")
     if rsb and (all_branches or verify or proof or wanted is not None):
         raise InputError("--rsb 1 goes with one start, without --sensitivities, --verify and --proof")
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
-        from ..digits import DOUBLES
         from ..responses.direction import directions
 
         if accuracy < DOUBLES or proof:

@@ -232,6 +232,20 @@ WRONG = {
         ["solve", "ridge_regression", "--sensitivities", "alpha,omega"],
         ["omega", "known are alpha, sigma, Delta, lambda"],
     ),
+    "breaking without its rule": (
+        ["solve", "dot_product_attention", "--set", "alpha=2", "--rsb", "1"],
+        ["one student field", "dot_product_attention reads 2"],
+    ),
+    "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "2"], ["rsb = 2", "allowed are 0"]),
+    "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["goes with rsb=1"]),
+    "breaking of all branches": (
+        ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--all-branches"],
+        ["--rsb 1 goes with one start"],
+    ),
+    "breaking beyond doubles": (
+        ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--accuracy", "1e-20"],
+        ["--rsb 1 goes with accuracies of"],
+    ),
     "verified branches": (
         ["solve", "ridge_regression", "--all-branches", "--verify"],
         ["--verify go with one start"],

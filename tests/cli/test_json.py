@@ -57,6 +57,27 @@ def test_given_norms_are_reported_with_the_ridge_that_keeps_them(call):
     assert f"the norms are kept by a ridge of {with_error(strength, width)}" in call(*arguments).stdout
 
 
+def test_a_step_of_breaking_stands_beside_replica_symmetry(call):
+    arguments = "solve", "perceptron", "--set", "alpha=2", "--rsb", "1"
+    done = call(*arguments, "--json")
+    assert done.status == 0
+    found = json.loads(done.stdout)
+    breaking, symmetric = found["breaking"], found["symmetric"]
+    assert found["rsb"] == 1 and found["found"] is None and set(symmetric) >= SOLVE_KEYS
+    assert breaking["energy_moved"] == pytest.approx(found["training_loss"] - symmetric["training_loss"], abs=1e-15)
+    q, between, distance = found["overlaps"]["q"], breaking["q_between"], breaking["distance"]
+    assert q[0][0][0][0] == pytest.approx(between[0][0][0][0] + distance[0][0][0][0], abs=1e-14)
+    text = call(*arguments).stdout
+    assert f"y = {with_error(breaking['parisi'], breaking['errors']['parisi'])} (Parisi parameter)" in text
+    assert breaking["stability"]["verdict"] in text and symmetric["stability"]["verdict"] in text
+
+
+def test_convex_losses_are_replica_symmetric(call):
+    found = json.loads(call("solve", "ridge_regression", "--set", "alpha=2", "--rsb", "1", "--json").stdout)
+    assert found["rsb"] == 0 and found["breaking"] is None and found["found"].startswith("no breaking found")
+    assert found["training_loss"] == found["symmetric"]["training_loss"]
+
+
 def test_sensitivities_are_a_block_of_the_solution(call):
     done = call("solve", "ridge_regression", "--set", "alpha=2", "--sensitivities", "alpha,lambda", "--json")
     assert done.status == 0
