@@ -81,19 +81,29 @@ def solve(
     """
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
-    if rsb not in (0, 1):
-        raise InputError(
-            f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) and 1 (one step of breaking)"
-        )
+    if rsb != 0:
+        checked_steps(rsb, problem)
     if rsb == 0:
         if parisi is not None:
             raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
         return solve_symmetric(problem, start, time_limit=time_limit, **options)
     if parisi is not None and not 0 < parisi < np.inf:
         raise InputError(f"parisi = {parisi!r} is out of range; allowed is (0, inf)")
-    refuse(problem)
     with budget.time_limit(time_limit):
         return broken(solve_symmetric(problem, start, **options), parisi, accuracy)
+
+
+def checked_steps(rsb: int, problem: Problem) -> None:
+    """That this many steps of breaking, one or more, can be solved.
+
+    Raises:
+        InputError: they cannot, in words.
+    """
+    if rsb != 1:
+        raise InputError(
+            f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) and 1 (one step of breaking)"
+        )
+    refuse(problem)
 
 
 @step("one step of replica symmetry breaking")

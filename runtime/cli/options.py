@@ -68,6 +68,9 @@ ProofOption = Annotated[
         "--proof", help="Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y."
     ),
 ]
+RsbOption = Annotated[
+    int, typer.Option("--rsb", metavar="0|1", help="Steps of replica symmetry breaking, for losses of one field.")
+]
 TemperatureOption = Annotated[
     float | None,
     typer.Option(

@@ -21,6 +21,7 @@ from .options import (
     ProofOption,
     QuietOption,
     RenameOption,
+    RsbOption,
     SeedOption,
     SetOption,
     StartOption,
@@ -70,9 +71,7 @@ def solve(
         bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
     ] = False,
     proof: ProofOption = False,
-    rsb: Annotated[
-        int, typer.Option("--rsb", metavar="0|1", help="Steps of replica symmetry breaking, for losses of one field.")
-    ] = 0,
+    rsb: RsbOption = 0,
     parisi: Annotated[
         float | None,
         typer.Option("--parisi", metavar="Y", help="With --rsb 1: y, in place of that of the lowest states."),
@@ -273,6 +272,7 @@ def stability(
     integrator: IntegratorOption = "auto",
     points: PointsOption = None,
     from_: FromOption = None,
+    rsb: RsbOption = 0,
     time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -291,6 +291,10 @@ def stability(
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
     begin = options.beginning(problem, start, from_)
+    if rsb:
+        from ..breaking.solve import checked_steps
+
+        checked_steps(rsb, problem)
     solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
     verdict = solution.stability
     data = {
@@ -304,6 +308,8 @@ def stability(
         "residual": solution.residual,
         "stability": verdict.to_json() if verdict else None,
         "landscape": solution.landscape.to_json() if verdict else None,
+        "breaking": None,
+        "found": None,
     }
     if verdict is None and solution.success:
         return Outcome(solution.table(), data, Exit.TIME_LIMIT, NO_VERDICT)
@@ -311,6 +317,16 @@ def stability(
         return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {advice(solution)}")
     from ..report.stability import stability_table
 
+    text = stability_table(solution)
     if not solution.success:
-        return Outcome(stability_table(solution), data, Exit.NOT_CONVERGED, advice(solution))
-    return Outcome(stability_table(solution), data)
+        return Outcome(text, data, Exit.NOT_CONVERGED, advice(solution))
+    if not rsb:
+        return Outcome(text, data)
+    from ..breaking.solve import broken
+
+    found = broken(solution, accuracy=accuracy)
+    text = f"{text}\n\n{found.table()}"
+    data = {**data, "breaking": found.to_json()["breaking"], "found": found.found or None}
+    if not found.success:
+        return Outcome(text, data, Exit.NOT_CONVERGED, advice(found))
+    return Outcome(text, data)
