@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -81,12 +80,11 @@ def solve(
     """
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
-    if rsb != 0:
-        checked_steps(rsb, problem)
     if rsb == 0:
         if parisi is not None:
             raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
         return solve_symmetric(problem, start, time_limit=time_limit, **options)
+    checked_steps(rsb, problem)
     if parisi is not None and not 0 < parisi < np.inf:
         raise InputError(f"parisi = {parisi!r} is out of range; allowed is (0, inf)")
     with budget.time_limit(time_limit):
@@ -129,11 +127,11 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     """`broken`, of a problem within reach and a solution that has converged."""
     problem = symmetric.problem
     coarse = BreakingMap(problem, PANELS[0])
-    begun = _begun(coarse, symmetric, parisi)
+    begun = _begun(coarse, symmetric)
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
         return _none(symmetric, symmetric.status, words)
-    found = begun if parisi is not None else _lowest(coarse, begun)
+    found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
         return _none(symmetric, Status.MAX_ITERATIONS, found)
     solution: BrokenSolution | None = None
@@ -144,6 +142,10 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
             solution = _finished(symmetric, finer, found, parisi is not None, accuracy)
         except DomainError:
             break
+        except TimeLimitError:
+            if solution is None:
+                raise
+            return replace(solution, status=Status.TIME_LIMIT)
         if solution.relative_error <= accuracy:
             return solution
     return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
@@ -162,7 +164,7 @@ def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
     )  # fmt: skip
 
 
-def _begun(breaking_map: BreakingMap, symmetric: Solution, parisi: float | None) -> Reached | None:
+def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     """States at a large y, where they are close to one another, or at smaller ones; None where none are apart.
 
     At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is
@@ -177,7 +179,7 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution, parisi: float | None)
             state = settled(breaking_map, state, y, _SETTLING)
             found = newton(breaking_map, state, y, _ROUGH)
             if found.residual < _ROUGH and _is_broken(found.state):
-                return found if parisi is None else _at(breaking_map, found, parisi)
+                return found
     return None
 
 
@@ -231,15 +233,16 @@ def _with_product(found: Reached) -> np.ndarray:
     return replace(found.state, distance=found.y * found.state.distance).pack()
 
 
-def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | None:
-    """The same states at another y, in steps."""
-    steps = int(np.ceil(abs(np.log(y / found.y)) / np.log(_FACTOR)))
-    factor = (y / found.y) ** (1 / max(steps, 1))
-    for following in islice(_along(breaking_map, found, factor), _MORE + steps):
-        found = following
-        if abs(np.log(y / found.y)) < abs(np.log(factor)):
-            return newton(breaking_map, found.state, y, _ROUGH)
-    return found if steps == 0 else None
+def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | str:
+    """The same states at another y, in steps; where they were lost, in words."""
+    if abs(np.log(y / found.y)) > np.log(_FACTOR):
+        path = _along(breaking_map, found, _FACTOR if y > found.y else 1 / _FACTOR)
+        while abs(np.log(y / found.y)) > np.log(_FACTOR):
+            following = next(path, None)
+            if following is None:
+                return f"states were lost near y = {found.y:.4g}, on the way to {y:.4g}"
+            found = following
+    return newton(breaking_map, found.state, y, _ROUGH)
 
 
 def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:

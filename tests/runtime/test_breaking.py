@@ -154,6 +154,15 @@ def test_a_scale_of_the_loss_is_one_of_energies():
     assert wide.overlaps.V.item() == pytest.approx(one.overlaps.V.item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("factor", [0.3, 1.4, 12.0])
+def test_any_parisi_parameter_is_reached(factor):
+    """Below the y of the lowest states complexity is positive, above it negative."""
+    lowest = solved("perceptron", **PERCEPTRON)
+    found = solved("perceptron", parisi=factor * lowest.parisi, **PERCEPTRON)
+    assert found.success and found.given and found.parisi == factor * lowest.parisi
+    assert (found.complexity > 0) == (factor < 1)
+
+
 # Where there is none
 
 
