@@ -180,7 +180,7 @@ def test_newton_counts_what_it_did_where_it_gives_up_early():
     """A residual that does not fall is left after a few evaluations, however many are allowed."""
     smooth = linear(0.5, 0.3, -0.2, 0.1)
     stuck = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
-    point = newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u: jacobian(smooth, u, SIZES), max_iterations=200)
+    point = newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u, image: jacobian(smooth, u, SIZES), max_iterations=200)
     assert point.status is Status.FLOOR
     assert point.iterations == stuck.evaluations < 200
     singular = Map(lambda u: u + 1.0)
@@ -195,7 +195,7 @@ def test_the_reported_residual_is_that_of_the_reported_point():
         damped(function, start(), 1e-3),
         damped(function, start(), 1e-12, max_iterations=3),
         newton(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
-        newton(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
+        newton(function, at(TRUTH + 0.05), 1e-12, lambda u, image: np.zeros((4, 4)), max_iterations=2),
     ):
         scales = Overlaps.unpack(point.u, SIZES).block_scales
         expected = np.max(np.abs(function.function(point.u) - point.u) / scales)
