@@ -163,8 +163,5 @@ class _Switches:
 
 def _in_turn(pieces: sp.Piecewise) -> list[tuple[sp.Expr, sp.Basic, list[sp.Basic]]]:
     """Value, condition and what of the conditions before does not hold, piece by piece."""
-    turns, before = [], []
-    for value, when in pieces.args:
-        turns.append((value, when, list(before)))
-        before.append(sp.Not(when))
-    return turns
+    conditions = [when for _, when in pieces.args]
+    return [(value, when, list(map(sp.Not, conditions[:n]))) for n, (value, when) in enumerate(pieces.args)]

@@ -66,7 +66,7 @@ def landscape(
     """
     channel = problem.solver.channel
     nodes = sobol_normal(problem.dimension, log2, 900 + seed, ())
-    bounded = problem.solver.model.NONNEGATIVE and not (channel.CORNERS and channel.FIELDS > 1)
+    bounded = problem.solver.model.NONNEGATIVE and not (problem.solver.proximal.CORNERS and channel.FIELDS > 1)
     parts = []
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)

@@ -108,7 +108,7 @@ class Pieces(Sampled):
         return replace(self, points=max(4, self.points * 2 // 3))
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """One side does: averages are smooth up to what panels are halved for, and the steps as short as that allows."""
+        """One side does: averages are smooth up to what panels are halved for, and steps as short as that allows."""
         return self, float(np.sqrt(self._tolerance)), True
 
     def tolerance(self, accuracy: float) -> float:

@@ -424,7 +424,7 @@ class Sobol(Sampled):
 
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[Sobol, ...]:
-        """Where the proximal map jumps, or bends in several fields: two, of which the finer has half the noise or less."""
+        """Where the proximal map jumps, or bends in several fields: two, the finer of half the noise or less."""
         return () if _is_smooth(problem, bistable) else (cls(13), cls(15))
 
     @classmethod

@@ -235,8 +235,10 @@ def rays(normals, held, count, rank, basis, out):
 
 @njit(cache=True, error_model="numpy")
 def turn(normals, held, count, ray, sign, side):
-    """Give those of the switches held[:count] that change along sign * ray (D,) the side (n,) that they come to; returns
-    how many stay zero, which are the first of held then."""
+    """Give those of the switches held[:count] that change along sign * ray (D,) the side (n,) that they come to.
+
+    Returns how many stay zero, which are the first of held then.
+    """
     staying = 0
     for k in range(count):
         j = held[k]

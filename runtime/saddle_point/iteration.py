@@ -156,7 +156,8 @@ def newton(
     Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap).
 
     Args:
-        differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and once more where the contraction is poor.
+        differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and once more where the contraction
+            is poor.
     """
     u, sizes = start.u.copy(), start.sizes
     matrix, refreshed = start.jacobian, False

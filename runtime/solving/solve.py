@@ -32,8 +32,8 @@ from .solution import Solution, has_lost
 from .task import Task
 
 _GUESSES = 3  # times that a start has its weights doubled, and V divided by four, where it leaves the domain
-# Residuals at which slopes are first taken, and at which Newton's method takes over: on sampled sets, and on lines alone
-# whose averages are exact.
+# Residuals at which slopes are first taken, and at which Newton's method takes over: on sampled sets, and on lines
+# alone whose averages are exact.
 _SETTLED = {False: (0.1, 2e-3), True: (1.0, 5e-3)}
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 

@@ -96,7 +96,8 @@ def test_a_start_outside_the_domain_is_said_so():
     def outside(u: np.ndarray) -> np.ndarray:
         raise DomainError("V is not positive definite")
 
-    for point in (damped(Map(outside), start(), 1e-9), newton(Map(outside), at(TRUTH), 1e-9, lambda u, image: np.eye(4))):
+    left = newton(Map(outside), at(TRUTH), 1e-9, lambda u, image: np.eye(4))
+    for point in (damped(Map(outside), start(), 1e-9), left):
         assert point.status is Status.LEFT_DOMAIN
         assert "domain" in point.status.advice
 
