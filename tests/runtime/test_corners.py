@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import sympy as sp
@@ -13,7 +11,6 @@ from saddleforge.derive.theory.corners import sides_of
 from saddleforge.derive.theory.kinks import slope_jump
 from saddleforge.errors import InputError
 from saddleforge.integration import GaussHermite, ProxSpace, SparseGrid, rule_named
-from saddleforge.problems.overlaps import Overlaps
 
 NOISE = {"u": sf.GaussianNoise("Delta"), "v": sf.GaussianNoise("Delta")}
 STATE = 0.7, 1.2  # q and V of every token
@@ -212,7 +209,7 @@ def test_rounded_corners_come_to_the_exact_ones():
     def averages(problem):
         channel, c = problem.solver.proximal, problem.constants((0, 0))
         known = channel.features_at(teachers, np.zeros((len(omega), 0)), c)
-        x, slopes = channel.proximal_at(omega, precision, variance, known, c, 2)
+        x, _ = channel.proximal_at(omega, precision, variance, known, c, 2)
         g = (x - omega) / STATE[1]
         losses = channel.losses_at(x, known, c)[0]
         return np.array([np.mean(g**2), np.mean(g * teachers), np.mean(g * omega), np.mean(losses)])
