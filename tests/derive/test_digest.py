@@ -102,7 +102,10 @@ def test_the_loops_that_a_solver_imports_are_in_its_key():
                 imported = {LOOPS / f"{name}.py" for name in line.split(", ")}
                 assert imported <= parts
                 found |= imported
-    assert found == {path for path in LOOPS.glob("*.py") if path.name != "__init__.py"}
+    # No model of the catalogue has corners in several fields.
+    uncommitted = {LOOPS / "corners.py"}
+    assert uncommitted <= closure(*SOURCES["channel.py"])
+    assert found | uncommitted == {path for path in LOOPS.glob("*.py") if path.name != "__init__.py"}
 
 
 def test_another_loop_is_another_digest_of_what_calls_it_alone(monkeypatch):
