@@ -97,10 +97,11 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
         channel = build_channel(at)
         contexts |= {
             "channel.py": channel_context(channel, unpack),
-            "bounds.py": bounds_context(channel, unpack),
             "tangent.py": tangent_context(at, channel),
             "reference.py": reference_context(at, channel, metric["kernels"]["metric"], unpack),
         }
+        if not channel.sides:
+            contexts["bounds.py"] = bounds_context(channel, unpack)
     if at.output is not None:
         contexts["bayes.py"] = bayes_context(at, at.output, unpack)
     files |= _rendered(contexts, at, digest, at.name)

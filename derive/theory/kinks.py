@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import sympy as sp
+from sympy.core.relational import Relational
 
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, GaussianNoise
@@ -18,8 +19,11 @@ _LINES = 40
 _STEPS = 50
 _INCREASING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan, sp.erf, Sigmoid, Softplus)
 _ODD = (sp.tanh, sp.sinh, sp.atan, sp.erf)
+_OWN = (SoftmaxEntry, Sigmoid, Softplus)
+_IN_DOUBLES = {f.__name__: lambda *arguments, f=f: float(f(*arguments)) for f in _OWN}
 _MOST_PIECES = 64
 _PROBES = 60
+LOSS_JUMPS = "the loss jumps"
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,8 @@ def slope_jump(model: ModelAt) -> str:
     A probe at the parameters' defaults: every step in the loss or its slope is approached along random lines, and the
     two limits are compared.
     """
+    if not model.loss.has(*PIECEWISE):
+        return ""
     generator = random.Random(5)
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
     fields = set(model.X)
@@ -152,22 +158,37 @@ def slope_jump(model: ModelAt) -> str:
         ("the loss", model.loss),
         *[(f"the slope of the loss in {x}", sp.diff(model.loss, x)) for x in model.X],
     ]:
-        for atom in sorted(function.atoms(sp.Heaviside, sp.sign), key=sp.default_sort_key):
-            surface = atom.args[0]
+        for atom in sorted(function.atoms(sp.Heaviside, sp.sign, Relational), key=sp.default_sort_key):
+            surface = atom.lhs - atom.rhs if isinstance(atom, Relational) else atom.args[0]
             if not surface.free_symbols & fields:
                 continue
-            low = sp.Integer(-1 if isinstance(atom, sp.sign) else 0)
-            jump = function.xreplace({atom: sp.Integer(1)}) - function.xreplace({atom: low})
+            above, below = (function.xreplace(side) for side in _decided(function, atom, surface))
+            jump = above - below
             if _on_surface(jump.xreplace(defaults), surface.xreplace(defaults), generator) > 1e-9:
                 return f"{what} jumps where {surface} = 0"
     return ""
+
+
+def _decided(function: sp.Expr, atom: sp.Basic, surface: sp.Expr) -> tuple[dict[sp.Basic, sp.Basic], ...]:
+    """What an atom is replaced with above its surface and below: a condition together with all others of the surface,
+    as that of the next piece."""
+    if not isinstance(atom, Relational):
+        return tuple({atom: value} for value in pieces_of(atom))
+    found: tuple[dict[sp.Basic, sp.Basic], ...] = ({}, {})
+    for other in function.atoms(Relational):
+        for sign in (1, -1):
+            if sp.expand(other.lhs - other.rhs - sign * surface) == 0:
+                for side, there in zip((1, -1), found, strict=True):
+                    there[other] = other.func(sign * side, 0)
+    return found
 
 
 def _on_surface(jump: sp.Expr, surface: sp.Expr, generator: random.Random) -> float:
     """Largest |jump| found on surface = 0, by bisection along random lines."""
     symbols = sorted(surface.free_symbols | jump.free_symbols, key=str)
     worst = 0.0
-    where, size = sp.lambdify(symbols, surface, "math"), sp.lambdify(symbols, jump, "sympy")
+    where = sp.lambdify(symbols, surface, [_IN_DOUBLES, "math"])
+    size = sp.lambdify(symbols, jump, [{f.__name__: f for f in _OWN}, "sympy"])
     for _ in range(_LINES):
         ends = [
             [3 * abs(z) if s.is_positive else 3 * z for s in symbols for z in [generator.gauss(0, 1)]] for _ in "12"

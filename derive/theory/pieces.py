@@ -9,7 +9,8 @@ import sympy as sp
 from ..authoring.model import ModelAt
 from ..calculus.piecewise import almost_everywhere, held_at, switches, zeros
 from ..errors import ModelError
-from .kinks import slope_jump, unwrapped
+from .corners import untold
+from .kinks import LOSS_JUMPS, slope_jump, unwrapped
 
 REFERENCE = sp.Symbol("r", real=True)
 
@@ -51,8 +52,8 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
 
 
 def no_proximal_map(model: ModelAt) -> str:
-    """Why a loss has no proximal map here, in words: its slope jumps, in several fields or where no formula says; empty
-    where it has one."""
+    """Why a loss has no proximal map here, in words: it jumps in several fields, or its slope where no formula says;
+    empty where it has one."""
     return _obstacle(model, slope_jump(model))
 
 
@@ -60,10 +61,12 @@ def _obstacle(model: ModelAt, jump: str) -> str:
     """`no_proximal_map`, where what jumps is known."""
     if not jump:
         return ""
-    if len(model.X) > 1:
-        return f"{jump}; where several fields are read it must be continuous (smooth the kink, as Huber's loss does)"
     if model.own:
         return f"{jump}; in a loss that holds overlaps or trained numbers the slope must be continuous"
+    if len(model.X) > 1:
+        if jump.startswith(LOSS_JUMPS):
+            return f"{jump}; where several fields are read only its slope may jump"
+        return untold(model)
     if _places(model.loss, model.X[0]) is None:
         return f"{jump}, which is at no root of a quadratic equation in pieces"
     return ""

@@ -28,7 +28,8 @@ class Landscape:
     Attributes:
         points: how many were looked at, over all label assignments.
         unproved: share (by probability) whose minimum was not proved global within the budget of boxes; None for a
-            loss that was seen to be negative somewhere or holds q, where nothing bounds the search.
+            loss that was seen to be negative somewhere or holds q, where nothing bounds the search, and for one of
+            several fields whose slope jumps, of which no bounds are printed.
         shortfall: estimate, from these points, of how much lower minima could move the free entropy at most:
             alpha E[by how much the minimum could be lower], the tolerance of the proofs included.
         boxes: mean number of boxes of a proof.
@@ -65,7 +66,7 @@ def landscape(
     """
     channel = problem.solver.channel
     nodes = sobol_normal(problem.dimension, log2, 900 + seed, ())
-    bounded = problem.solver.model.NONNEGATIVE
+    bounded = problem.solver.model.NONNEGATIVE and not (problem.solver.proximal.CORNERS and channel.FIELDS > 1)
     parts = []
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)

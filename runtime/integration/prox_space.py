@@ -165,7 +165,8 @@ class ProxSpace(Rule):
         problem.only_at_zero_temperature("the prox-space rule integrates")
         channel = problem.solver.proximal
         if channel.CORNERS:
-            raise InputError("the prox-space rule is for losses whose slope does not jump; use pieces")
+            other = "pieces" if channel.FIELDS == 1 else "Sobol"
+            raise InputError(f"the prox-space rule is for losses whose slope does not jump; use {other}")
         if not channel.HAS_PROX_SPACE:
             raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
         if self.points**channel.FIELDS > 5e6:

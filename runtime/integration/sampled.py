@@ -220,6 +220,13 @@ def _slope_averages(
     return slope, np.einsum("n,nlarb,nlerf->lraebf", weights, matrices, matrices, optimize=True)
 
 
+def _is_smooth(problem: Problem, bistable: float) -> bool:
+    """Whether the proximal map neither jumps nor has corners in several fields, which no other rule knows of."""
+    part = integrated(problem).solver
+    bends = problem.inverse_temperature is None and part.channel.FIELDS > 1 and part.proximal.CORNERS
+    return bistable <= NEGLIGIBLE_JUMPS and not bends
+
+
 @dataclass(frozen=True)
 class GaussHermite(Sampled):
     """Product rule with `points` nodes an axis (split at the loss's kinks in Y and noise), proximal map at every node.
@@ -285,8 +292,8 @@ class GaussHermite(Sampled):
 
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[GaussHermite, ...]:
-        """In few dimensions, where the proximal map does not jump."""
-        smooth = integrated(problem).dimension <= _FEW and bistable <= NEGLIGIBLE_JUMPS
+        """In few dimensions, where the proximal map neither jumps nor bends in several fields."""
+        smooth = integrated(problem).dimension <= _FEW and _is_smooth(problem, bistable)
         levels = (cls(points) for points in _OPINIONS if smooth)
         return tuple(level for level in levels if level.nodes(problem) <= MOST_NODES)
 
@@ -344,8 +351,8 @@ class SparseGrid(Sampled):
 
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[SparseGrid, ...]:
-        """Where the proximal map does not jump."""
-        return tuple(cls(level) for level in _LEVELS) if bistable <= NEGLIGIBLE_JUMPS else ()
+        """Where the proximal map neither jumps nor bends in several fields."""
+        return tuple(cls(level) for level in _LEVELS) if _is_smooth(problem, bistable) else ()
 
     def finer(self) -> SparseGrid:
         """As of `Rule`: one level more, and more nodes of X at a finite temperature."""
@@ -417,8 +424,8 @@ class Sobol(Sampled):
 
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[Sobol, ...]:
-        """Where the proximal map jumps: two, of which the finer has half the noise or less."""
-        return (cls(13), cls(15)) if bistable > NEGLIGIBLE_JUMPS else ()
+        """Where the proximal map jumps, or bends in several fields: two, the finer of half the noise or less."""
+        return () if _is_smooth(problem, bistable) else (cls(13), cls(15))
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

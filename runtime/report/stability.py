@@ -94,7 +94,7 @@ def _landscape_rows(minima: Landscape) -> list[list[str]]:
     """Which minima are proved global, and how far apart the two lowest are."""
     several = sum(share for n, share in minima.minima.items() if n > 1)
     if minima.unproved is None or minima.shortfall is None:
-        rows = [["unproved minima", "all", "the loss may be negative: nothing bounds where its minima lie"]]
+        rows = [["unproved minima", "all", "no bounds: the loss may be negative, or its slope jumps in several fields"]]
     else:
         rows = [
             ["unproved minima", f"{minima.unproved:.2g}", f"share not proved global, of {minima.points} random points"],

@@ -241,15 +241,6 @@ def test_two_fields_are_refused():
         sf.solve(problem, integrator="pieces")
 
 
-def test_corners_in_several_fields_are_refused_in_words():
-    @sf.model(tokens=2)
-    def absolute(X, Y):
-        return sp.Abs(X[0, 0] * X[1, 0] - Y[0, 0] * Y[1, 0])
-
-    with pytest.raises(InputError, match="where several fields are read it must be continuous"):
-        sf.solve(sf.problem(absolute, alpha=1.0))
-
-
 def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
     """max(0, 1 - sign(mean Y) mean X) over three tokens reads one combination of the fields."""
 

@@ -21,6 +21,7 @@ from ...calculus.averages import Symbols
 from ...calculus.chain import rows_of_two_as_sigmoids, staged_derivatives
 from ...calculus.piecewise import almost_everywhere
 from ...calculus.subexpressions import extract
+from ...theory.corners import has_sides, sides_of
 from ...theory.free_entropy import free_entropy
 from ...theory.pieces import pieces_of, steps_in_teacher
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
@@ -99,6 +100,25 @@ class Channel:
     determinant: Kernel | None
     determinant_slopes: Kernel | None
     pieces: PieceKernels | None
+    sides: SideKernels | None
+
+
+@dataclass(frozen=True)
+class SideKernels:
+    """A loss of several student fields whose slope jumps, see `theory.corners.Sides`.
+
+    Attributes:
+        names: of the sides.
+        held: objective, gradient and Hessian of the piece that the sides choose.
+        switches, normals: functions whose signs the sides are, (n,), and their slopes in X, (n, D).
+        bends: upper triangle of the Hessian of their sum with multipliers.
+    """
+
+    names: tuple[Entry, ...]
+    held: Kernel
+    switches: Kernel
+    normals: Kernel
+    bends: Kernel
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,7 @@ def build_channel(model: ModelAt) -> Channel:
     X = list(model.X)
     definitions, loss = features_of(model)
     features, feature_names = teacher_features(model, definitions)
+    sides = _side_kernels(model)
     quadratic, own = nodes.quadratic(structure), home(model)
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
@@ -161,7 +182,7 @@ def build_channel(model: ModelAt) -> Channel:
     columns = critical = determinant = determinant_slopes = None
     column_names: tuple[str, ...] = ()
     pieces = _piece_kernels(model, loss, definitions)
-    if len(X) <= PROX_SPACE_LIMIT and not (pieces and pieces.corners):
+    if len(X) <= PROX_SPACE_LIMIT and not (pieces and pieces.corners) and not sides:
         constants = set(constants_of(model))
         whole = freeze(
             {"loss": stages.value, **own_gradient, **own_hessian},
@@ -211,6 +232,7 @@ def build_channel(model: ModelAt) -> Channel:
         determinant=determinant,
         determinant_slopes=determinant_slopes,
         pieces=pieces,
+        sides=sides,
     )
 
 
@@ -236,6 +258,32 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
     )
 
 
+def _side_kernels(model: ModelAt) -> SideKernels | None:
+    if not has_sides(model):
+        return None
+    X, size = list(model.X), len(model.X)
+    sides, (_, loss, *switches) = sides_of(model), _extracted(model)[1]
+    quadratic, stages = nodes.quadratic(model.structure), staged_derivatives(loss, X)
+    objective: dict[str, sp.Expr] = {"value": quadratic + stages.value}
+    objective |= {Entry("d", i): sp.diff(quadratic, x) + stages.gradient[i] for i, x in enumerate(X)}
+    objective |= {Entry("h", i, j): sp.diff(quadratic, X[i], X[j]) + e for (i, j), e in stages.hessian.items()}
+    lagrangian = sp.Add(*[Entry("strength", n).symbol * e for n, e in enumerate(switches)])
+    pairs = [(i, j) for i in range(size) for j in range(i, size)]
+    written: dict[str, Any] = {"equations": "docs/theory.md (11.15)", "formulas": [sides_of, home(model)]}
+    response: dict[str, Any] = {"equations": "docs/theory.md (11.16)", "formulas": [sides_of, home(model)]}
+    return SideKernels(
+        names=tuple(Entry("side", n) for n in range(len(sides.sides))),
+        held=freeze(objective, stages.definitions, **written),
+        switches=freeze({f"switches[{n}]": e for n, e in enumerate(switches)}, prefix="b", **written),
+        normals=freeze(
+            {f"normals[{n}, {i}]": sp.diff(e, x) for n, e in enumerate(switches) for i, x in enumerate(X)},
+            prefix="b",
+            **written,
+        ),
+        bends=freeze({Entry("h", i, j): sp.diff(lagrangian, X[i], X[j]) for i, j in pairs}, prefix="b", **response),
+    )
+
+
 def teacher_features(
     model: ModelAt, definitions: Sequence[tuple[sp.Symbol, sp.Expr]]
 ) -> tuple[Kernel, tuple[str, ...]]:
@@ -246,9 +294,20 @@ def teacher_features(
 
 def features_of(model: ModelAt) -> tuple[list[tuple[sp.Symbol, sp.Expr]], sp.Expr]:
     """Maximal subexpressions of Y and u, named, and the loss in terms of them."""
-    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
-    definitions, (loss,) = extract([rows_of_two_as_sigmoids(model.loss)], inner, {*model.X, *model.own}, "f")
+    definitions, (loss, *_) = _extracted(model)
     return definitions, loss
+
+
+def _extracted(model: ModelAt) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
+    """Features, and in terms of them the loss, then where its slope jumps in several fields that of the piece which
+    sides choose, and the switches."""
+    inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
+    outer, expressions = {*model.X, *model.own}, [rows_of_two_as_sigmoids(model.loss)]
+    if has_sides(model):
+        sides = sides_of(model)
+        outer |= set(sides.sides)
+        expressions += [sides.loss, *sides.switches]
+    return extract(expressions, inner, outer, "f")
 
 
 def _own_gradient(model: ModelAt, loss: sp.Expr) -> Kernel | None:

@@ -57,6 +57,8 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         kernels |= {"piece": pieces.piece, "places": pieces.places, "steps": pieces.steps}
     if pieces and pieces.corners:
         kernels["corner_response"] = nodes.corner_response(structure)
+    if sides := channel.sides:
+        kernels |= {"held": sides.held, "switches": sides.switches, "normals": sides.normals, "bends": sides.bends}
     if channel.critical:
         kernels |= {
             "teacher_node": nodes.node(structure, noise),
@@ -100,6 +102,9 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
         "quadratic": bool(pieces and pieces.quadratic),
         "corners": bool(pieces and pieces.corners),
+        "side_names": list(sides.names) if sides else [],
+        "strength_names": entries("strength", len(sides.names)) if sides else [],
+        "of": lambda array: "".join(f"{array}[{i}], " for i in range(D)),
         "has_prox_space": channel.critical is not None,
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
@@ -124,7 +129,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "response_names": entries("D", D),
         "move_names": entries("move", D),
         "mirrors": _mirrors(structure),
-        "probes": _probes(D),
+        "probes": _probes(D, 2 if sides else 1),
         "factor_lines": _factor_lines(D, modified=True),
         "factor_lines_unmodified": _factor_lines(D, modified=False),
         "solve_lines": _solve_lines(D),
@@ -171,8 +176,9 @@ def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
     return patterns
 
 
-def _probes(D: int) -> list[list[tuple[str, ...]]]:
-    """Points of the unit ball in parts: intervals of a line, or sectors around the signs of the first coordinates.
+def _probes(D: int, shells: int) -> list[list[tuple[str, ...]]]:
+    """Points of the unit ball in parts: intervals of a line, or sectors around the signs of the first coordinates, in
+    one shell or two of equal volume.
 
     Digits are fixed here, by arithmetic that is exact in every library: multiples of square roots of primes, modulo 1.
     """
@@ -181,14 +187,16 @@ def _probes(D: int) -> list[list[tuple[str, ...]]]:
     primes = (2, 3, 5, 7, 11, 13, 17, 19)[:D]
     scale = 10**12
     steps = [isqrt(p * scale * scale) % scale for p in primes]
-    parts: list[list[tuple[str, ...]]] = [[] for _ in range(4)]
+    parts: list[list[tuple[str, ...]]] = [[] for _ in range(4 * shells)]
     index = 0
     while min(len(part) for part in parts) < 8 * min(D, 4):
         index += 1
         point = [2 * (index * step % scale) / scale - 1 for step in steps]
-        if sum(x * x for x in point) > 1:
+        square = sum(x * x for x in point)
+        if square > 1:
             continue
-        part = parts[(point[0] > 0) + 2 * (point[1] > 0)]
+        outside = shells > 1 and square**D > 1 / 4
+        part = parts[(point[0] > 0) + 2 * (point[1] > 0) + 4 * outside]
         if len(part) < 8 * min(D, 4):
             part.append(tuple(f"{x:.6f}" for x in point))
     return parts
