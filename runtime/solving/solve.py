@@ -32,9 +32,9 @@ from .solution import Solution, has_lost
 from .task import Task
 
 _GUESSES = 3  # times that a start has its weights doubled, and V divided by four, where it leaves the domain
-# Residuals at which slopes are first taken, and at which Newton's method takes over: on sampled sets, and on lines
-# alone, whose averages are exact.
-_SETTLED = {False: (0.1, 2e-3), True: (1.0, 1e-3)}
+# Residual at which slopes are first taken, that at which Newton's method takes over, and iterations on the way: on
+# sampled sets, and on lines alone, whose averages are exact. Slopes far from a solution may say little of those nearby.
+_PACES = {False: ((0.1, 2e-3, 400),), True: ((1.0, 1e-3, 40), (0.1, 2e-3, 400))}
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
@@ -195,23 +195,13 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
     rules = _approach_rules(problem, seed)
     coarse = StateMap(problem, rules[0], symmetry)
-    roughly, nearly = _SETTLED[rules[1] == rules[0]]
-    point = damped(coarse, overlaps, roughly)
-    for _ in range(0 if isinstance(start, Solution) else _GUESSES):
-        if point.status is not Status.LEFT_DOMAIN:
-            break
-        # Sizes of a start are a guess. What the proximal map jumps over may be large beside small weights, and V^
-        # negative; where V is large V^ is small, and may not hold against a ridge that is none or negative.
-        sizes = {"q": 4 * overlaps.q, "V": overlaps.V / 4, "m": 2 * overlaps.m, "theta": 2 * overlaps.theta}
-        overlaps = replace(overlaps, **sizes)
-        point = damped(coarse, overlaps, roughly)
-    visited, weight = point.iterations, CAUTIOUS
-    if point.status.success:
-        with suppress(DomainError, np.linalg.LinAlgError):
-            matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
-            weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
-        point = damped(coarse, point.overlaps, nearly, weight=weight)
+    guesses = 0 if isinstance(start, Solution) else _GUESSES
+    visited = 0
+    for roughly, nearly, most in _PACES[rules[1] == rules[0]]:
+        point, weight = _settled(coarse, overlaps, guesses, roughly, nearly, most)
         visited += point.iterations
+        if point.status.success:
+            break
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
@@ -219,6 +209,34 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
         visited += point.iterations
     canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
     return replace(point, u=canonical.pack(), iterations=visited)
+
+
+def _settled(
+    coarse: StateMap, overlaps: Overlaps, guesses: int, roughly: float, nearly: float, most: int
+) -> tuple[FixedPoint, float]:
+    """Damped iteration to a residual, at which slopes tell the weight for the way to a smaller one; and that weight.
+
+    Args:
+        guesses: times that the start is taken for a guess, and another one tried, where it leaves the domain.
+        most: iterations with that weight.
+    """
+    point = damped(coarse, overlaps, roughly)
+    for _ in range(guesses):
+        if point.status is not Status.LEFT_DOMAIN:
+            break
+        # Sizes of a start are a guess. What the proximal map jumps over may be large beside small weights, and V^
+        # negative; where V is large V^ is small, and may not hold against a ridge that is none or negative.
+        sizes = {"q": 4 * overlaps.q, "V": overlaps.V / 4, "m": 2 * overlaps.m, "theta": 2 * overlaps.theta}
+        overlaps = replace(overlaps, **sizes)
+        point = damped(coarse, overlaps, roughly)
+    weight = CAUTIOUS
+    if not point.status.success:
+        return point, weight
+    with suppress(DomainError, np.linalg.LinAlgError):
+        matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
+        weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
+    found = damped(coarse, point.overlaps, nearly, most, weight)
+    return replace(found, iterations=point.iterations + found.iterations), weight
 
 
 def _approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
