@@ -17,6 +17,7 @@ from ..integration.tilted import TiltedAverages, suits, tilted_averages
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from ..saddle_point.state_map import StateMap
 from .state import Broken
 
 _NORMS = 1e-11  # of squared norms, to which multipliers keep them
@@ -65,7 +66,8 @@ class BreakingMap:
         budget.check()
         problem, between = self.problem, state.between
         averages = tilted_averages(problem, between, state.distance, y, self.rule)
-        outer, inner = (self._conjugates(between, moments) for moments in averages.moments)
+        symmetric = StateMap(problem, self.rule)
+        outer, inner = (symmetric.conjugates(between, moments) for moments in averages.moments)
         # The second set differs in q^ alone; V^ = V~^ + y (q_1^ - q_0^).
         inner = replace(inner, V=outer.V + y * (inner.q - outer.q))
         strengths = self._strengths(outer, inner, y)
@@ -73,16 +75,6 @@ class BreakingMap:
         image = Broken(replace(across, V=own.V), (across.V - own.V) / y)
         phi, slope = self._free_entropy(state, y, averages, outer, inner, strengths)
         return Answer(image, averages, outer, inner, strengths, phi, slope)
-
-    def _conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-        problem, hats = self.problem, Conjugates.empty(overlaps.sizes)
-        inside = problem.solver.prior.conjugates(
-            problem.alpha, moments, overlaps.q, overlaps.V, overlaps.m, overlaps.theta, problem.law.rho_star,
-            hats.q, hats.V, hats.m, hats.theta,
-        )  # fmt: skip
-        if not inside:
-            raise DomainError("rho* - theta^T q_0^(-1) theta is not positive definite")
-        return hats
 
     def _overlaps(self, hats: Conjugates, strengths: np.ndarray) -> Overlaps:
         """Of a ridge with given strengths."""

@@ -18,8 +18,8 @@ from ..problems.reduced import integrated
 from .rule import Rule
 from .sampled import Sampled, TeacherRule, teacher_split
 
-_REACH = 8.5  # of a line, in standard deviations
-_LONGEST = 3.2  # panel
+REACH = 8.5  # of a line, in standard deviations
+LONGEST = 3.2  # panel
 _CELLS = 24  # of a line, at whose ends proximal points are looked at first
 _PER_DIGIT = 1.25  # nodes of a panel for every digit of X on it
 _ROUNDING = 1e-12  # of X, which no panel resolves further
@@ -141,8 +141,8 @@ class Pieces(Sampled):
         They are halved until averages over omega are polynomials there: short where omega follows Y closely.
         """
         t, w = gauss_legendre(self.points)
-        edges = [-_REACH, *teacher_split(problem, fields).places(_REACH), _REACH]
-        cuts = [np.linspace(a, b, int(np.ceil((b - a) / _LONGEST)) + 1) for a, b in pairwise(edges)]
+        edges = [-REACH, *teacher_split(problem, fields).places(REACH), REACH]
+        cuts = [np.linspace(a, b, int(np.ceil((b - a) / LONGEST)) + 1) for a, b in pairwise(edges)]
         low, high = (np.concatenate([cut[part] for cut in cuts]) for part in (slice(None, -1), slice(1, None)))
         parts, panels = [], 0
         while len(low):
@@ -196,7 +196,7 @@ class Pieces(Sampled):
         centre: np.ndarray,
         spread: np.ndarray,
         steep: np.ndarray | None = None,
-        longest: float = _LONGEST,
+        longest: float = LONGEST,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The generated panels: rows of `centre`, places in units of `spread`, weights.
 
@@ -216,8 +216,8 @@ class Pieces(Sampled):
             w,
             highest_coefficients(self.points),
             self.resolution,
-            _REACH,
-            min(longest, _LONGEST),
+            REACH,
+            min(longest, LONGEST),
         )
 
     def _between_steps(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
@@ -225,8 +225,6 @@ class Pieces(Sampled):
 
         omega comes first, then two nodes for the law of Y given both, by its first three moments.
         """
-        from scipy.special import log_ndtr
-
         steps = problem.solver.stepped.steps(fields.constants)
         steps = np.sort(steps[np.isfinite(steps)])
         mean, factor = float(fields.teacher_mean[0, 0]), float(fields.teacher_factor[0, 0, 0])
@@ -242,10 +240,7 @@ class Pieces(Sampled):
             steep = np.array([(end + by * width) / shared for end in ends for by in _STEEP if width < abs(shared)])
             _, z, weight = self.panels(problem, fields, known, fields.field_mean[0], np.array([whole]), steep)
             a, b = (low - shared * z) / width, (high - shared * z) / width
-            flip = a + b > 0  # the tails are taken on the side where both are small
-            left, right = np.where(flip, -b, a), np.where(flip, -a, b)
-            top, bottom = log_ndtr(right), log_ndtr(left)
-            share = np.exp(top) * -np.expm1(bottom - top)
+            left, right, flip, share = normal_between(a, b)
             there = share > 1e-300
             z, weight, left, right, flip, share = (v[there] for v in (z, weight, left, right, flip, share))
             centre, spread, skewness = _truncated(left, right, np.log(share))
@@ -272,6 +267,17 @@ def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarr
             u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
         found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
     return np.ascontiguousarray(np.stack(found, axis=1))
+
+
+def normal_between(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The ends of intervals from a to b, on the side where both tails of a standard normal variable are small; whether
+    that is the other one; and its measure between them."""
+    from scipy.special import log_ndtr
+
+    flip = a + b > 0
+    left, right = np.where(flip, -b, a), np.where(flip, -a, b)
+    top, bottom = log_ndtr(right), log_ndtr(left)
+    return left, right, flip, np.exp(top) * -np.expm1(bottom - top)
 
 
 def inner_point(low: float, high: float) -> float:

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_legendre, highest_coefficients
@@ -23,12 +22,11 @@ from ..loops.tilted import tilted
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
-from .pieces import Pieces, features_at, inner_point
+from .pieces import LONGEST, REACH, Pieces, features_at, inner_point, normal_between
 from .rule import moments_by_context
 from .sampled import TeacherRule
 
 _LENGTH = 2.5  # of a panel, in widths of what is integrated over it
-_REACH, _LONGEST = 8.5, 3.2  # of omega_0, and of its panels, in its standard deviations
 _HALVINGS = 14  # of a panel
 _LEAST = 1e-7  # of q_0: the root of a smaller Delta takes too many nodes to resolve
 _LIGHT = 1e-18  # of the heaviest line
@@ -225,8 +223,8 @@ def _halved(
         Numbers of the lines (P,), z_0 = (omega_0 - centre) / spread and weights (P, n), and the averages.
     """
     t, w = gauss_legendre(rule.points)
-    count = int(np.ceil(2 * _REACH / min(longest, _LONGEST)))
-    ends = np.linspace(-_REACH, _REACH, count + 1)
+    count = int(np.ceil(2 * REACH / min(longest, LONGEST)))
+    ends = np.linspace(-REACH, REACH, count + 1)
     which = np.repeat(np.arange(len(lines.centre)), count)
     low, high = np.tile(ends[:-1], len(lines.centre)), np.tile(ends[1:], len(lines.centre))
     largest = 0.0
@@ -274,9 +272,7 @@ def _between(fields: Fields, beside: np.ndarray, low: np.ndarray, high: np.ndarr
     slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
     shared, width = slope / np.hypot(slope, own), own / np.hypot(slope, own)
     a, b = (low - shared * beside) / width, (high - shared * beside) / width
-    flip = a + b > 0  # the tails are taken on the side where both are small
-    left, right = np.where(flip, -b, a), np.where(flip, -a, b)
-    chance = np.exp(log_ndtr(right)) * -np.expm1(log_ndtr(left) - log_ndtr(right))
+    *_, chance = normal_between(a, b)
     density = (np.exp(-a * a / 2) - np.exp(-b * b / 2)) / np.sqrt(2 * np.pi)
     mean = shared * beside + width * np.divide(density, chance, out=np.zeros_like(chance), where=chance > 1e-300)
     return chance, float(fields.teacher_factor[0, 0, 0]) * mean
