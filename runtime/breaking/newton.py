@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .state import Broken
 from .state_map import Answer, BreakingMap
 
 _STEP = 1e-6  # of differences, in block scales and in log y
+_FALL = 0.3  # of the residual in a step, less than which asks for new differences
 _LARGEST = 0.5  # step, in the same units
 _HALVINGS = 20
 _SETTLING = 0.5  # weight on the new iterate of a damped step
@@ -38,32 +39,46 @@ class Reached:
 
 @dataclass
 class Equations:
-    """G(u) - u, and y dPhi/dy where y is an unknown, too: its logarithm stands last."""
+    """G(u) - u in coordinates along the directions that the symmetry leaves, and y dPhi/dy where y is an unknown, too:
+    its logarithm stands last."""
 
     breaking_map: BreakingMap
     with_y: bool
+    directions: np.ndarray
     evaluations: int = 0
 
+    @classmethod
+    def around(cls, breaking_map: BreakingMap, state: Broken, y: float, with_y: bool) -> Equations:
+        """For looking around a state."""
+        return cls(breaking_map.around(state, y), with_y, breaking_map.directions(state))
+
+    def coordinates(self, packed: np.ndarray) -> np.ndarray:
+        """Of a packed state, (k,)."""
+        return self.directions @ packed / np.abs(self.directions).sum(axis=1)
+
+    def packed(self, coordinates: np.ndarray) -> np.ndarray:
+        """The packed state of coordinates, log y left out."""
+        return coordinates[: len(self.directions)] @ self.directions
+
     def unknowns(self, state: Broken, y: float) -> np.ndarray:
-        """Packed."""
-        return np.append(state.pack(), np.log(y)) if self.with_y else state.pack()
+        """Coordinates, and log y."""
+        z = self.coordinates(state.pack())
+        return np.append(z, np.log(y)) if self.with_y else z
 
     def state(self, z: np.ndarray, like: Broken, y: float) -> tuple[Broken, float]:
         """Unpacked; `y` where it is no unknown."""
-        if not self.with_y:
-            return Broken.unpack(z, like.sizes), y
-        return Broken.unpack(z[:-1], like.sizes), float(np.exp(z[-1]))
+        return Broken.unpack(self.packed(z), like.sizes), float(np.exp(z[-1])) if self.with_y else y
 
     def values(self, state: Broken, y: float) -> tuple[np.ndarray, Answer]:
         """What is to vanish."""
         self.evaluations += 1
         answer = self.breaking_map(state, y)
-        gap = answer.image.pack() - state.pack()
+        gap = self.coordinates(answer.image.pack() - state.pack())
         return (np.append(gap, y * answer.slope) if self.with_y else gap), answer
 
     def units(self, state: Broken, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
         """Scales of the unknowns and of the equations."""
-        scales = state.block_scales
+        scales = np.max(np.abs(self.directions) * state.block_scales, axis=1)
         if not self.with_y:
             return scales, scales
         return np.append(scales, 1.0), np.append(scales, abs(answer.free_entropy))
@@ -91,34 +106,46 @@ class Equations:
 
 
 def settled(breaking_map: BreakingMap, state: Broken, y: float, steps: int) -> Broken:
-    """The state after damped steps at one y.
+    """The state after damped steps of V and Delta at one y, everything else of one minimiser being held.
 
     Raises:
         DomainError: they leave the domain.
     """
+    held = state.within
     for _ in range(steps):
         image = breaking_map(state, y).image
-        state = Broken.unpack((1 - _SETTLING) * state.pack() + _SETTLING * image.pack(), state.sizes)
+        V = (1 - _SETTLING) * state.between.V + _SETTLING * image.between.V
+        distance = (1 - _SETTLING) * state.distance + _SETTLING * image.distance
+        state = Broken(replace(held, q=held.q - distance, V=V), distance)
     return state
 
 
 def newton(
-    breaking_map: BreakingMap, state: Broken, y: float, tolerance: float, with_y: bool = False, most: int = 30
+    breaking_map: BreakingMap,
+    state: Broken,
+    y: float,
+    tolerance: float,
+    with_y: bool = False,
+    matrix: np.ndarray | None = None,
+    most: int = 40,
 ) -> Reached:
     """Newton's method, no step longer than half of a block, from a state; it may end above the tolerance.
 
+    Differences are taken again where a step with those updated (Broyden) leads the residual down too little.
+
     Args:
         with_y: whether y is solved for as well, by dPhi/dy = 0.
+        matrix: derivatives of the same equations nearby.
 
     Raises:
         DomainError: no step stays inside the domain.
     """
-    equations = Equations(breaking_map, with_y)
+    equations = Equations.around(breaking_map, state, y, with_y)
     z = equations.unknowns(state, y)
-    gap, answer = equations.values(state, y)
-    matrix: np.ndarray | None = None
-    best = np.inf
+    gap, answer = equations.values(*equations.state(z, state, y))
+    best, before = np.inf, np.inf
     stalls = 0
+    fresh = False
     for _ in range(most):
         at, y_at = equations.state(z, state, y)
         scales, units = equations.units(at, answer)
@@ -128,7 +155,11 @@ def newton(
         best = min(best, residual)
         if (residual < tolerance and matrix is not None) or stalls > 3:
             break
-        matrix = equations.matrix(z, state, y, gap, answer)
+        if matrix is None or (not fresh and residual > _FALL * before):
+            matrix, fresh = equations.matrix(z, state, y, gap, answer), True
+        else:
+            fresh = False
+        before = residual
         try:
             move = np.linalg.solve(matrix / units[:, None] * scales, -gap / units) * scales
         except np.linalg.LinAlgError:
@@ -137,13 +168,15 @@ def newton(
         for _ in range(_HALVINGS):
             try:
                 tried = z + length * move
-                gap, answer = equations.values(*equations.state(tried, state, y))
+                gap_there, answer = equations.values(*equations.state(tried, state, y))
                 break
             except DomainError:
                 length /= 2
         else:
             raise DomainError("no step stays inside the domain of one-step breaking")
-        z = tried
+        step = (tried - z) / scales
+        matrix = matrix + np.outer(gap_there - gap - matrix @ (tried - z), step / scales) / float(step @ step)
+        z, gap = tried, gap_there
     at, y_at = equations.state(z, state, y)
     _, units = equations.units(at, answer)
     residual = float(np.max(np.abs(gap) / units))

@@ -132,10 +132,13 @@ class BrokenSolution:
 
     @property
     def relative_error(self) -> float:
-        """Largest half width of the state relative to the size of its block, and of y to itself."""
+        """Largest half width of an overlap, q_0 and q_1 among them, relative to the size of its block: in y, and with it
+        in Delta, the energy is flat."""
         if self.state is None:
             return self.symmetric.relative_error
-        return max(float(np.max(self.errors / self.state.block_scales)), self.parisi_error / self.parisi)
+        count = len(self.within_errors)
+        between = self.errors[:count] / self.state.block_scales[:count]
+        return float(max(between.max(), np.max(self.within_errors / self.state.within.block_scales)))
 
     @property
     def training_loss(self) -> float:

@@ -12,10 +12,10 @@ import numpy as np
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
 from ..integration.estimates import difference_factors
-from ..integration.pieces import PANELS, Pieces
-from ..integration.tilted import tilted_averages
+from ..integration.tilted_grid import Grids
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.symmetry import NO_SYMMETRY
 from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
@@ -24,11 +24,12 @@ from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from ..stability.assess import radius
 from .newton import Equations, Reached, newton, settled
+from .rules import TiltedRule, averages, ladder, tolerances
 from .solution import BrokenSolution, Splitting
 from .state import Broken
 from .state_map import Answer, BreakingMap, refuse
 
-_FIRST = 20.0  # y of the first attempt, in units of V / q
+_FIRST, _FIRST_ON_GRIDS = 20.0, 5.0  # y of the first attempt, in units of V / q; grids become large above
 _FACTOR = 2.0  # from one y to the next
 _FEWER, _MORE = 8, 24  # attempts below the first y, and steps to where dPhi/dy changes sign
 _SETTLING = 12  # damped steps before Newton's method at the first y
@@ -37,9 +38,7 @@ _SHORTEST = 0.05  # of such a step, where the states change fast
 _LONGER = 1.5  # step after one that led to the states expected
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
 _NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
-_TOLERANCE = 1e-11
-_ROUGH = 1e-8  # residual at values of y on the way
-_ROUNDING = 64 * np.finfo(float).eps
+_ROUNDING = 256 * np.finfo(float).eps
 
 
 def solve(
@@ -126,7 +125,8 @@ def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1
 def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
     """`broken`, of a problem within reach and a solution that has converged."""
     problem = symmetric.problem
-    coarse = BreakingMap(problem, PANELS[0])
+    rules = ladder(problem)
+    coarse = BreakingMap(problem, rules[0], symmetric.symmetry or NO_SYMMETRY)
     begun = _begun(coarse, symmetric)
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
@@ -135,10 +135,12 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     if isinstance(found, str):
         return _none(symmetric, Status.MAX_ITERATIONS, found)
     solution: BrokenSolution | None = None
-    for rule in PANELS:
-        finer = BreakingMap(problem, rule)
+    matrix: np.ndarray | None = None
+    for rule in rules:
+        finer = replace(coarse, rule=rule)
         try:
-            found = newton(finer, found.state, found.y, _TOLERANCE, with_y=parisi is None)
+            found = newton(finer, found.state, found.y, tolerances(rule, accuracy)[1], parisi is None, matrix)
+            matrix = found.matrix
             solution = _finished(symmetric, finer, found, parisi is not None, accuracy)
         except DomainError:
             break
@@ -172,13 +174,14 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     """
     overlaps = symmetric.overlaps
     q, V = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (overlaps.q, overlaps.V))
-    first = _FIRST * V / q
+    first = (_FIRST_ON_GRIDS if isinstance(breaking_map.rule, Grids) else _FIRST) * V / q
     for y in (first / _FACTOR**k for k in range(_FEWER)):
         state = _apart(symmetric, y)
         with suppress(DomainError, np.linalg.LinAlgError):
             state = settled(breaking_map, state, y, _SETTLING)
-            found = newton(breaking_map, state, y, _ROUGH)
-            if found.residual < _ROUGH and _is_broken(found.state):
+            rough, _ = tolerances(breaking_map.rule)
+            found = newton(breaking_map, state, y, rough)
+            if found.residual < rough and _is_broken(found.state):
                 return found
     return None
 
@@ -208,18 +211,20 @@ def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator
     """
     longest = stride = float(np.log(factor))
     slope = np.zeros(len(found.state.pack()))
+    rough, _ = tolerances(breaking_map.rule)
     while abs(stride) > _SHORTEST * abs(longest):
         y = found.y * float(np.exp(stride))
         expected = _with_product(found) + stride * slope
         begun = Broken.unpack(expected, found.state.sizes)
         try:
-            following = newton(breaking_map, replace(begun, distance=begun.distance / y), y, _ROUGH)
+            begun = replace(begun, distance=begun.distance / y)
+            following = newton(breaking_map, begun, y, rough, matrix=found.matrix)
         except (DomainError, np.linalg.LinAlgError):
             stride /= 2
             continue
         count = len(following.state.between.pack())
         off = np.abs(following.state.pack() - expected)[:count] / following.state.block_scales[:count]
-        if not following.residual < _ROUGH or not _is_broken(following.state) or off.max() > _OFF:
+        if not following.residual < rough or not _is_broken(following.state) or off.max() > _OFF:
             stride /= 2
             continue
         slope = (_with_product(following) - _with_product(found)) / stride
@@ -242,7 +247,7 @@ def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | str:
             if following is None:
                 return f"states were lost near y = {found.y:.4g}, on the way to {y:.4g}"
             found = following
-    return newton(breaking_map, found.state, y, _ROUGH)
+    return newton(breaking_map, found.state, y, tolerances(breaking_map.rule)[0])
 
 
 def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
@@ -258,7 +263,7 @@ def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
             (left, low), (right, high) = ends
             y = float(np.exp(np.interp(0.0, [left, right], [low, high])))
             nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
-            return newton(breaking_map, nearer.state, y, _ROUGH)
+            return newton(breaking_map, nearer.state, y, tolerances(breaking_map.rule)[0])
         found = following
     return (
         f"the complexity did not vanish up to y = {found.y:.4g}"
@@ -276,26 +281,26 @@ def _finished(
         DomainError: another rule leaves the domain.
     """
     problem, rule, state, y, answer = symmetric.problem, breaking_map.rule, found.state, found.y, found.answer
-    equations = Equations(breaking_map, not given)
+    equations = Equations.around(breaking_map, state, y, not given)
     scales, units = equations.units(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
     shifts, moved = [], []
     for other in (rule.finer(), rule.coarser()):
-        its = Equations(BreakingMap(problem, other), not given)
+        its = Equations.around(replace(breaking_map, rule=other), state, y, not given)
         gap, there = its.values(state, y)
         shifts.append(np.linalg.solve(scaled, -gap / units))
         # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
-        moved.append(
-            its.values(Broken.unpack(state.pack() + shifts[-1] * scales, state.sizes), y)[1] if given else there
-        )
+        if given:
+            there = its.values(Broken.unpack(state.pack() + its.packed(shifts[-1] * scales), state.sizes), y)[1]
+        moved.append(there)
     counts = difference_factors(*shifts)
-    size = len(state.pack())
-    moves = [Broken.unpack((shift * scales)[:size], state.sizes).within.pack() for shift in shifts]
+    moves = [equations.packed(shift * scales) for shift in shifts]
+    within_moves = [Broken.unpack(move, state.sizes).within.pack() for move in moves]
     rest = found.residual + abs(answer.averages.mass - 1)
     widths = np.max([count * np.abs(shift) for count, shift in zip(counts, shifts, strict=True)], axis=0) + rest
-    errors = (widths * scales)[:size]
-    within_errors = np.max([count * np.abs(move) for count, move in zip(counts, moves, strict=True)], axis=0)
+    errors = (widths * scales)[: len(equations.directions)] @ np.abs(equations.directions)
+    within_errors = np.max([count * np.abs(move) for count, move in zip(counts, within_moves, strict=True)], axis=0)
     within_errors = within_errors + rest * state.within.block_scales
     parisi_error = 0.0 if given else y * float(widths[-1])
 
@@ -313,8 +318,8 @@ def _finished(
     test, test_own, nodes = observables.test_error(problem, within)
     test_error = test_own
     if nodes:
-        for shift in shifts:
-            moved_to = Broken.unpack(state.pack() + (shift * scales)[:size], state.sizes).within
+        for move in moves:
+            moved_to = Broken.unpack(state.pack() + move, state.sizes).within
             with suppress(DomainError):
                 test_error = max(
                     test_error,
@@ -322,7 +327,7 @@ def _finished(
                 )
     relative = float(np.max(widths))
     status = Status.CONVERGED
-    if found.residual > 1e2 * _TOLERANCE:
+    if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
         status = Status.MAX_ITERATIONS
     elif relative > accuracy:
         status = Status.ACCURACY_NOT_REACHED
@@ -354,18 +359,18 @@ def _parts(breaking_map: BreakingMap, answer: Answer, y: float) -> tuple[float, 
     return data, 0.0 if problem.has_sphere else breaking_map.penalty(answer, y)
 
 
-def _splitting(problem: Problem, state: Broken, y: float, rule: Pieces) -> Splitting:
+def _splitting(problem: Problem, state: Broken, y: float, rule: TiltedRule) -> Splitting:
     """Both roots, by a rule and the next finer one."""
     roots = []
     for used in (rule, rule.finer()):
         breaking_map = BreakingMap(problem, used)
         answer = breaking_map(state, y)
-        averages = tilted_averages(problem, state.between, state.distance, y, used, slopes=True)
+        with_slopes = averages(problem, state, y, used, slopes=True)
         roots.append([
             radius(problem, square[0], breaking_map.responses(hats, answer.strengths))
-            for square, hats in zip(averages.squares, (answer.between, answer.within), strict=True)
+            for square, hats in zip(with_slopes.squares, (answer.between, answer.within), strict=True)
         ])  # fmt: skip
-        bistable = averages.bistable
+        bistable = with_slopes.bistable
     (one, two), (one_finer, two_finer) = roots
     safety = DIFFERENCE_SAFETY
     return Splitting(one, safety * abs(one_finer - one), two, safety * abs(two_finer - two), bistable)

@@ -12,12 +12,12 @@ from scipy.optimize import root
 
 from .. import budget
 from ..errors import DomainError, InputError
-from ..integration.pieces import Pieces
-from ..integration.tilted import TiltedAverages, suits, tilted_averages
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
+from ..integration.tilted import TiltedAverages
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, packed_length, triangle
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
-from ..saddle_point.state_map import StateMap
+from ..problems.symmetry import NO_SYMMETRY, Symmetry
+from ..saddle_point.state_map import conjugates_of
+from .rules import TiltedRule, averages, framed, ladder
 from .state import Broken
 
 _NORMS = 1e-11  # of squared norms, to which multipliers keep them
@@ -47,12 +47,16 @@ class Answer:
 class BreakingMap:
     """u -> G(u) of a problem by a rule, at the Parisi parameter y.
 
+    Attributes:
+        symmetry: of the states that are looked for.
+
     Raises:
         InputError: a model whose one-step equations are not solved here.
     """
 
     problem: Problem
-    rule: Pieces
+    rule: TiltedRule
+    symmetry: Symmetry = NO_SYMMETRY
 
     def __post_init__(self) -> None:
         refuse(self.problem)
@@ -65,16 +69,32 @@ class BreakingMap:
         """
         budget.check()
         problem, between = self.problem, state.between
-        averages = tilted_averages(problem, between, state.distance, y, self.rule)
-        symmetric = StateMap(problem, self.rule)
-        outer, inner = (symmetric.conjugates(between, moments) for moments in averages.moments)
+        found = averages(problem, state, y, self.rule)
+        outer, inner = (conjugates_of(problem, between, moments) for moments in found.moments)
         # The second set differs in q^ alone; V^ = V~^ + y (q_1^ - q_0^).
         inner = replace(inner, V=outer.V + y * (inner.q - outer.q))
         strengths = self._strengths(outer, inner, y)
         across, own = self._overlaps(outer, strengths), self._overlaps(inner, strengths)
         image = Broken(replace(across, V=own.V), (across.V - own.V) / y)
-        phi, slope = self._free_entropy(state, y, averages, outer, inner, strengths)
-        return Answer(image, averages, outer, inner, strengths, phi, slope)
+        phi, slope = self._free_entropy(state, y, found, outer, inner, strengths)
+        return Answer(image, found, outer, inner, strengths, phi, slope)
+
+    def around(self, state: Broken, y: float) -> BreakingMap:
+        """The same map for looking around a state."""
+        return replace(self, rule=framed(self.rule, state, y))
+
+    def directions(self, state: Broken) -> np.ndarray:
+        """Directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""
+        sizes = state.sizes
+        count = packed_length(sizes)
+        of_overlaps = self.symmetry.directions(sizes, count)
+        of_q = Broken(Overlaps.unpack(np.arange(1.0, count + 1), sizes), np.zeros_like(state.distance))
+        rows, columns = triangle(sizes[1])
+        places = of_q.between.q[:, rows, columns].ravel().astype(int) - 1  # of q among the overlaps
+        along = of_overlaps[np.abs(of_overlaps[:, places]).sum(axis=1) > 0][:, places]
+        out = np.zeros((len(of_overlaps) + len(along), count + len(places)))
+        out[: len(of_overlaps), :count], out[len(of_overlaps) :, count:] = of_overlaps, along
+        return out
 
     def _overlaps(self, hats: Conjugates, strengths: np.ndarray) -> Overlaps:
         """Of a ridge with given strengths."""
@@ -161,16 +181,12 @@ class BreakingMap:
 def refuse(problem: Problem) -> None:
     """
     Raises:
-        InputError: a finite temperature, a loss that reads several student fields, holds overlaps or trained numbers,
+        InputError: a finite temperature, a loss that reads three student fields or more, holds overlaps or trained numbers,
             or a penalty that is neither a ridge nor given norms.
     """
     name = problem.solver.name
     problem.only_at_zero_temperature("one-step breaking is solved")
-    if not suits(problem):
-        fields = integrated(problem).solver.channel.FIELDS
-        raise InputError(
-            f"one-step breaking is solved where the loss reads one student field; that of {name} reads {fields}"
-        )
+    ladder(problem)
     if not problem.has_ridge:
         raise InputError(f"one-step breaking is solved for ridges and given norms; the penalty of {name} is another")
     if problem.solver.model.HOLDS_Q or problem.trained:

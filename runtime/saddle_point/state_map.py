@@ -21,6 +21,27 @@ from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 
 
+def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
+    """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
+    hats = Conjugates.empty(overlaps.sizes)
+    inside = problem.solver.prior.conjugates(
+        problem.alpha,
+        moments,
+        overlaps.q,
+        overlaps.V,
+        overlaps.m,
+        overlaps.theta,
+        problem.law.rho_star,
+        hats.q,
+        hats.V,
+        hats.m,
+        hats.theta,
+    )
+    if not inside:
+        raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
+    return hats
+
+
 @dataclass
 class StateMap:
     """u -> G(u) for a problem and a rule, counting evaluations.
@@ -50,25 +71,8 @@ class StateMap:
         return found @ directions[clear].T
 
     def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-        """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
-        problem = self.problem
-        hats = Conjugates.empty(overlaps.sizes)
-        inside = problem.solver.prior.conjugates(
-            problem.alpha,
-            moments,
-            overlaps.q,
-            overlaps.V,
-            overlaps.m,
-            overlaps.theta,
-            problem.law.rho_star,
-            hats.q,
-            hats.V,
-            hats.m,
-            hats.theta,
-        )
-        if not inside:
-            raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
-        return hats
+        """As of `conjugates_of`."""
+        return conjugates_of(self.problem, overlaps, moments)
 
     def overlaps(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
         """Overlaps from conjugates, with the trained numbers phi beside them.

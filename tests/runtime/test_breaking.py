@@ -178,7 +178,7 @@ def test_convex_losses_are_not_broken(name):
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("dot_product_attention", {}, "where the loss reads one student field; that of dot_product_attention reads 2"),
+        ("value_attention", {}, "reads one student field, or two and has no corners; that of value_attention reads 4"),
         ("lasso_regression", {}, "for ridges and given norms; the penalty of lasso_regression is another"),
         ("ridge_regression", {"inverse_temperature": 2.0}, "at zero temperature only"),
     ],

@@ -1,0 +1,54 @@
+"""Which rule averages over the channel of a problem: panels of a line for one student field, grids for two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import InputError
+from ..integration.pieces import PANELS, Pieces
+from ..integration.tilted import TiltedAverages, suits, tilted_averages
+from ..integration.tilted_grid import LADDER, Grids
+from ..problems.problem import Problem
+from ..problems.reduced import integrated
+from .state import Broken
+
+TiltedRule = Pieces | Grids
+# Residuals at a given y on the way, and at the end: a kink that passes a place of a grid leaves a step behind.
+_ROUGH, _FINE = (1e-8, 1e-5), (1e-11, 1e-7)
+_SHARE = 1e-2  # of the accuracy that a residual on grids may take
+
+
+def ladder(problem: Problem) -> Sequence[TiltedRule]:
+    """From coarse to fine.
+
+    Raises:
+        InputError: the loss reads more fields, or bends in two.
+    """
+    if suits(problem):
+        return PANELS
+    if Grids.suits(problem):
+        return LADDER
+    channel = integrated(problem).solver.channel
+    raise InputError(
+        "one-step breaking is solved where the loss reads one student field, or two and has no corners; that of "
+        f"{problem.solver.name} reads {channel.FIELDS}"
+    )
+
+
+def tolerances(rule: TiltedRule, accuracy: float = 1e-4) -> tuple[float, float]:
+    """Residuals asked on the way and at the end."""
+    if isinstance(rule, Grids):
+        return _ROUGH[1], max(_FINE[1], _SHARE * accuracy)
+    return _ROUGH[0], _FINE[0]
+
+
+def averages(problem: Problem, state: Broken, y: float, rule: TiltedRule, slopes: bool = False) -> TiltedAverages:
+    """As of `tilted_averages`."""
+    if isinstance(rule, Grids):
+        return rule.averages(problem, state.between, state.distance, y, slopes)
+    return tilted_averages(problem, state.between, state.distance, y, rule, slopes)
+
+
+def framed(rule: TiltedRule, state: Broken, y: float) -> TiltedRule:
+    """The rule for looking around a state: grids that stay where they are."""
+    return rule.framed(state.between, state.distance, y) if isinstance(rule, Grids) else rule

@@ -1,0 +1,356 @@
+"""Averages of one-step replica symmetry breaking over the channel, of losses that read up to two student fields.
+
+Y and noise take equidistant nodes, and at each the Moreau envelope stands on a grid of omega, on which a Gaussian blur
+leads from omega to omega_0, and back. Where the proximal map jumps sums over places are corrected (`loops.tilted_grid`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..channel.exchange import Reduction
+from ..channel.fields import Fields, fields_of, overlaps_of
+from ..channel.points import noise_choices, points_at
+from ..errors import DomainError
+from ..loops.tilted_grid import MARGIN, tilted_on_grids
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..problems.reduced import ReducedProblem, integrated
+from .rule import moments_by_context
+from .sampled import TeacherRule
+from .tilted import TiltedAverages
+
+_STALE = 1.5  # factor by which what a grid resolves may change before it is made anew
+_SLACK = 1.2  # of the margin of a grid, for states beside the one that it was made for
+_LARGEST = 4e6  # grid, in places
+_BATCH = 1e6  # places visited at a time
+_KEPT = 3e7  # places whose proximal points are kept
+_STEEPEST = 600.0  # exponent of the tilt that doubles hold
+_SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid beside the one before, in steps
+_CURVATURE = 1e-4  # step of the differences that second derivatives are taken by, of the spread of a field
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A state whose grids are taken while others are looked at nearby: with grids that moved with the state a derivative
+    could not be told from the error of a grid."""
+
+    overlaps: Overlaps
+    distance: np.ndarray
+    rate: float
+
+    def resolved(self, problem: Problem, labels: tuple[int, ...]) -> np.ndarray:
+        """The narrowest of z, omega_0 and where two wells change places, along every field (L s,).
+
+        Raises:
+            DomainError: the state is outside the domain.
+        """
+        fields = fields_of(problem, self.overlaps, labels)
+        own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
+        blocks = (self.distance[problem.context_of(labels)], own, fields.variance / self.rate)
+        narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
+        if not narrow.min() > 0:
+            raise DomainError("Delta is not positive definite")
+        return np.repeat(np.sqrt(narrow), problem.student_rank)
+
+
+class _Layout(NamedTuple):
+    """Grids of one assignment of labels and one value of the labelled noise: places corner + steps (i, j).
+
+    Attributes:
+        nodes: of Y and noise, (P, L t + U); weights: (P,); steps: (D,); corners, counts: (P, D).
+    """
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    steps: np.ndarray
+    corners: np.ndarray
+    counts: np.ndarray
+
+    def batches(self) -> Iterator[_Layout]:
+        """Parts of so many places that they can be visited at a time."""
+        ends = np.cumsum(self.counts.prod(axis=1))
+        edges = np.searchsorted(ends, np.arange(_BATCH, ends[-1] + _BATCH, _BATCH))
+        edges = np.unique(np.concatenate([[0], np.minimum(edges + 1, len(ends))]))
+        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+            at = slice(begin, end)
+            yield _Layout(self.nodes[at], self.weights[at], self.steps, self.corners[at], self.counts[at])
+
+
+class _Places(NamedTuple):
+    """Proximal points on the grids of a batch, one after another: from `starts` (P + 1,) on costs, the Moreau envelope
+    (N,), g (N, D), whether a second minimum was seen (N,); features (P, F); chance: of the labelled noise, (P,)."""
+
+    starts: np.ndarray
+    costs: np.ndarray
+    g: np.ndarray
+    bistable: np.ndarray
+    features: np.ndarray
+    chance: np.ndarray
+
+
+@dataclass(frozen=True)
+class Grids:
+    """A rule of grids.
+
+    Args:
+        points: equidistant nodes an axis of Y and noise; density: places of a grid on the narrowest that it resolves.
+        reach: of Y, noise and omega_0 together, in standard deviations.
+        frame: whose grids are taken; those of the state itself where it is None.
+    """
+
+    points: int = 24
+    density: float = 1.3
+    reach: float = 6.0
+    frame: Frame | None = None
+    kept: dict[Any, list[_Places]] = field(default_factory=dict, compare=False, repr=False)
+
+    def describe(self) -> dict[str, Any]:
+        """rule, points, seed for the JSON contract; `points` are those an axis of Y."""
+        return {"rule": "grids", "points": self.points, "seed": None}
+
+    def finer(self) -> Grids:
+        """More nodes on every axis, and farther out; grids converge faster than Y does."""
+        return replace(
+            self, points=round(self.points * 4 / 3), density=self.density * 1.15, reach=self.reach + 0.25, kept={}
+        )
+
+    def coarser(self) -> Grids:
+        """Fewer of them."""
+        return replace(self, points=round(self.points * 3 / 4), density=self.density / 1.15, kept={})
+
+    def framed(self, overlaps: Overlaps, distance: np.ndarray, rate: float) -> Grids:
+        """The same rule on the grids of a state."""
+        return replace(self, frame=Frame(overlaps, distance, rate), kept={})
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Whether the loss reads no more than two student fields, and does not bend in them."""
+        part = integrated(problem).solver
+        return part.channel.FIELDS <= 2 and not part.proximal.CORNERS
+
+    def averages(
+        self, problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, slopes: bool = False
+    ) -> TiltedAverages:
+        """As of `tilted_averages`."""
+        part = integrated(problem)
+        frame = self.frame or Frame(overlaps, distance, rate)
+        if not isinstance(part, ReducedProblem):
+            return self._averages(part, Frame(overlaps, distance, rate), frame, slopes)
+        read = part.combinations
+        reduced = [
+            Frame(overlaps_of(part, each.overlaps), read.squared(each.distance), each.rate)
+            for each in (Frame(overlaps, distance, rate), frame)
+        ]
+        found = self._averages(part, *reduced, slopes)
+        regression, _ = read.regression(overlaps)
+        own, asked = part.solver.channel, problem.solver.channel
+        moments = read.moments(found.moments, regression, own.MOMENTS, asked.MOMENTS, asked.ROW)
+        return replace(found, moments=moments, squares=tuple(read.square(square) for square in found.squares))
+
+    def _averages(self, problem: Problem, state: Frame, frame: Frame, slopes: bool) -> TiltedAverages:
+        """The same over all fields of the problem."""
+        channel = problem.solver.channel
+        L, s, D = problem.tokens, problem.student_rank, channel.FIELDS
+        rows: list[list[np.ndarray]] = [[], []]
+        squares: list[list[np.ndarray]] = [[], []]
+        totals = np.zeros(5)
+        for labels, probability in problem.label_choices:
+            reduction = TeacherRule.reduction(
+                problem, fields_of(problem, state.overlaps, labels), labels, self.points, equidistant=True
+            )
+            sums, with_teacher = self._sums(problem, state, frame, labels, reduction, slopes)
+            mass, free, moreau = sums[:3]
+            mean = sums[3 : 3 + D].reshape(L, s)
+            along, between, within = (_blocks(one, L, s) for one in sums[3 + D :][: 3 * D * D].reshape(3, D, D))
+            bistable, *rest = sums[3 + D + 3 * D * D :]
+            for out, square in zip(rows, (between, within), strict=True):
+                known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
+                row = np.zeros((L, channel.ROW))
+                for text, shape, at in channel.MOMENTS:
+                    row[:, at : at + int(np.prod(shape))] = known[text].reshape(L, -1)
+                out.append(reduction.moments(row.ravel(), channel.ROW, channel.MOMENTS))
+            variance = state.overlaps.V[problem.context_of(labels)]
+            loss = moreau - 0.5 * float(np.sum(variance * within))
+            totals += probability * np.array([free, moreau, loss, bistable, mass])
+            if slopes:
+                whole, smooth = np.array(rest).reshape(2, D, D, D, D)
+                for kept, one in zip(squares, (smooth, whole), strict=True):
+                    split = one.reshape(*[L, s] * 4)  # G_(la)(rb) G_(me)(nf)
+                    kept.append(reduction.square(np.einsum("larblerf->lraebf", split)))
+        moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
+        known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
+        free, moreau, loss, bistable, mass = map(float, totals)
+        return TiltedAverages(moments, free, moreau, loss, bistable, known_squares, mass)
+
+    def _sums(
+        self, problem: Problem, state: Frame, frame: Frame, labels: tuple[int, ...], reduction: Reduction, slopes: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of `tilted_on_grids` over Y and noise of one assignment of labels, and of <g> (Y - E[Y])^T, (L, s, t).
+
+        Raises:
+            DomainError: the state has moved too far from that of the grids, or they would be too large.
+        """
+        L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
+        fields = fields_of(problem, state.overlaps, labels)
+        if np.any(frame.resolved(problem, labels) > _STALE * state.resolved(problem, labels)):
+            raise DomainError("Delta became too small for the grid that it is looked for on")
+        layout = self._layout(problem, frame, labels, reduction)
+        distance = state.distance[problem.context_of(labels)]
+        spread = _plane(_whole(distance))
+        conditional = _whole(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
+        precision = _plane(np.linalg.inv(conditional))
+        norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
+        sums, with_teacher = np.zeros(_length(D, slopes)), np.zeros((L, s, t))
+        for choice in noise_choices(problem):
+            known = self._places(problem, fields, labels, reduction, layout, choice)
+            for batch, places in zip(layout.batches(), known, strict=True):
+                if state.rate * float(np.ptp(places.costs)) > _STEEPEST:
+                    raise DomainError("exp(-y M) spans more than doubles hold")
+                out = np.zeros((len(batch.nodes), _length(D, slopes)))
+                y = batch.nodes[:, : L * t].reshape(-1, L, t)
+                tilted_on_grids(
+                    places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0), places.costs,
+                    places.g, _more(problem, fields, batch, places, slopes), state.rate, spread,
+                    _pad(_centres(fields, y), 0.0), precision, norm, _pad(fields.field_mean.ravel(), 0.0), slopes, out,
+                )  # fmt: skip
+                weights = batch.weights * places.chance
+                sums += weights @ out
+                teachers = np.einsum("lbc,plc->plb", fields.teacher_factor, y)
+                with_teacher += np.einsum("p,pla,plb->lab", weights, out[:, 3 : 3 + D].reshape(-1, L, s), teachers)
+        return sums, with_teacher
+
+    def _layout(self, problem: Problem, frame: Frame, labels: tuple[int, ...], reduction: Reduction) -> _Layout:
+        """Grids around a state.
+
+        Raises:
+            DomainError: they would be too large.
+        """
+        L, t = problem.tokens, problem.teacher_rank
+        fields = fields_of(problem, frame.overlaps, labels)
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
+        weights = known.weights * reduction.orbits(known.nodes, problem)
+        left = self.reach**2 - (known.nodes**2).sum(axis=1)
+        kept = (weights > 0) & (left > 0)
+        nodes, weights, left = known.nodes[kept], weights[kept], left[kept]
+        steps = frame.resolved(problem, labels) / self.density
+        own = np.linalg.norm(_whole(fields.field_factor), axis=1)
+        widths = np.sqrt(np.diagonal(_whole(frame.distance[problem.context_of(labels)])))
+        half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * MARGIN * widths + 2 * steps
+        counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
+        if counts.prod(axis=1).max() > _LARGEST:
+            raise DomainError(f"Delta is too small: a grid would have {counts.prod(axis=1).max():.0e} places")
+        shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
+        centres = _centres(fields, nodes[:, : L * t].reshape(-1, L, t))
+        return _Layout(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
+
+    def _places(
+        self, problem: Problem, fields: Fields, labels: tuple[int, ...], reduction: Reduction, layout: _Layout,
+        choice: int,
+    ) -> Iterator[_Places]:
+        """Proximal points on the grids, batch by batch: those known for the same V, and with the same grids."""
+        key = (labels, choice, reduction.exchanges, fields.variance.tobytes(), fields.constants.tobytes())
+        if key in self.kept:
+            yield from self.kept[key]
+            return
+        found = []
+        for batch in layout.batches():
+            places = _visited(problem, fields, batch, choice)
+            if self.frame is not None:
+                found.append(places)
+            yield places
+        count = layout.counts.prod(axis=1).sum() * (1 + len(self.kept))
+        if self.frame is not None and count < _KEPT:
+            self.kept[key] = found
+
+
+def _length(fields: int, slopes: bool) -> int:
+    """Of a row that `tilted_on_grids` fills."""
+    return 4 + fields + 3 * fields**2 + 2 * slopes * fields**4
+
+
+def _whole(blocks: np.ndarray) -> np.ndarray:
+    """Blocks (L, s, s) on the diagonal of a matrix."""
+    L, s, _ = blocks.shape
+    out = np.zeros((L, s, L, s))
+    out[range(L), :, range(L), :] = blocks
+    return out.reshape(L * s, L * s)
+
+
+def _blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
+    """(L, s, s): the blocks on the diagonal."""
+    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]
+
+
+def _plane(matrix: np.ndarray) -> np.ndarray:
+    """(2, 2): a single field is the second."""
+    out = np.zeros((2, 2))
+    out[2 - len(matrix) :, 2 - len(matrix) :] = matrix
+    return out
+
+
+def _pad(values: np.ndarray, fill: float) -> np.ndarray:
+    """(..., 2), of which a single field is the second."""
+    if values.shape[-1] == 2:
+        return np.ascontiguousarray(values)
+    return np.concatenate([np.full_like(values, fill), values], axis=-1)
+
+
+def _centres(fields: Fields, y: np.ndarray) -> np.ndarray:
+    """E[omega_0 | Y] at coordinates (P, L, t) of Y, (P, D)."""
+    return (fields.field_mean + np.einsum("lat,plt->pla", fields.field_from_teacher, y)).reshape(len(y), -1)
+
+
+def _omega(batch: _Layout) -> tuple[np.ndarray, np.ndarray]:
+    """The grid that every place of a batch is on, (N,), and the place, (N, D)."""
+    sizes = batch.counts.prod(axis=1)
+    which = np.repeat(np.arange(len(sizes)), sizes)
+    steps = np.stack(np.divmod(np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which], batch.counts[which, -1]), axis=1)
+    return which, batch.corners[which] + batch.steps * steps[:, 2 - len(batch.steps) :]
+
+
+def _visited(problem: Problem, fields: Fields, batch: _Layout, choice: int) -> _Places:
+    """Proximal points at all places of a batch."""
+    L, t = problem.tokens, problem.teacher_rank
+    starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
+    which, omega = _omega(batch)
+    away = omega - _centres(fields, batch.nodes[:, : L * t].reshape(-1, L, t))[which]
+    inner = np.linalg.solve(_whole(fields.field_factor), away.T).T
+    outer, noise = batch.nodes[which, : L * t], batch.nodes[which, L * t :]
+    points = points_at(problem, fields, np.concatenate([outer, inner, noise], axis=1), choice=choice)
+    first = starts[:-1]
+    g = points.g.reshape(len(omega), -1)
+    return _Places(starts, points.value, g, points.minima > 1, points.features[first], points.weight[first])
+
+
+def _more(problem: Problem, fields: Fields, batch: _Layout, places: _Places, slopes: bool) -> np.ndarray:
+    """Columns that are averaged as they are: whether a second minimum was seen, and G_ab G_ef of G = dg/domega."""
+    bistable = places.bistable[:, None].astype(float)
+    if not slopes:
+        return bistable
+    G = _field_slopes(problem, fields, batch, places)
+    return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
+
+
+def _field_slopes(problem: Problem, fields: Fields, batch: _Layout, places: _Places) -> np.ndarray:
+    """dg/domega = -H (1 + V H)^(-1) where the proximal map is smooth, (N, D, D); H by differences of the slope."""
+    which, omega = _omega(batch)
+    V, D = _whole(fields.variance), omega.shape[1]
+    x = omega + places.g @ V
+    step = _CURVATURE * float(np.std(x))
+    hessian = np.empty((len(x), D, D))
+    for b in range(D):
+        sides = [
+            problem.solver.proximal.losses_at(x + way * step * np.eye(D)[b], places.features[which], fields.constants)[1]
+            for way in (1, -1)
+        ]
+        hessian[:, :, b] = (sides[0] - sides[1]) / (2 * step)
+    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
+    return -np.linalg.solve(np.eye(D) + hessian @ V, hessian)
+
+
+LADDER = (Grids(16, 1.1, 5.0), Grids(32, 1.2, 5.5), Grids(48, 1.3, 5.75), Grids(64, 1.5, 6.0))

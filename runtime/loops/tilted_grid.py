@@ -1,0 +1,337 @@
+"""Averages over two Gaussian variables on grids, tilted by the exponential of what a place costs, which has kinks."""
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+MARGIN = 6.5  # of a blur, in standard deviations
+_APART = 9.0  # squared step of the fields over those beside it, beyond which they jump
+_SIDES = 8  # power of the normal's components by which a kink is shared out over the axes
+_STENCIL = 6  # nodes beside a kink that stand for it
+_FARTHEST = 40.0  # exponent of the law of omega_0 beyond which nothing is summed
+
+
+@njit(cache=True, error_model="numpy", parallel=True)
+def tilted_on_grids(
+    starts, counts, steps, corners, costs, fields, more, rate, spread, centres, precision, norm, origin, slopes, out
+):
+    """For grids p = 0, ... of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z, omega_0 normal around
+    centres[p] and z ~ N(0, spread), sums over omega_0 of
+
+        1, f, <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, <g_a g_b>, <more_e>, G_ab G_ef,
+
+    f = (1 / rate) log E_z exp(-rate costs), <.> tilted by exp(-rate costs), G = d<g>/domega_0. One field lies along the
+    second axis, the first has one place. Where g, minus the gradient of the costs, jumps between places, what sums over
+    places miss is added (Euler-Maclaurin).
+
+    Args:
+        starts: of every grid in the flat arrays, and the end, (P + 1,); counts: (P, 2), of places.
+        costs: (N,); fields: g, (N, D), D = 1 or 2; more: (N, E).
+        spread: (2, 2); centres: (P, 2); precision (2, 2) and norm: of the law of omega_0; origin: (2,).
+        slopes: whether to sum G_ab G_ef.
+        out: (P, 3 + D + 3 D^2 + E [+ D^4]), zero.
+    """
+    for p in prange(len(counts)):
+        one, two = starts[p], starts[p + 1]
+        _grid(
+            counts[p, 0], counts[p, 1], steps, corners[p], costs[one:two], fields[one:two], more[one:two], rate, spread,
+            centres[p], precision, norm, origin, slopes, out[p],
+        )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def _grid(
+    rows, columns, steps, corner, costs, fields, more, rate, spread, centre, precision, norm, origin, slopes, out
+):
+    """One grid of `tilted_on_grids`."""
+    size = fields.shape[1]
+    lowest = costs.min()
+    sources = _sources(rows, columns, steps, costs, fields, rate, lowest)
+    blurred = np.empty((1 + size, rows * columns))
+    changes = np.empty((size, 1 + size, rows * columns if slopes else 0))  # along every field
+    for k in range(1 + size):
+        _blur(sources[k], rows, columns, spread, steps, -1, blurred[k])
+        if slopes:
+            for b in range(size):
+                _blur(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
+    worth = np.zeros(rows * columns)
+    up, left = _reach(spread[0, 0], steps[0]), _reach(spread[1, 1], steps[1])
+    cell = steps[1] if size == 1 else steps[0] * steps[1]
+    away = np.empty(2)
+    jacobian = np.empty((size, size))
+    for i in range(up, rows - up):
+        away[0] = corner[0] + i * steps[0]
+        for j in range(left, columns - left):
+            away[1] = corner[1] + j * steps[1]
+            one, two = away[0] - centre[0], away[1] - centre[1]
+            square = one * one * precision[0, 0] + 2.0 * one * two * precision[0, 1] + two * two * precision[1, 1]
+            if 0.5 * square > _FARTHEST:
+                continue
+            n = i * columns + j
+            share = norm * cell * math.exp(-0.5 * square)
+            total = blurred[0, n]
+            worth[n] = share / total
+            out[0] += share
+            out[1] += share * (math.log(total) / rate - lowest)
+            for a in range(size):
+                mean = blurred[1 + a, n] / total
+                out[3 + a] += share * mean
+                for b in range(size):
+                    out[3 + size + a * size + b] += share * mean * (away[2 - size + b] - origin[2 - size + b])
+                    out[3 + size + (size + a) * size + b] += share * mean * blurred[1 + b, n] / total
+                    if slopes:
+                        jacobian[a, b] = (changes[b, 1 + a, n] - mean * changes[b, 0, n]) / total
+            if slopes:
+                k = 3 + size + 3 * size * size + more.shape[1]
+                for a in range(size):
+                    for b in range(size):
+                        for e in range(size):
+                            for f in range(size):
+                                out[k] += share * jacobian[a, b] * jacobian[e, f]
+                                k += 1
+    # What a place omega is worth: the law of omega_0 over E_z exp(-rate costs), carried back.
+    _blur(worth, rows, columns, spread, steps, -1, blurred[0])
+    _carry(blurred[0], sources, more, size, out)
+
+
+@njit(cache=True, error_model="numpy")
+def _sources(rows, columns, steps, costs, fields, rate, lowest):
+    """exp(-rate (costs - lowest)) times 1, g, costs and g_a g_b (a <= b), with what their sums miss at kinks."""
+    size = fields.shape[1]
+    sources = np.empty((2 + size + size * (size + 1) // 2, rows * columns))
+    for n in range(rows * columns):
+        weight = math.exp(-rate * (costs[n] - lowest))
+        k = 1 + size
+        sources[0, n] = weight
+        sources[k, n] = weight * costs[n]
+        for a in range(size):
+            sources[1 + a, n] = weight * fields[n, a]
+            for b in range(a, size):
+                k += 1
+                sources[k, n] = weight * fields[n, a] * fields[n, b]
+    if size == 2:
+        for j in range(columns):
+            _correct(j, columns, rows, 0, steps[0], costs, fields, rate, lowest, sources)
+    for i in range(rows):
+        _correct(i * columns, 1, columns, size - 1, steps[1], costs, fields, rate, lowest, sources)
+    return sources
+
+
+@njit(cache=True, error_model="numpy")
+def _carry(worth, sources, more, size, out):
+    """Sums over omega of what is averaged linearly."""
+    k = 3 + size + 2 * size * size
+    for n in range(len(worth)):
+        if worth[n] == 0.0:
+            continue
+        out[2] += sources[1 + size, n] * worth[n]
+        source = 2 + size
+        for a in range(size):
+            for b in range(a, size):
+                out[k + a * size + b] += sources[source, n] * worth[n]
+                source += 1
+        for e in range(more.shape[1]):
+            out[k + size * size + e] += sources[0, n] * more[n, e] * worth[n]
+    for a in range(size):
+        for b in range(a):
+            out[k + a * size + b] = out[k + b * size + a]
+
+
+@njit(cache=True, error_model="numpy")
+def _reach(variance, step):
+    """Steps that a blur reaches along an axis."""
+    return int(math.ceil(MARGIN * math.sqrt(variance) / step))
+
+
+@njit(cache=True, error_model="numpy")
+def _density(variance, step, slope):
+    """Normal density times the step at whole steps, or minus its derivative; 1 along an axis without spread."""
+    if variance == 0.0:
+        return np.ones(1)
+    reach = _reach(variance, step)
+    out = np.empty(2 * reach + 1)
+    for t in range(-reach, reach + 1):
+        z = t * step
+        out[t + reach] = math.exp(-0.5 * z * z / variance) * step / math.sqrt(2.0 * math.pi * variance)
+        if slope:
+            out[t + reach] *= z / variance
+    return out
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def _blur(source, rows, columns, spread, steps, along, out):
+    """E[source at omega_0 + z] at every place, 0 being beyond the edge; its derivative along an axis that is named."""
+    if spread[0, 1] != 0.0:
+        _blur_plane(source, rows, columns, spread, steps, along, out)
+        return
+    first, second = _density(spread[0, 0], steps[0], along == 0), _density(spread[1, 1], steps[1], along == 1)
+    up, left = len(first) // 2, len(second) // 2
+    lines = np.zeros(rows * columns)
+    for i in range(rows):
+        for t in range(-left, left + 1):
+            share = second[t + left]
+            for j in range(max(0, -t), min(columns, columns - t)):
+                lines[i * columns + j] += share * source[i * columns + j + t]
+    out[:] = 0.0
+    for i in range(rows):
+        for t in range(max(-up, -i), min(up + 1, rows - i)):
+            share = first[t + up]
+            for j in range(columns):
+                out[i * columns + j] += share * lines[(i + t) * columns + j]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def _blur_plane(source, rows, columns, spread, steps, along, out):
+    """`_blur` by a density that is no product."""
+    determinant = spread[0, 0] * spread[1, 1] - spread[0, 1] * spread[0, 1]
+    a, b, c = spread[1, 1] / determinant, -spread[0, 1] / determinant, spread[0, 0] / determinant
+    norm = steps[0] * steps[1] / (2.0 * math.pi * math.sqrt(determinant))
+    up, left = _reach(spread[0, 0], steps[0]), _reach(spread[1, 1], steps[1])
+    out[:] = 0.0
+    for s in range(-up, up + 1):
+        for t in range(-left, left + 1):
+            y, z = s * steps[0], t * steps[1]
+            square = a * y * y + 2.0 * b * y * z + c * z * z
+            if square > MARGIN * MARGIN:
+                continue
+            share = norm * math.exp(-0.5 * square)
+            if along == 0:
+                share *= a * y + b * z
+            elif along == 1:
+                share *= b * y + c * z
+            for i in range(max(0, -s), min(rows, rows - s)):
+                for j in range(max(0, -t), min(columns, columns - t)):
+                    out[i * columns + j] += share * source[(i + s) * columns + j + t]
+
+
+@njit(cache=True, error_model="numpy")
+def _correct(first, stride, count, own, step, costs, fields, rate, lowest, sources):
+    """Add to the sources of a line along field `own` what its sums over places miss where g jumps."""
+    size = fields.shape[1]
+    jets = np.empty((2, 1 + size, 3))  # sides; costs, g; value and two derivatives by a step
+    jumps = np.empty((3, len(sources)))
+    weights = np.empty((3, _STENCIL))
+    for j in range(2, count - 3):
+        n = first + j * stride
+        jump, before, after = 0.0, 0.0, 0.0
+        for a in range(size):
+            jump += (fields[n + stride, a] - fields[n, a]) ** 2
+            before += (fields[n, a] - fields[n - stride, a]) ** 2
+            after += (fields[n + 2 * stride, a] - fields[n + stride, a]) ** 2
+        if jump <= _APART * max(before, after):
+            continue
+        s = _kink(n, stride, own, step, costs, fields, jets)
+        if s < 0.0:
+            continue
+        share, whole = 0.0, 0.0
+        for a in range(size):
+            one = (jets[1, 1 + a, 0] - jets[0, 1 + a, 0]) ** _SIDES
+            whole += one
+            if a == own:
+                share = one
+        share /= whole
+        if share < 1e-6:
+            continue
+        jumps[:] = 0.0
+        _add_products(jets[0], own, step, rate, lowest, -1.0, jumps)
+        _add_products(jets[1], own, step, rate, lowest, 1.0, jumps)
+        # Bernoulli polynomials at 1 - s; the density that sources are blurred by is interpolated beside the kink.
+        one, two, three = 0.5 - s, s * s - s + 1.0 / 6.0, -s * (s - 0.5) * (s - 1.0)
+        begin = min(max(j - 2, 0), count - _STENCIL)
+        _lagrange(j + s - begin, weights)
+        for k in range(len(sources)):
+            zeroth = one * jumps[0, k] + two / 2.0 * jumps[1, k] + three / 6.0 * jumps[2, k]
+            first_one = two / 2.0 * jumps[0, k] + three / 3.0 * jumps[1, k]
+            second_one = three / 6.0 * jumps[0, k]
+            for i in range(_STENCIL):
+                sources[k, first + (begin + i) * stride] += share * (
+                    zeroth * weights[0, i] + first_one * weights[1, i] + second_one * weights[2, i]
+                )
+
+
+@njit(cache=True, error_model="numpy")
+def _kink(n, stride, own, step, costs, fields, jets):
+    """Where between nodes n and n + stride the costs of both sides are equal, in steps; -1 where they are not.
+
+    jets: filled with both sides there, by polynomials through three nodes of each.
+    """
+    size = fields.shape[1]
+    place = 0.5
+    for _ in range(4):
+        for side in range(2):
+            sign = 1 if side == 0 else -1
+            base = n if side == 0 else n + stride
+            away = place if side == 0 else 1.0 - place
+            for a in range(size):
+                one = fields[base, a] - fields[base - sign * stride, a]
+                two = fields[base - sign * stride, a] - fields[base - 2 * sign * stride, a]
+                bend = one - two
+                if abs(bend) > abs(one):
+                    bend = 0.0
+                jets[side, 1 + a, 0] = fields[base, a] + away * one + 0.5 * away * (away + 1.0) * bend
+                jets[side, 1 + a, 1] = sign * (one + (away + 0.5) * bend)
+                jets[side, 1 + a, 2] = bend
+                if a == own:
+                    area = away * (fields[base, a] + away * (0.5 * one + bend * (away / 6.0 + 0.25)))
+                    jets[side, 0, 0] = costs[base] - sign * step * area
+            jets[side, 0, 1] = -step * jets[side, 1 + own, 0]
+            jets[side, 0, 2] = -step * jets[side, 1 + own, 1]
+        apart = jets[0, 0, 0] - jets[1, 0, 0]
+        slope = jets[0, 0, 1] - jets[1, 0, 1]
+        if slope <= 0.0:
+            return -1.0
+        moved = place - apart / slope
+        if moved < -0.1 or moved > 1.1:
+            return -1.0
+        place = min(max(moved, 0.0), 1.0)
+    return place
+
+
+@njit(cache=True, error_model="numpy")
+def _add_products(jet, own, step, rate, lowest, sign, out):
+    """Add sign times value and derivatives, by a step, of 1, g, costs and g g, times exp(-rate costs)."""
+    size = len(jet) - 1
+    weight = math.exp(-rate * (jet[0, 0] - lowest))
+    one = -rate * jet[0, 1]
+    two = -rate * jet[0, 2] + one * one
+    out[0, 0] += sign * weight
+    out[1, 0] += sign * weight * one
+    out[2, 0] += sign * weight * two
+    k = 1 + size
+    _add_product(jet[0], weight, one, two, sign, out, k)
+    square = np.empty(3)
+    for a in range(size):
+        _add_product(jet[1 + a], weight, one, two, sign, out, 1 + a)
+        for b in range(a, size):
+            k += 1
+            square[0] = jet[1 + a, 0] * jet[1 + b, 0]
+            square[1] = jet[1 + a, 0] * jet[1 + b, 1] + jet[1 + a, 1] * jet[1 + b, 0]
+            square[2] = (
+                jet[1 + a, 0] * jet[1 + b, 2] + 2 * jet[1 + a, 1] * jet[1 + b, 1] + jet[1 + a, 2] * jet[1 + b, 0]
+            )
+            _add_product(square, weight, one, two, sign, out, k)
+
+
+@njit(cache=True, error_model="numpy")
+def _add_product(jet, weight, one, two, sign, out, k):
+    out[0, k] += sign * weight * jet[0]
+    out[1, k] += sign * weight * (jet[1] + one * jet[0])
+    out[2, k] += sign * weight * (jet[2] + 2 * one * jet[1] + two * jet[0])
+
+
+@njit(cache=True, error_model="numpy")
+def _lagrange(place, weights):
+    """Polynomials that are 1 at one of the nodes 0, 1, ... and 0 at the others, and their first two derivatives."""
+    for i in range(_STENCIL):
+        value, first, second = 1.0, 0.0, 0.0
+        for k in range(_STENCIL):
+            if k != i:
+                scale = 1.0 / (i - k)
+                factor = (place - k) * scale
+                second = second * factor + 2 * first * scale
+                first = first * factor + value * scale
+                value *= factor
+        weights[0, i] = value
+        weights[1, i] = first
+        weights[2, i] = second
