@@ -313,13 +313,11 @@ def _finished(
     test, test_own, nodes = observables.test_error(problem, within)
     test_error = test_own
     if nodes:
-        for shift in shifts:
+        for count, shift in zip(counts, shifts, strict=True):
             moved_to = Broken.unpack(state.pack() + (shift * scales)[:size], state.sizes).within
             with suppress(DomainError):
-                test_error = max(
-                    test_error,
-                    DIFFERENCE_SAFETY * abs(observables.average_metric(problem, moved_to, nodes) - test) + test_own,
-                )
+                moved_by = abs(observables.average_metric(problem, moved_to, nodes) - test)
+                test_error = max(test_error, count * moved_by + test_own)
     relative = float(np.max(widths))
     status = Status.CONVERGED
     if found.residual > 1e2 * _TOLERANCE:

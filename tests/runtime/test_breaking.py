@@ -61,6 +61,15 @@ def test_a_quadratic_loss_has_closed_forms():
     assert (outer, inner) == pytest.approx((soft**-2, stiff**-2), rel=1e-12)
 
 
+def test_averages_over_the_teacher_hold_where_two_wells_of_the_loss_merge():
+    """(Y^2 - X^2)^2 / 2 at V = 3.7 has one well where Y^2 < 1 / (2 V), and two beyond."""
+    problem = sf.problem("phase_retrieval", alpha=1.0)
+    at = state(0.2, 3.7, 0.1, 0.4)
+    one, other = (tilted_averages(problem, at.between, at.distance, 16.0, Pieces(points)) for points in (8, 12))
+    assert one.moments == pytest.approx(other.moments, rel=1e-6)
+    assert (one.free, one.moreau, one.mass) == pytest.approx((other.free, other.moreau, 1.0), rel=1e-8)
+
+
 @pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
 def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
