@@ -61,7 +61,7 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         rsb: 0 for replica symmetry, 1 for one step of breaking it at zero temperature (docs/theory.md section 18), of a
-            loss that reads one student field and a ridge or given norms.
+            loss that reads one student field and a ridge, given norms or any penalty of one column.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With rsb = 1 of the replica
@@ -331,8 +331,8 @@ def _finished(
         evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         parisi_error=parisi_error, energy=energy, energy_error=energy_error,
         complexity=complexity if given else 0.0, complexity_error=complexity_error,
-        parts=_parts(breaking_map, answer, y), test_error=test, test_error_error=test_error,
-        multipliers=answer.strengths if problem.has_sphere else None,
+        parts=_parts(problem, answer), test_error=test, test_error_error=test_error,
+        multipliers=answer.rows.strengths if problem.has_sphere else None,
         stability=_splitting(problem, state, y, rule),
     )  # fmt: skip
 
@@ -345,11 +345,10 @@ def _energy(answer: Answer, y: float) -> float:
     return -answer.free_entropy - y * answer.slope
 
 
-def _parts(breaking_map: BreakingMap, answer: Answer, y: float) -> tuple[float, float]:
+def _parts(problem: Problem, answer: Answer) -> tuple[float, float]:
     """Data and penalty, whose sum is the energy at the saddle point."""
-    problem = breaking_map.problem
     data = problem.alpha * answer.averages.loss
-    return data, 0.0 if problem.has_sphere else breaking_map.penalty(answer, y)
+    return data, 0.0 if problem.has_sphere else answer.rows.penalty()
 
 
 def _splitting(problem: Problem, state: Broken, y: float, rule: Pieces) -> Splitting:
@@ -360,8 +359,8 @@ def _splitting(problem: Problem, state: Broken, y: float, rule: Pieces) -> Split
         answer = breaking_map(state, y)
         averages = tilted_averages(problem, state.between, state.distance, y, used, slopes=True)
         roots.append([
-            radius(problem, square[0], breaking_map.responses(hats, answer.strengths))
-            for square, hats in zip(averages.squares, (answer.between, answer.within), strict=True)
+            radius(problem, square[0], responses)
+            for square, responses in zip(averages.squares, answer.rows.squares(), strict=True)
         ])  # fmt: skip
         bistable = averages.bistable
     (one, two), (one_finer, two_finer) = roots

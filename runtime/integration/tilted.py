@@ -26,7 +26,7 @@ from .pieces import LONGEST, REACH, Pieces, features_at, inner_point, normal_bet
 from .rule import moments_by_context
 from .sampled import TeacherRule, teacher_split
 
-_LENGTH = 2.5  # of a panel, in widths of what is integrated over it
+PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
 _LEAST = 1e-7  # of q_0: the root of a smaller Delta takes too many nodes to resolve
 _LIGHT = 1e-18  # of the heaviest line
@@ -76,7 +76,7 @@ class _Lines:
 
 
 @dataclass
-class _Scale:
+class Scale:
     """The largest |<g>| seen."""
 
     largest: float = 0.0
@@ -122,7 +122,7 @@ def _averages(
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
         variance = float(distance[problem.context_of(labels)][0, 0, 0])
-        on_lines = partial(_on_lines, problem, fields, variance, rate, rule, slopes, _Scale())
+        on_lines = partial(_on_lines, problem, fields, variance, rate, rule, slopes, Scale())
         sums = _summed(problem, fields, rule, on_lines)
         free, moreau, loss, bistable, mass, mean, along, between, within, smooth, whole = sums[:_SUMS]
         with_teacher = sums[_SUMS : _SUMS + problem.teacher_rank]
@@ -210,7 +210,7 @@ _RESOLVED = (0, 1, 7, 8)  # of these, whose sign cannot cancel along Y
 
 
 def _on_lines(
-    problem: Problem, fields: Fields, variance: float, rate: float, rule: Pieces, slopes: bool, scale: _Scale,
+    problem: Problem, fields: Fields, variance: float, rate: float, rule: Pieces, slopes: bool, scale: Scale,
     lines: _Lines,
 ) -> np.ndarray:  # fmt: skip
     """Sums along every line, (N, S). The mass is that of nodes whose proximal point was found."""
@@ -218,7 +218,7 @@ def _on_lines(
     width = float(np.sqrt(min(variance, V / rate)))
     spread = float(np.sqrt(lines.spread**2 + variance))
     row, z, share = rule.panels(
-        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread), longest=_LENGTH * width / spread
+        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread), longest=PANEL * width / spread
     )
     order = np.lexsort((z, row))
     row, z, share = row[order], z[order], share[order]
@@ -241,8 +241,9 @@ def _on_lines(
         columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2, seen], axis=1)
         chance = _chances(problem, fields, lines, choice)
 
-        averages = partial(_tilted, rows, omega, lengths, points.value, rate, variance, g, columns)
-        for which, z_0, share, out in _halved(averages, lines, _LENGTH * width / lines.spread, rule, scale):
+        averages = partial(tilted_at, rows, omega, lengths, points.value, rate, variance, g, columns)
+        longest = PANEL * width / lines.spread
+        for which, z_0, share, out in halved(averages, lines.centre, lines.spread, longest, rule, scale):
             mean, free, drift, with_g, _, square, moreau, loss, bistable, whole, found = np.moveaxis(out, -1, 0)
             weight = share * chance[which][:, None]
             if lines.between is None:
@@ -276,7 +277,7 @@ def _mended(points: Points, rows: np.ndarray, omega: np.ndarray, seen: np.ndarra
     return points._replace(value=value, g=g, x=x)
 
 
-def _tilted(*known: Any) -> np.ndarray:
+def tilted_at(*known: Any) -> np.ndarray:
     """<g>, f_1, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`; columns begin with g."""
     columns, _, places = known[-3:]
     free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
@@ -284,13 +285,15 @@ def _tilted(*known: Any) -> np.ndarray:
     return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
 
 
-def _halved(
-    averages: Callable[[np.ndarray, np.ndarray], np.ndarray], lines: _Lines, longest: float, rule: Pieces, scale: _Scale
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+def halved(
+    averages: Callable[[np.ndarray, np.ndarray], np.ndarray], centre: np.ndarray, spread: float, longest: float,
+    rule: Pieces, scale: Scale,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:  # fmt: skip
     """Panels of omega_0, halved until <g> is a polynomial there: it changes fast where two wells change places.
 
     Args:
-        averages: of lines (P,) at places (P, n), (P, n, ...) with <g> first; longest: panel, in units of the spread.
+        averages: of lines (P,) at places (P, n), (P, n, ...) with <g> first.
+        centre: of omega_0, of all lines (R,), and its spread there; longest: panel, in units of the spread.
         scale: of <g> on all lines looked at so far.
 
     Yields:
@@ -299,12 +302,12 @@ def _halved(
     t, w = gauss_legendre(rule.points)
     count = int(np.ceil(2 * REACH / min(longest, LONGEST)))
     ends = np.linspace(-REACH, REACH, count + 1)
-    which = np.repeat(np.arange(len(lines.centre)), count)
-    low, high = np.tile(ends[:-1], len(lines.centre)), np.tile(ends[1:], len(lines.centre))
+    which = np.repeat(np.arange(len(centre)), count)
+    low, high = np.tile(ends[:-1], len(centre)), np.tile(ends[1:], len(centre))
     for level in range(_HALVINGS + 1):
         middle, half = (low + high) / 2, (high - low) / 2
         z = middle[:, None] + half[:, None] * t
-        found = averages(which, lines.centre[which][:, None] + lines.spread * z)
+        found = averages(which, centre[which][:, None] + spread * z)
         share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         scale.largest = max(scale.largest, float(np.abs(found[..., 0]).max()))
         tail = np.abs(found[..., 0] @ highest_coefficients(rule.points).T).max(axis=1) / (scale.largest or 1.0)
