@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
 from ..integration.estimates import difference_factors
-from ..integration.pieces import PANELS, Pieces
+from ..integration.pieces import PANELS
 from ..integration.tilted import tilted_averages
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
+from ..saddle_point.starts import branch_of
 from ..solving.finishing import DIFFERENCE_SAFETY
 from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
@@ -40,6 +41,50 @@ _NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
 _TOLERANCE = 1e-11
 _ROUGH = 1e-8  # residual at values of y on the way
 _ROUNDING = 64 * np.finfo(float).eps
+
+
+@overload
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = ...,
+    *,
+    rsb: Literal[0] = ...,
+    parisi: float | None = ...,
+    accuracy: float = ...,
+    integrator: str = ...,
+    points: int | None = ...,
+    seed: int = ...,
+    effort: int = ...,
+    time_limit: float | None = ...,
+) -> Solution: ...
+@overload
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = ...,
+    *,
+    rsb: Literal[1],
+    parisi: float | None = ...,
+    accuracy: float = ...,
+    integrator: str = ...,
+    points: int | None = ...,
+    seed: int = ...,
+    effort: int = ...,
+    time_limit: float | None = ...,
+) -> BrokenSolution: ...
+@overload
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = ...,
+    *,
+    rsb: int,
+    parisi: float | None = ...,
+    accuracy: float = ...,
+    integrator: str = ...,
+    points: int | None = ...,
+    seed: int = ...,
+    effort: int = ...,
+    time_limit: float | None = ...,
+) -> Solution | BrokenSolution: ...
 
 
 def solve(
@@ -134,12 +179,42 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
         return _none(symmetric, Status.MAX_ITERATIONS, found)
+    solution = _polished(symmetric, found, parisi is not None, accuracy)
+    return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+
+
+def continued(symmetric: Solution, state: Broken, y: float, accuracy: float = 1e-4) -> BrokenSolution | None:
+    """The lowest states near those of a neighbouring problem, without a search; None where there are none.
+
+    Args:
+        symmetric: a replica symmetric solution of the problem itself, for what stands beside them.
+
+    Raises:
+        TimeLimitError: the time limit came before any were found.
+    """
+    try:
+        found = newton(BreakingMap(symmetric.problem, PANELS[0]), state, y, _ROUGH, with_y=True)
+    except (DomainError, np.linalg.LinAlgError):
+        return None
+    off = np.abs(found.state.pack() - state.pack()) / found.state.block_scales
+    if not found.residual < _ROUGH or not _is_broken(found.state) or off.max() > _OFF:
+        return None
+    return _polished(symmetric, found, False, accuracy)
+
+
+def _polished(symmetric: Solution, found: Reached, given: bool, accuracy: float) -> BrokenSolution | None:
+    """From near a solution to its digits, by rules finer and finer; None where they leave the domain.
+
+    Raises:
+        TimeLimitError: before the first of them was done.
+    """
+    problem = symmetric.problem
     solution: BrokenSolution | None = None
     for rule in PANELS:
         finer = BreakingMap(problem, rule)
         try:
-            found = newton(finer, found.state, found.y, _TOLERANCE, with_y=parisi is None)
-            solution = _finished(symmetric, finer, found, parisi is not None, accuracy)
+            found = newton(finer, found.state, found.y, _TOLERANCE, with_y=not given)
+            solution = _finished(symmetric, finer, found, given, accuracy)
         except DomainError:
             break
         except TimeLimitError:
@@ -147,8 +222,8 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
                 raise
             return replace(solution, status=Status.TIME_LIMIT)
         if solution.relative_error <= accuracy:
-            return solution
-    return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+            break
+    return solution
 
 
 def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
@@ -160,7 +235,7 @@ def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
         evaluations=0, rule=symmetric.rule, errors=np.zeros(0), within_errors=symmetric.errors, parisi_error=np.nan,
         energy=symmetric.training_loss, energy_error=symmetric.training_loss_error, complexity=0.0,
         complexity_error=0.0, parts=parts, test_error=symmetric.test_error, test_error_error=symmetric.test_error_error,
-        multipliers=symmetric.multipliers, stability=None, found=words,
+        multipliers=symmetric.multipliers, multipliers_error=symmetric.multipliers_error, stability=None, found=words,
     )  # fmt: skip
 
 
@@ -176,7 +251,10 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     for y in (first / _FACTOR**k for k in range(_FEWER)):
         state = _apart(symmetric, y)
         with suppress(DomainError, np.linalg.LinAlgError):
-            state = settled(breaking_map, state, y, _SETTLING)
+            earlier = settled(breaking_map, state, y, _SETTLING // 2)
+            state = settled(breaking_map, earlier, y, _SETTLING // 2)
+            if _comes_together(breaking_map, earlier, state, y):
+                continue
             found = newton(breaking_map, state, y, _ROUGH)
             if found.residual < _ROUGH and _is_broken(found.state):
                 return found
@@ -192,6 +270,21 @@ def _apart(symmetric: Solution, y: float) -> Broken:
     share = float(max(np.linalg.eigvals(np.linalg.solve(r, d)).real.max() for r, d in zip(room, distance, strict=True)))
     distance = distance * min(1.0, 0.5 / share)
     return Broken(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance)
+
+
+def _comes_together(breaking_map: BreakingMap, earlier: Broken, state: Broken, y: float) -> bool:
+    """Whether Delta is on its way to zero: small ones become a Delta + b Delta^(1/2), b > 0 with jumps, and from two of
+    them follows where that ends, which Newton's method would approach by halves."""
+    sizes, factors = [], []
+    for at in (earlier, state):
+        now, image = (float(np.trace(one.distance, axis1=1, axis2=2).max()) for one in (at, breaking_map(at, y).image))
+        sizes.append(now)
+        factors.append(image / now)
+    if not (sizes[1] < sizes[0] and factors[1] < 1):
+        return False
+    b = max(0.0, (factors[1] - factors[0]) / (sizes[1] ** -0.5 - sizes[0] ** -0.5))
+    a = factors[1] - b * sizes[1] ** -0.5
+    return bool((b / (1 - a)) ** 2 < _NEGLIGIBLE * np.trace(state.within.q, axis1=1, axis2=2).max())
 
 
 def _is_broken(state: Broken) -> bool:
@@ -280,16 +373,20 @@ def _finished(
     scales, units = equations.units(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
-    shifts, moved = [], []
+    shifts, others, moved = [], [], []
     for other in (rule.finer(), rule.coarser()):
         its = Equations(BreakingMap(problem, other), not given)
         gap, there = its.values(state, y)
+        others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
         # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
         moved.append(
             its.values(Broken.unpack(state.pack() + shifts[-1] * scales, state.sizes), y)[1] if given else there
         )
     counts = difference_factors(*shifts)
+    strengths_error = None
+    if problem.has_sphere:
+        strengths_error = _strengths_error(equations, found, [shift * scales for shift in shifts], others, counts)
     size = len(state.pack())
     moves = [Broken.unpack((shift * scales)[:size], state.sizes).within.pack() for shift in shifts]
     rest = found.residual + abs(answer.averages.mass - 1)
@@ -324,7 +421,7 @@ def _finished(
         status = Status.MAX_ITERATIONS
     elif relative > accuracy:
         status = Status.ACCURACY_NOT_REACHED
-    elif not symmetric.success:
+    elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
         status = symmetric.status
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, parisi=y, given=given, residual=found.residual,
@@ -332,8 +429,8 @@ def _finished(
         parisi_error=parisi_error, energy=energy, energy_error=energy_error,
         complexity=complexity if given else 0.0, complexity_error=complexity_error,
         parts=_parts(problem, answer), test_error=test, test_error_error=test_error,
-        multipliers=answer.rows.strengths if problem.has_sphere else None,
-        stability=_splitting(problem, state, y, rule),
+        multipliers=answer.rows.strengths if problem.has_sphere else None, multipliers_error=strengths_error,
+        stability=_splitting(breaking_map, state, y, answer),
     )  # fmt: skip
 
 
@@ -351,17 +448,39 @@ def _parts(problem: Problem, answer: Answer) -> tuple[float, float]:
     return data, 0.0 if problem.has_sphere else answer.rows.penalty()
 
 
-def _splitting(problem: Problem, state: Broken, y: float, rule: Pieces) -> Splitting:
+def _strengths_error(
+    equations: Equations,
+    found: Reached,
+    shifts: Sequence[np.ndarray],
+    others: Sequence[Answer],
+    counts: Sequence[float],
+) -> np.ndarray:
+    """Half widths of the multipliers of given norms, (s,): what moves a solution moves them through averages and state.
+
+    The two parts are added, not set off against each other (as in `solving.multipliers`).
+
+    Args:
+        shifts: of the unknowns by other rules; others: their answers at the state; counts: what they count for.
+    """
+    here = found.answer.rows.strengths
+    widths, z = np.zeros_like(here), equations.unknowns(found.state, found.y)
+    for count, shift, other in zip(counts, shifts, others, strict=True):
+        try:
+            moved = equations.values(*equations.state(z + shift, found.state, found.y))[1].rows.strengths
+        except DomainError:
+            return np.full_like(here, np.inf)  # nothing is known
+        widths = np.maximum(widths, count * (np.abs(other.rows.strengths - here) + np.abs(moved - here)))
+    softening = np.abs(here) + np.abs(found.answer.within.V).max()  # of which they are a difference
+    return widths + (_ROUNDING + found.residual + abs(found.answer.averages.mass - 1)) * softening
+
+
+def _splitting(breaking_map: BreakingMap, state: Broken, y: float, answer: Answer) -> Splitting:
     """Both roots, by a rule and the next finer one."""
-    roots = []
+    problem, rule = breaking_map.problem, breaking_map.rule
+    roots, responses = [], answer.rows.squares()
     for used in (rule, rule.finer()):
-        breaking_map = BreakingMap(problem, used)
-        answer = breaking_map(state, y)
         averages = tilted_averages(problem, state.between, state.distance, y, used, slopes=True)
-        roots.append([
-            radius(problem, square[0], responses)
-            for square, responses in zip(averages.squares, answer.rows.squares(), strict=True)
-        ])  # fmt: skip
+        roots.append([radius(problem, square[0], own) for square, own in zip(averages.squares, responses, strict=True)])
         bistable = averages.bistable
     (one, two), (one_finer, two_finer) = roots
     safety = DIFFERENCE_SAFETY

@@ -237,6 +237,51 @@ def test_any_parisi_parameter_is_reached(factor):
     assert (found.complexity > 0) == (factor < 1)
 
 
+def test_multipliers_carry_half_widths_that_hold():
+    """Of the ridge that keeps the norms, by a coarse rule and by the finest."""
+    rs = symmetric("perceptron", **PERCEPTRON)
+    coarse, fine = broken(rs, accuracy=1e-2), broken(rs, accuracy=1e-11)
+    assert 0 < coarse.multipliers_error.item() < 1e-2 * fine.multipliers.item()
+    apart = np.abs(coarse.multipliers - fine.multipliers)
+    assert np.all(apart <= coarse.multipliers_error + fine.multipliers_error)
+
+
+# Along a parameter
+
+
+@cache
+def branch():
+    return sf.curve(sf.problem("tukey_regression", width=0.5), rsb=1, alpha=(1.5, 2.5, 3), accuracy=1e-6)
+
+
+def test_a_branch_has_the_solutions_that_are_found_one_by_one():
+    """Each from its neighbour's states, without a search in y."""
+    assert branch().ends == (None, None) and branch().values.tolist() == [1.5, 2.0, 2.5]
+    alone, along = solved("tukey_regression", **TUKEY), branch().solutions[1]
+    assert along.success
+    assert along.state.pack() == pytest.approx(alone.state.pack(), rel=1e-7)
+    assert along.parisi == pytest.approx(alone.parisi, rel=1e-7)
+    assert along.energy_moved[0] == pytest.approx(alone.energy_moved[0], rel=1e-7)
+
+
+def test_the_table_of_a_branch_has_both_levels_beside_replica_symmetry():
+    table, solution = branch().to_xarray(stability=False), branch().solutions[0]
+    first = table.isel(alpha=0)
+    assert first["q"].item() - first["q_between"].item() == pytest.approx(first["distance"].item(), rel=1e-12)
+    assert first["parisi"].item() == solution.parisi and first["rsb"].item() == 1
+    moved = first["training_loss"].item() - first["symmetric_training_loss"].item()
+    assert moved == pytest.approx(first["energy_moved"].item(), rel=1e-9)
+    frame = branch().to_pandas(stability=False)
+    assert {"q_between_1", "distance_1_error", "energy_moved_error"} < set(frame)
+
+
+def test_a_branch_without_breaking_is_replica_symmetric():
+    found = sf.curve(sf.problem("ridge_regression"), rsb=1, alpha=(1.0, 2.0, 2))
+    assert [solution.state for solution in found.solutions] == [None, None]
+    table = found.to_xarray(stability=False)
+    assert table["rsb"].values.tolist() == [0, 0] and not table["energy_moved"].values.any()
+
+
 # Where there is none
 
 
