@@ -19,7 +19,8 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .bayes.solution import BayesSolution, bayes_optimal
     from .bayes.thresholds import BayesThreshold, bayes_threshold
-    from .branches.branch import Curve, curve
+    from .branches.branch import Curve
+    from .breaking.curve import BrokenCurve, curve
     from .breaking.solution import BrokenSolution
     from .breaking.solve import solve
     from .budget import time_limit
@@ -93,7 +94,8 @@ _WHERE = {
     "tuned_curve": "responses.tuned_curve",
     "Optimum": "responses.tuning",
     "TunedCurve": "responses.tuned_curve",
-    "curve": "branches.branch",
+    "curve": "breaking.curve",
+    "BrokenCurve": "breaking.curve",
     "Curve": "branches.branch",
     "follow": "following.follow",
     "Followed": "following.follow",
@@ -152,6 +154,7 @@ _WHERE = {
 __all__ = [
     "BayesSolution",
     "BayesThreshold",
+    "BrokenCurve",
     "BrokenSolution",
     "CriticalLine",
     "Curve",

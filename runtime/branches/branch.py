@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -123,8 +123,19 @@ def _refuse_unfinished(solution: Solution) -> None:
         raise TimeLimitError("the time limit ended the search for a branch")
 
 
+class Point(Protocol):
+    """What stands at a value of the parameter."""
+
+    @property
+    def problem(self) -> Problem:
+        """With that value."""
+
+
+AnyPoint = TypeVar("AnyPoint", bound=Point)
+
+
 @dataclass(frozen=True)
-class Curve:
+class Along(Generic[AnyPoint]):
     """Solutions of one branch along a parameter, and how far the branch was found to exist.
 
     Attributes:
@@ -135,7 +146,7 @@ class Curve:
 
     parameter: str
     name: str
-    solutions: tuple[Solution, ...]
+    solutions: tuple[AnyPoint, ...]
     ends: tuple[tuple[float, float] | None, tuple[float, float] | None]
     out_of_time: bool = False
 
@@ -175,6 +186,11 @@ class Curve:
         return presenting.plot(self.to_xarray(), path)
 
 
+@dataclass(frozen=True)
+class Curve(Along[Solution]):
+    """A branch of replica symmetric solutions."""
+
+
 def curve(
     problem: Problem,
     *,
@@ -204,26 +220,14 @@ def curve(
     Raises:
         InputError: no grid, an unknown parameter, or no such start.
     """
-    if ranges:
-        if len(ranges) > 1 or values is not None:
-            raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
-        ((over, span),) = ranges.items()
-        values = grid_of(over, span)
-    if values is None:
-        raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
-    grid = sorted({float(v) for v in values})
-    if not grid:
-        raise InputError("the grid is empty")
-    problem.check_varied(over)
-    for value in grid:
-        problem.with_(**{over: value})
+    over, grid = checked_grid(problem, over, values, ranges)
     if start not in problem.solver.model.STARTS:
         raise InputError(
             f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
         )
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     ends: list[tuple[float, float] | None] = [None, None]
-    with bar(f"{start} branch", len(grid)) as task, _until_time_ends() as ended:
+    with bar(f"{start} branch", len(grid)) as task, until_time_ends() as ended:
         order, anchor = _order(branch, grid, seeds or {})
         for direction in order:
             for value in direction:
@@ -243,8 +247,32 @@ def curve(
     return Curve(over, start, found, (ends[0], ends[1]), bool(ended))
 
 
+def checked_grid(
+    problem: Problem, over: str, values: Iterable[float] | None, ranges: Mapping[str, Sequence[float]]
+) -> tuple[str, list[float]]:
+    """The parameter and its values, ascending, from the arguments of `curve`.
+
+    Raises:
+        InputError: no grid, an unknown parameter, or a value out of range.
+    """
+    if ranges:
+        if len(ranges) > 1 or values is not None:
+            raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
+        ((over, span),) = ranges.items()
+        values = grid_of(over, span)
+    if values is None:
+        raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
+    grid = sorted({float(v) for v in values})
+    if not grid:
+        raise InputError("the grid is empty")
+    problem.check_varied(over)
+    for value in grid:
+        problem.with_(**{over: value})
+    return over, grid
+
+
 @contextmanager
-def _until_time_ends() -> Iterator[list[TimeLimitError]]:
+def until_time_ends() -> Iterator[list[TimeLimitError]]:
     """Leaves the block where the time ends; the list then holds why."""
     ended: list[TimeLimitError] = []
     try:

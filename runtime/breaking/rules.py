@@ -52,3 +52,8 @@ def averages(problem: Problem, state: Broken, y: float, rule: TiltedRule, slopes
 def framed(rule: TiltedRule, state: Broken, y: float) -> TiltedRule:
     """The rule for looking around a state: grids that stay where they are."""
     return rule.framed(state.between, state.distance, y) if isinstance(rule, Grids) else rule
+
+
+def of_rows(rule: TiltedRule) -> Pieces:
+    """The rule for rows of W under a penalty that is no ridge."""
+    return rule if isinstance(rule, Pieces) else PANELS[-1]

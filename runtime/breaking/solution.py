@@ -13,6 +13,7 @@ from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
+from ..saddle_point.starts import branch_of
 from ..solving.solution import Solution
 from .state import Broken
 
@@ -69,7 +70,7 @@ class BrokenSolution:
         complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
         test_error: of one of these states.
-        multipliers: of given norms, (s,), or None.
+        multipliers: of given norms, (s,), or None; multipliers_error: their half widths.
         found: in words what was looked for, where there is no state.
     """
 
@@ -93,6 +94,7 @@ class BrokenSolution:
     test_error_error: float
     multipliers: np.ndarray | None
     stability: Splitting | None
+    multipliers_error: np.ndarray | None = None
     found: str = ""
 
     @property
@@ -107,8 +109,13 @@ class BrokenSolution:
 
     @property
     def branch(self) -> str:
-        """As of the replica symmetric solution."""
-        return self.symmetric.branch
+        """What was reached: semantic, positional, mixed or uninformed."""
+        return self.symmetric.branch if self.state is None else branch_of(self.overlaps, self.within_errors)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the replica symmetric solution beside it is on another branch: there is none on this one."""
+        return self.branch != self.symmetric.branch
 
     @property
     def success(self) -> bool:
@@ -132,8 +139,9 @@ class BrokenSolution:
 
     @property
     def relative_error(self) -> float:
-        """Largest half width of an overlap, q_0 and q_1 among them, relative to the size of its block: in y, and with it
-        in Delta, the energy is flat."""
+        """Largest half width of an overlap, q_0 and q_1 among them, relative to the size of its block.
+
+        That of y, along which the energy is flat, and of Delta with it are left out."""
         if self.state is None:
             return self.symmetric.relative_error
         count = len(self.within_errors)
@@ -152,7 +160,10 @@ class BrokenSolution:
 
     @property
     def energy_moved(self) -> tuple[float, float]:
-        """How far above the replica symmetric training loss the energy lies, and a half width."""
+        """How far above the replica symmetric training loss of its branch the energy lies, and a half width; nan where
+        there is none."""
+        if self.alone:
+            return np.nan, np.nan
         return self.energy - self.symmetric.training_loss, self.energy_error + self.symmetric.training_loss_error
 
     def table(self, names: Mapping[str, str] | None = None) -> str:

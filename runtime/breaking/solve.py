@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..problems.symmetry import NO_SYMMETRY
 from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
+from ..saddle_point.starts import branch_of
 from ..solving.finishing import DIFFERENCE_SAFETY
 from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
@@ -41,6 +42,50 @@ _NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
 _ROUNDING = 256 * np.finfo(float).eps
 
 
+@overload
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = ...,
+    *,
+    rsb: Literal[0] = ...,
+    parisi: float | None = ...,
+    accuracy: float = ...,
+    integrator: str = ...,
+    points: int | None = ...,
+    seed: int = ...,
+    effort: int = ...,
+    time_limit: float | None = ...,
+) -> Solution: ...
+@overload
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = ...,
+    *,
+    rsb: Literal[1],
+    parisi: float | None = ...,
+    accuracy: float = ...,
+    integrator: str = ...,
+    points: int | None = ...,
+    seed: int = ...,
+    effort: int = ...,
+    time_limit: float | None = ...,
+) -> BrokenSolution: ...
+@overload
+def solve(
+    problem: Problem,
+    start: str | Overlaps | Solution = ...,
+    *,
+    rsb: int,
+    parisi: float | None = ...,
+    accuracy: float = ...,
+    integrator: str = ...,
+    points: int | None = ...,
+    seed: int = ...,
+    effort: int = ...,
+    time_limit: float | None = ...,
+) -> Solution | BrokenSolution: ...
+
+
 def solve(
     problem: Problem,
     start: str | Overlaps | Solution = "semantic",
@@ -60,7 +105,7 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         rsb: 0 for replica symmetry, 1 for one step of breaking it at zero temperature (docs/theory.md section 18), of a
-            loss that reads one student field and a ridge or given norms.
+            loss that reads one student field and a ridge, given norms or any penalty of one column.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With rsb = 1 of the replica
@@ -124,9 +169,7 @@ def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1
 
 def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
     """`broken`, of a problem within reach and a solution that has converged."""
-    problem = symmetric.problem
-    rules = ladder(problem)
-    coarse = BreakingMap(problem, rules[0], symmetric.symmetry or NO_SYMMETRY)
+    coarse = _map(symmetric, ladder(symmetric.problem)[0])
     begun = _begun(coarse, symmetric)
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
@@ -134,14 +177,50 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
         return _none(symmetric, Status.MAX_ITERATIONS, found)
+    solution = _polished(symmetric, found, parisi is not None, accuracy)
+    return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+
+
+def _map(symmetric: Solution, rule: TiltedRule) -> BreakingMap:
+    """For states with the symmetry of a replica symmetric solution."""
+    return BreakingMap(symmetric.problem, rule, symmetric.symmetry or NO_SYMMETRY)
+
+
+def continued(symmetric: Solution, state: Broken, y: float, accuracy: float = 1e-4) -> BrokenSolution | None:
+    """The lowest states near those of a neighbouring problem, without a search; None where there are none.
+
+    Args:
+        symmetric: a replica symmetric solution of the problem itself, for what stands beside them.
+
+    Raises:
+        TimeLimitError: the time limit came before any were found.
+    """
+    rule = ladder(symmetric.problem)[0]
+    rough, _ = tolerances(rule)
+    try:
+        found = newton(_map(symmetric, rule), state, y, rough, with_y=True)
+    except (DomainError, np.linalg.LinAlgError):
+        return None
+    off = np.abs(found.state.pack() - state.pack()) / found.state.block_scales
+    if not found.residual < rough or not _is_broken(found.state) or off.max() > _OFF:
+        return None
+    return _polished(symmetric, found, False, accuracy)
+
+
+def _polished(symmetric: Solution, found: Reached, given: bool, accuracy: float) -> BrokenSolution | None:
+    """From near a solution to its digits, by rules finer and finer; None where they leave the domain.
+
+    Raises:
+        TimeLimitError: before the first of them was done.
+    """
     solution: BrokenSolution | None = None
     matrix: np.ndarray | None = None
-    for rule in rules:
-        finer = replace(coarse, rule=rule)
+    for rule in ladder(symmetric.problem):
+        finer = _map(symmetric, rule)
         try:
-            found = newton(finer, found.state, found.y, tolerances(rule, accuracy)[1], parisi is None, matrix)
+            found = newton(finer, found.state, found.y, tolerances(rule, accuracy)[1], not given, matrix)
             matrix = found.matrix
-            solution = _finished(symmetric, finer, found, parisi is not None, accuracy)
+            solution = _finished(symmetric, finer, found, given, accuracy)
         except DomainError:
             break
         except TimeLimitError:
@@ -149,8 +228,8 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
                 raise
             return replace(solution, status=Status.TIME_LIMIT)
         if solution.relative_error <= accuracy:
-            return solution
-    return solution or _none(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+            break
+    return solution
 
 
 def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
@@ -162,7 +241,7 @@ def _none(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
         evaluations=0, rule=symmetric.rule, errors=np.zeros(0), within_errors=symmetric.errors, parisi_error=np.nan,
         energy=symmetric.training_loss, energy_error=symmetric.training_loss_error, complexity=0.0,
         complexity_error=0.0, parts=parts, test_error=symmetric.test_error, test_error_error=symmetric.test_error_error,
-        multipliers=symmetric.multipliers, stability=None, found=words,
+        multipliers=symmetric.multipliers, multipliers_error=symmetric.multipliers_error, stability=None, found=words,
     )  # fmt: skip
 
 
@@ -178,10 +257,12 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     for y in (first / _FACTOR**k for k in range(_FEWER)):
         state = _apart(symmetric, y)
         with suppress(DomainError, np.linalg.LinAlgError):
-            state = settled(breaking_map, state, y, _SETTLING)
-            rough, _ = tolerances(breaking_map.rule)
-            found = newton(breaking_map, state, y, rough)
-            if found.residual < rough and _is_broken(found.state):
+            earlier = settled(breaking_map, state, y, _SETTLING // 2)
+            state = settled(breaking_map, earlier, y, _SETTLING // 2)
+            if _comes_together(breaking_map, earlier, state, y):
+                continue
+            found = newton(breaking_map, state, y, tolerances(breaking_map.rule)[0])
+            if found.residual < tolerances(breaking_map.rule)[0] and _is_broken(found.state):
                 return found
     return None
 
@@ -195,6 +276,21 @@ def _apart(symmetric: Solution, y: float) -> Broken:
     share = float(max(np.linalg.eigvals(np.linalg.solve(r, d)).real.max() for r, d in zip(room, distance, strict=True)))
     distance = distance * min(1.0, 0.5 / share)
     return Broken(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance)
+
+
+def _comes_together(breaking_map: BreakingMap, earlier: Broken, state: Broken, y: float) -> bool:
+    """Whether Delta is on its way to zero: small ones become a Delta + b Delta^(1/2), b > 0 with jumps, and from two of
+    them follows where that ends, which Newton's method would approach by halves."""
+    sizes, factors = [], []
+    for at in (earlier, state):
+        now, image = (float(np.trace(one.distance, axis1=1, axis2=2).max()) for one in (at, breaking_map(at, y).image))
+        sizes.append(now)
+        factors.append(image / now)
+    if not (sizes[1] < sizes[0] and factors[1] < 1):
+        return False
+    b = max(0.0, (factors[1] - factors[0]) / (sizes[1] ** -0.5 - sizes[0] ** -0.5))
+    a = factors[1] - b * sizes[1] ** -0.5
+    return bool((b / (1 - a)) ** 2 < _NEGLIGIBLE * np.trace(state.within.q, axis1=1, axis2=2).max())
 
 
 def _is_broken(state: Broken) -> bool:
@@ -285,16 +381,20 @@ def _finished(
     scales, units = equations.units(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
-    shifts, moved = [], []
+    shifts, others, moved = [], [], []
     for other in (rule.finer(), rule.coarser()):
         its = Equations.around(replace(breaking_map, rule=other), state, y, not given)
         gap, there = its.values(state, y)
+        others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
         # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
         if given:
             there = its.values(Broken.unpack(state.pack() + its.packed(shifts[-1] * scales), state.sizes), y)[1]
         moved.append(there)
     counts = difference_factors(*shifts)
+    strengths_error = None
+    if problem.has_sphere:
+        strengths_error = _strengths_error(equations, found, [shift * scales for shift in shifts], others, counts)
     moves = [equations.packed(shift * scales) for shift in shifts]
     within_moves = [Broken.unpack(move, state.sizes).within.pack() for move in moves]
     rest = found.residual + abs(answer.averages.mass - 1)
@@ -318,29 +418,27 @@ def _finished(
     test, test_own, nodes = observables.test_error(problem, within)
     test_error = test_own
     if nodes:
-        for move in moves:
+        for count, move in zip(counts, moves, strict=True):
             moved_to = Broken.unpack(state.pack() + move, state.sizes).within
             with suppress(DomainError):
-                test_error = max(
-                    test_error,
-                    DIFFERENCE_SAFETY * abs(observables.average_metric(problem, moved_to, nodes) - test) + test_own,
-                )
+                moved_by = abs(observables.average_metric(problem, moved_to, nodes) - test)
+                test_error = max(test_error, count * moved_by + test_own)
     relative = float(np.max(widths))
     status = Status.CONVERGED
     if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
         status = Status.MAX_ITERATIONS
     elif relative > accuracy:
         status = Status.ACCURACY_NOT_REACHED
-    elif not symmetric.success:
+    elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
         status = symmetric.status
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, parisi=y, given=given, residual=found.residual,
         evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         parisi_error=parisi_error, energy=energy, energy_error=energy_error,
         complexity=complexity if given else 0.0, complexity_error=complexity_error,
-        parts=_parts(breaking_map, answer, y), test_error=test, test_error_error=test_error,
-        multipliers=answer.strengths if problem.has_sphere else None,
-        stability=_splitting(problem, state, y, rule),
+        parts=_parts(problem, answer), test_error=test, test_error_error=test_error,
+        multipliers=answer.rows.strengths if problem.has_sphere else None, multipliers_error=strengths_error,
+        stability=_splitting(breaking_map, state, y, answer),
     )  # fmt: skip
 
 
@@ -352,25 +450,46 @@ def _energy(answer: Answer, y: float) -> float:
     return -answer.free_entropy - y * answer.slope
 
 
-def _parts(breaking_map: BreakingMap, answer: Answer, y: float) -> tuple[float, float]:
+def _parts(problem: Problem, answer: Answer) -> tuple[float, float]:
     """Data and penalty, whose sum is the energy at the saddle point."""
-    problem = breaking_map.problem
     data = problem.alpha * answer.averages.loss
-    return data, 0.0 if problem.has_sphere else breaking_map.penalty(answer, y)
+    return data, 0.0 if problem.has_sphere else answer.rows.penalty()
 
 
-def _splitting(problem: Problem, state: Broken, y: float, rule: TiltedRule) -> Splitting:
+def _strengths_error(
+    equations: Equations,
+    found: Reached,
+    shifts: Sequence[np.ndarray],
+    others: Sequence[Answer],
+    counts: Sequence[float],
+) -> np.ndarray:
+    """Half widths of the multipliers of given norms, (s,): what moves a solution moves them through averages and state.
+
+    The two parts are added, not set off against each other (as in `solving.multipliers`).
+
+    Args:
+        shifts: of the unknowns by other rules; others: their answers at the state; counts: what they count for.
+    """
+    here = found.answer.rows.strengths
+    widths, z = np.zeros_like(here), equations.unknowns(found.state, found.y)
+    for count, shift, other in zip(counts, shifts, others, strict=True):
+        try:
+            moved = equations.values(*equations.state(z + shift, found.state, found.y))[1].rows.strengths
+        except DomainError:
+            return np.full_like(here, np.inf)  # nothing is known
+        widths = np.maximum(widths, count * (np.abs(other.rows.strengths - here) + np.abs(moved - here)))
+    softening = np.abs(here) + np.abs(found.answer.within.V).max()  # of which they are a difference
+    return widths + (_ROUNDING + found.residual + abs(found.answer.averages.mass - 1)) * softening
+
+
+def _splitting(breaking_map: BreakingMap, state: Broken, y: float, answer: Answer) -> Splitting:
     """Both roots, by a rule and the next finer one."""
-    roots = []
+    problem, rule = breaking_map.problem, breaking_map.rule
+    roots, responses = [], answer.rows.squares()
     for used in (rule, rule.finer()):
-        breaking_map = BreakingMap(problem, used)
-        answer = breaking_map(state, y)
-        with_slopes = averages(problem, state, y, used, slopes=True)
-        roots.append([
-            radius(problem, square[0], breaking_map.responses(hats, answer.strengths))
-            for square, hats in zip(with_slopes.squares, (answer.between, answer.within), strict=True)
-        ])  # fmt: skip
-        bistable = with_slopes.bistable
+        found = averages(problem, state, y, used, slopes=True)
+        roots.append([radius(problem, square[0], own) for square, own in zip(found.squares, responses, strict=True)])
+        bistable = found.bistable
     (one, two), (one_finer, two_finer) = roots
     safety = DIFFERENCE_SAFETY
     return Splitting(one, safety * abs(one_finer - one), two, safety * abs(two_finer - two), bistable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from .options import (
     NetcdfOption,
     QuietOption,
     RenameOption,
+    RsbOption,
     SeedOption,
     SetOption,
     StartOption,
@@ -42,6 +43,7 @@ def curve(
     inverse_temperature: TemperatureOption = None,
     start: StartOption = None,
     accuracy: AccuracyOption = 1e-3,
+    rsb: RsbOption = 0,
     output: NetcdfOption = None,
     force: ForceOption = False,
     rename: RenameOption = None,
@@ -64,23 +66,29 @@ def curve(
     grid = np.linspace(*ends, count)
 
     from ..branches.branch import Curve
-    from ..branches.branch import curve as follow
+    from ..breaking.curve import BrokenCurve
+    from ..breaking.curve import curve as follow
+    from ..breaking.solution import BrokenSolution
 
-    reached: list[Solution] = []
+    reached: list[Any] = []
 
-    def finish(solution: Solution) -> None:
+    def finish(solution: Solution | BrokenSolution) -> None:
         """What is printed and written of a point is part of it."""
-        _finish(solution)
-        _ = solution.thermal if json else None
+        beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
+        if beside.losses is not None:
+            _finish(beside)
+            _ = beside.thermal if json else None
 
-    def keep(solution: Solution) -> None:
+    def keep(solution: Solution | BrokenSolution) -> None:
         finish(solution)
         reached.append(solution)
 
     interrupted = False
     try:
         with interrupts.recognised():
-            branch = follow(problem, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep)
+            branch = follow(
+                problem, rsb=rsb, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep
+            )
             with suppress(TimeLimitError):
                 for solution in branch.solutions:  # those by which an end was narrowed down, too
                     finish(solution)
@@ -89,8 +97,8 @@ def curve(
         interrupts.ignore()
         interrupted = True
         ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
-        branch = Curve(name, begin, tuple(ordered), (None, None))
-    from ..report.branches import curve_json, curve_table
+        branch = (BrokenCurve if rsb else Curve)(name, begin, tuple(ordered), (None, None))
+    from ..report.branches import broken_curve_table, curve_json, curve_table
 
     status, message = Exit.DONE, ""
     weak = [s for s in branch.solutions if not s.success]
@@ -106,8 +114,11 @@ def curve(
     elif weak:
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
-        message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {weak[0].status.advice}"
-    text = curve_table(branch, symbols) if branch.solutions or not interrupted else ""
+        reason = getattr(weak[0], "found", "") or weak[0].status.advice
+        message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {reason}"
+    text = ""
+    if branch.solutions or not interrupted:
+        text = broken_curve_table(branch, symbols) if isinstance(branch, BrokenCurve) else curve_table(branch, symbols)
     target = target if branch.solutions else None
     data = partial(curve_json, problem, branch)
     return saved(branch.save, target, output, text, data, status, message)

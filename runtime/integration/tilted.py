@@ -16,7 +16,7 @@ import numpy as np
 
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_legendre, highest_coefficients
-from ..channel.points import noise_choices, points_at
+from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
 from ..loops.tilted import tilted
 from ..problems.overlaps import Overlaps
@@ -24,9 +24,9 @@ from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 from .pieces import LONGEST, REACH, Pieces, features_at, inner_point, normal_between
 from .rule import moments_by_context
-from .sampled import TeacherRule
+from .sampled import TeacherRule, teacher_split
 
-_LENGTH = 2.5  # of a panel, in widths of what is integrated over it
+PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
 _LEAST = 1e-7  # of q_0: the root of a smaller Delta takes too many nodes to resolve
 _LIGHT = 1e-18  # of the heaviest line
@@ -75,6 +75,13 @@ class _Lines:
     between: np.ndarray | None
 
 
+@dataclass
+class Scale:
+    """The largest |<g>| seen."""
+
+    largest: float = 0.0
+
+
 def suits(problem: Problem) -> bool:
     """Whether the loss reads one student field, on lines that are not too many."""
     return Pieces.suits(problem)
@@ -115,7 +122,8 @@ def _averages(
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
         variance = float(distance[problem.context_of(labels)][0, 0, 0])
-        sums = _on_lines(problem, fields, _lines(problem, fields, rule), variance, rate, rule, slopes)
+        on_lines = partial(_on_lines, problem, fields, variance, rate, rule, slopes, Scale())
+        sums = _summed(problem, fields, rule, on_lines)
         free, moreau, loss, bistable, mass, mean, along, between, within, smooth, whole = sums[:_SUMS]
         with_teacher = sums[_SUMS : _SUMS + problem.teacher_rank]
         for out, square in zip(rows, (between, within), strict=True):
@@ -133,38 +141,84 @@ def _averages(
     return TiltedAverages(moments, free, moreau, loss, bistable, known_squares, mass)
 
 
-def _lines(problem: Problem, fields: Fields, rule: Pieces) -> _Lines:
-    """Those that a rule takes."""
-    mean, slope = float(fields.field_mean[0, 0]), fields.field_from_teacher[0, 0]
-    own = float(fields.field_factor[0, 0, 0])
-    at, factor = fields.teacher_mean[0], fields.teacher_factor[0]
+def _summed(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray]) -> np.ndarray:
+    """Sums over Y and noise, (S,), of what lines (N,) give, (N, S)."""
     if problem.solver.proximal.TEACHER_STEPS:
-        steps = problem.solver.stepped.steps(fields.constants)
-        places = (np.sort(steps[np.isfinite(steps)]) - at[0]) / factor[0, 0]
-        between = np.array(list(pairwise([-np.inf, *places, np.inf])))
-        y, noise = np.array([[inner_point(low, high)] for low, high in between]), np.zeros((len(between), 0))
-        centre, spread, weight = np.full(len(y), mean), float(np.hypot(slope[0], own)), np.ones(len(y))
+        lines = _between_steps(problem, fields)
+    elif problem.dimension == 2:
+        return _resolved(problem, fields, rule, on_lines)
     else:
         known = TeacherRule.of(problem, fields, rule.outer, equidistant=True)
         heavy = known.weights > _LIGHT * known.weights.max()
-        y, noise = np.split(known.nodes[heavy], [problem.teacher_rank], axis=1)
-        centre, spread, weight, between = mean + y @ slope, own, known.weights[heavy], None
-    features = features_at(problem, fields, at + y @ factor.T, noise * problem.noise_scale)
-    return _Lines(features, y, noise, centre, spread, weight, between)
+        lines = _lines_at(problem, fields, known.nodes[heavy], known.weights[heavy])
+    return lines.weight @ on_lines(lines)
+
+
+def _between_steps(problem: Problem, fields: Fields) -> _Lines:
+    """A line for every interval of Y that the loss tells apart."""
+    steps = problem.solver.stepped.steps(fields.constants)
+    at, factor = fields.teacher_mean[0], fields.teacher_factor[0]
+    places = (np.sort(steps[np.isfinite(steps)]) - at[0]) / factor[0, 0]
+    between = np.array(list(pairwise([-np.inf, *places, np.inf])))
+    y = np.array([[inner_point(low, high)] for low, high in between])
+    lines = _lines_at(problem, fields, y, np.ones(len(y)))
+    spread = float(np.hypot(fields.field_from_teacher[0, 0, 0], lines.spread))
+    return replace(lines, centre=np.full(len(y), float(fields.field_mean[0, 0])), spread=spread, between=between)
+
+
+def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray, weight: np.ndarray) -> _Lines:
+    """Those at nodes in Y and Gaussian noise, (N, t + U), with weights (N,)."""
+    y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
+    teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
+    features = features_at(problem, fields, teachers, noise * problem.noise_scale)
+    centre = float(fields.field_mean[0, 0]) + y @ fields.field_from_teacher[0, 0]
+    return _Lines(features, y, noise, centre, float(fields.field_factor[0, 0, 0]), weight, None)
+
+
+def _resolved(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray]) -> np.ndarray:
+    """Where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved until what lines
+    give is a polynomial there: it is not at a cusp of the Moreau envelope, where proximal points begin to jump."""
+    t, w = gauss_legendre(rule.points)
+    edges = [-REACH, *teacher_split(problem, fields).places(REACH), REACH]
+    cuts = [np.linspace(a, b, int(np.ceil((b - a) / LONGEST)) + 1) for a, b in pairwise(edges)]
+    low, high = (np.concatenate([cut[part] for cut in cuts]) for part in (slice(None, -1), slice(1, None)))
+    total: np.ndarray | float = 0.0
+    largest: np.ndarray | float = 0.0
+    for level in range(_HALVINGS + 1):
+        middle, half = (low + high) / 2, (high - low) / 2
+        z = middle[:, None] + half[:, None] * t
+        share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        lines = _lines_at(problem, fields, z.reshape(-1, 1), share.ravel())
+        found = on_lines(lines).reshape(*z.shape, -1)
+        values = found[..., _RESOLVED]
+        largest = np.maximum(largest, np.maximum(np.abs(values).max(axis=(0, 1)), 1e-300))
+        tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(rule.points), values)).max(axis=1) / largest
+        nearest = np.clip(0.0, low, high)
+        open_ = tail.max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * rule.resolution
+        if level == _HALVINGS:
+            open_[:] = False
+        total = total + np.einsum("nj,njf->f", share[~open_], found[~open_])
+        if not open_.any():
+            break
+        low, middle, high = low[open_], middle[open_], high[open_]
+        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+    return np.asarray(total)
 
 
 _SUMS = 11  # over lines: f_1, <M>, <loss>, bistable, mass, <g>, <g> omega_0, <g>^2, <g^2>, G~^2, <G^2>; then <g> Y
+_RESOLVED = (0, 1, 7, 8)  # of these, whose sign cannot cancel along Y
 
 
 def _on_lines(
-    problem: Problem, fields: Fields, lines: _Lines, variance: float, rate: float, rule: Pieces, slopes: bool
-) -> np.ndarray:
-    """Sums over all lines."""
+    problem: Problem, fields: Fields, variance: float, rate: float, rule: Pieces, slopes: bool, scale: Scale,
+    lines: _Lines,
+) -> np.ndarray:  # fmt: skip
+    """Sums along every line, (N, S). The mass is that of nodes whose proximal point was found."""
     V = float(fields.variance[0, 0, 0])
     width = float(np.sqrt(min(variance, V / rate)))
     spread = float(np.sqrt(lines.spread**2 + variance))
     row, z, share = rule.panels(
-        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread), longest=_LENGTH * width / spread
+        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread), longest=PANEL * width / spread
     )
     order = np.lexsort((z, row))
     row, z, share = row[order], z[order], share[order]
@@ -175,19 +229,23 @@ def _on_lines(
     centre = fields.field_mean[0, 0] + lines.y @ fields.field_from_teacher[0, 0]
     along = (omega - centre[row]) / fields.field_factor[0, 0, 0]
     nodes = np.concatenate([lines.y[row], along[:, None], lines.noise[row]], axis=1)
-    sums = np.zeros(_SUMS + problem.teacher_rank)
+    sums = np.zeros((len(lines.centre), _SUMS + problem.teacher_rank))
     for choice in noise_choices(problem):
         points = points_at(problem, fields, nodes, choice=choice)
+        seen = points.minima > 0
+        if not seen.all():
+            points = _mended(points, rows, omega, seen)
         g, x = points.g[:, 0, 0], points.x[:, 0, 0]
         smooth = _slopes(problem, fields, omega, lines.known[row, choice]) if slopes else np.zeros(len(z))
         loss = points.value - (x - omega) ** 2 / (2 * V)
-        columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2], axis=1)
+        columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2, seen], axis=1)
         chance = _chances(problem, fields, lines, choice)
 
-        averages = partial(_tilted, rows, omega, lengths, points.value, rate, variance, g, columns)
-        for which, z_0, share, out in _halved(averages, lines, _LENGTH * width / lines.spread, rule):
-            mean, free, drift, with_g, _, square, moreau, loss, bistable, whole = np.moveaxis(out, -1, 0)
-            weight = share * (lines.weight * chance)[which][:, None]
+        averages = partial(tilted_at, rows, omega, lengths, points.value, rate, variance, g, columns)
+        longest = PANEL * width / lines.spread
+        for which, z_0, share, out in halved(averages, lines.centre, lines.spread, longest, rule, scale):
+            mean, free, drift, with_g, _, square, moreau, loss, bistable, whole, found = np.moveaxis(out, -1, 0)
+            weight = share * chance[which][:, None]
             if lines.between is None:
                 teachers = (lines.y @ fields.teacher_factor[0].T)[which][:, None]
             else:
@@ -196,14 +254,30 @@ def _on_lines(
                 weight, teachers = weight * within, teachers[..., None]
             response = (with_g - drift * mean) / variance
             apart = lines.centre[which][:, None] + lines.spread * z_0 - fields.field_mean[0, 0]
-            ones = np.ones(z_0.shape)
-            values = free, moreau, loss, bistable, ones, mean, mean * apart, mean**2, square, response**2, whole
+            values = free, moreau, loss, bistable, found, mean, mean * apart, mean**2, square, response**2, whole
             rest = np.broadcast_to(mean[..., None] * teachers, (*z_0.shape, problem.teacher_rank))
-            sums += (weight[..., None] * np.concatenate([np.stack(values, axis=-1), rest], axis=-1)).sum(axis=(0, 1))
+            along = np.concatenate([np.stack(values, axis=-1), rest], axis=-1)
+            np.add.at(sums, which, np.einsum("pj,pjf->pf", weight, along))
     return sums
 
 
-def _tilted(*known: Any) -> np.ndarray:
+def _mended(points: Points, rows: np.ndarray, omega: np.ndarray, seen: np.ndarray) -> Points:
+    """With neighbours in place of nodes whose descent did not converge, next to a cusp of the Moreau envelope.
+
+    Raises:
+        DomainError: a row has no other nodes.
+    """
+    value, g, x = points.value.copy(), points.g.copy(), points.x.copy()
+    for begin, end in pairwise(rows):
+        lost, known = (begin + np.flatnonzero(which) for which in (~seen[begin:end], seen[begin:end]))
+        if not len(known):
+            raise DomainError("no proximal point was found along a line of omega")
+        for column in (value, g[:, 0, 0], x[:, 0, 0]):
+            column[lost] = np.interp(omega[lost], omega[known], column[known])
+    return points._replace(value=value, g=g, x=x)
+
+
+def tilted_at(*known: Any) -> np.ndarray:
     """<g>, f_1, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`; columns begin with g."""
     columns, _, places = known[-3:]
     free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
@@ -211,13 +285,16 @@ def _tilted(*known: Any) -> np.ndarray:
     return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
 
 
-def _halved(
-    averages: Callable[[np.ndarray, np.ndarray], np.ndarray], lines: _Lines, longest: float, rule: Pieces
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+def halved(
+    averages: Callable[[np.ndarray, np.ndarray], np.ndarray], centre: np.ndarray, spread: float, longest: float,
+    rule: Pieces, scale: Scale,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:  # fmt: skip
     """Panels of omega_0, halved until <g> is a polynomial there: it changes fast where two wells change places.
 
     Args:
-        averages: of lines (P,) at places (P, n), (P, n, ...) with <g> first; longest: panel, in units of the spread.
+        averages: of lines (P,) at places (P, n), (P, n, ...) with <g> first.
+        centre: of omega_0, of all lines (R,), and its spread there; longest: panel, in units of the spread.
+        scale: of <g> on all lines looked at so far.
 
     Yields:
         Numbers of the lines (P,), z_0 = (omega_0 - centre) / spread and weights (P, n), and the averages.
@@ -225,16 +302,15 @@ def _halved(
     t, w = gauss_legendre(rule.points)
     count = int(np.ceil(2 * REACH / min(longest, LONGEST)))
     ends = np.linspace(-REACH, REACH, count + 1)
-    which = np.repeat(np.arange(len(lines.centre)), count)
-    low, high = np.tile(ends[:-1], len(lines.centre)), np.tile(ends[1:], len(lines.centre))
-    largest = 0.0
+    which = np.repeat(np.arange(len(centre)), count)
+    low, high = np.tile(ends[:-1], len(centre)), np.tile(ends[1:], len(centre))
     for level in range(_HALVINGS + 1):
         middle, half = (low + high) / 2, (high - low) / 2
         z = middle[:, None] + half[:, None] * t
-        found = averages(which, lines.centre[which][:, None] + lines.spread * z)
+        found = averages(which, centre[which][:, None] + spread * z)
         share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-        largest = max(largest, float(np.abs(found[..., 0]).max()))
-        tail = np.abs(found[..., 0] @ highest_coefficients(rule.points).T).max(axis=1) / largest
+        scale.largest = max(scale.largest, float(np.abs(found[..., 0]).max()))
+        tail = np.abs(found[..., 0] @ highest_coefficients(rule.points).T).max(axis=1) / (scale.largest or 1.0)
         nearest = np.clip(0.0, low, high)
         open_ = tail * half * np.exp(-nearest * nearest / 2) > rule.resolution
         if level == _HALVINGS:

@@ -1,7 +1,8 @@
 """Averages of one-step replica symmetry breaking over the channel, of losses that read up to two student fields.
 
 Y and noise take equidistant nodes, and at each the Moreau envelope stands on a grid of omega, on which a Gaussian blur
-leads from omega to omega_0, and back. Where the proximal map jumps sums over places are corrected (`loops.tilted_grid`).
+leads from omega to omega_0, and back. Where the proximal map jumps sums over places are corrected
+(`loops.tilted_grid`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _CURVATURE = 1e-4  # step of the differences that second derivatives are taken b
 
 @dataclass(frozen=True)
 class Frame:
-    """A state whose grids are taken while others are looked at nearby: with grids that moved with the state a derivative
-    could not be told from the error of a grid."""
+    """A state whose grids are taken while others are looked at nearby.
+
+    With grids that moved with the state a derivative could not be told from the error of a grid."""
 
     overlaps: Overlaps
     distance: np.ndarray
@@ -249,7 +251,12 @@ class Grids:
         return _Layout(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
 
     def _places(
-        self, problem: Problem, fields: Fields, labels: tuple[int, ...], reduction: Reduction, layout: _Layout,
+        self,
+        problem: Problem,
+        fields: Fields,
+        labels: tuple[int, ...],
+        reduction: Reduction,
+        layout: _Layout,
         choice: int,
     ) -> Iterator[_Places]:
         """Proximal points on the grids, batch by batch: those known for the same V, and with the same grids."""
@@ -309,7 +316,8 @@ def _omega(batch: _Layout) -> tuple[np.ndarray, np.ndarray]:
     """The grid that every place of a batch is on, (N,), and the place, (N, D)."""
     sizes = batch.counts.prod(axis=1)
     which = np.repeat(np.arange(len(sizes)), sizes)
-    steps = np.stack(np.divmod(np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which], batch.counts[which, -1]), axis=1)
+    place = np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which]
+    steps = np.stack(np.divmod(place, batch.counts[which, -1]), axis=1)
     return which, batch.corners[which] + batch.steps * steps[:, 2 - len(batch.steps) :]
 
 
@@ -342,13 +350,11 @@ def _field_slopes(problem: Problem, fields: Fields, batch: _Layout, places: _Pla
     V, D = _whole(fields.variance), omega.shape[1]
     x = omega + places.g @ V
     step = _CURVATURE * float(np.std(x))
+    losses_at, features = problem.solver.proximal.losses_at, places.features[which]
     hessian = np.empty((len(x), D, D))
-    for b in range(D):
-        sides = [
-            problem.solver.proximal.losses_at(x + way * step * np.eye(D)[b], places.features[which], fields.constants)[1]
-            for way in (1, -1)
-        ]
-        hessian[:, :, b] = (sides[0] - sides[1]) / (2 * step)
+    for b, unit in enumerate(np.eye(D)):
+        one, other = (losses_at(x + way * step * unit, features, fields.constants)[1] for way in (1, -1))
+        hessian[:, :, b] = (one - other) / (2 * step)
     hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
     return -np.linalg.solve(np.eye(D) + hessian @ V, hessian)
 

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 RESULTS = {
     *(*OVERLAPS, "token", "cluster", "column", "column2", "teacher"),
     *("training_loss", "test_error", "baseline_error", "free_entropy", "residual", "status", "branch", "verdict"),
+    *("rsb", "parisi", "q_between", "distance", "energy_moved", "clustering", "splitting"),
+    *("symmetric_training_loss", "symmetric_test_error"),
     *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),
     *("multiplier", "arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
 }
 """Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
-_ENTRIES = re.compile(rf"(?:{'|'.join((*OVERLAPS, 'multiplier'))})_\d.*|(?:trained|best|parameter)_.*")
+_STEMS = (*OVERLAPS, "q_between", "distance", "multiplier")
+_ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
 
 
 def column_of(name: str) -> str:

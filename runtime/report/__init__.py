@@ -24,6 +24,7 @@ _FACES = (
     (presenting.to_json, {**_WORDS, "solution": [*_WORDS["solution"], "solving.thermal"]}),
     (presenting.to_json, {"stability": ["stability.assess", "stability.jumps", "channel.landscape"]}),
     (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
+    (presenting.to_dataset, {"tables": ["breaking.curve"]}),
     (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
     (presenting.to_frame, {"frames": ["branches.branch", _DATASET], "responses": ["responses.answers"]}),
     (presenting.to_frame, {"comparison": ["comparison.compare"]}),

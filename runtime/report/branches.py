@@ -14,7 +14,10 @@ from ..problems.symbols import symbols_of
 from .contract import parameters_json
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..branches.branch import Curve
+    from ..breaking.curve import BrokenCurve
     from ..following.critical import CriticalLine
     from ..following.follow import Followed
     from ..problems.problem import Problem
@@ -35,9 +38,7 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
         widths = solution.half_widths
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
         for name in OVERLAPS:
-            value = float(getattr(solution.overlaps, name).flat[0])
-            width = float(getattr(widths, name).flat[0])
-            cells.append("0" if abs(value) < 1e-12 else with_error(value, width))
+            cells.append(_first(getattr(solution.overlaps, name), getattr(widths, name)))
         cells.append(with_error(solution.training_loss, solution.training_loss_error))
         cells.append(with_error(solution.test_error, solution.test_error_error))
         cells.append(solution.status.words)
@@ -48,7 +49,43 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
     return "\n".join(lines)
 
 
-def curve_json(problem: Problem, curve: Curve, status: str, file: Path | None) -> dict[str, Any]:
+def broken_curve_table(curve: BrokenCurve, names: Mapping[str, str] | None = None) -> str:
+    """One line a point: overlaps of one minimiser and between states, y, and how far the training loss moved."""
+    if not curve.solutions:
+        return curve.end_text()
+    first = curve.solutions[0]
+    several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
+    shown = symbols_of(first.problem, names)
+    overlaps, parameter = [shown[name][0] for name in OVERLAPS], shown[column_of(curve.parameter)][0]
+    heads = [f"{overlaps[0]} between", "Delta", "y", "training loss", "moved by", "test error", "status"]
+    rows = [[parameter, *overlaps, *heads]]
+    for solution in curve.solutions:
+        pairs = [(getattr(solution.overlaps, name), getattr(solution.half_widths, name)) for name in OVERLAPS]
+        cells = [f"{solution.problem.value_of(curve.parameter):.6g}", *(_first(*pair) for pair in pairs)]
+        state, widths = solution.state, solution.state_half_widths
+        if state is None or widths is None:
+            cells += ["-"] * 3
+        else:
+            cells += [_first(state.between.q, widths.between.q), _first(state.distance, widths.distance)]
+            cells.append(with_error(solution.parisi, solution.parisi_error))
+        cells.append(with_error(solution.training_loss, solution.training_loss_error))
+        cells.append("no RS" if solution.alone else "-" if state is None else with_error(*solution.energy_moved))
+        cells.append(with_error(solution.test_error, solution.test_error_error))
+        rows.append([*cells, solution.status.words + ("" if state is not None else "; no breaking found")])
+    name = first.problem.solver.name
+    lines = [f"{name}, one step of breaking, {curve.end_text(parameter)}", *aligned(rows)]
+    if several:
+        lines.append(f"{', '.join(overlaps)} are those of token 1, first column; -o FILE.nc and --json hold all")
+    return "\n".join(lines)
+
+
+def _first(values: np.ndarray, widths: np.ndarray) -> str:
+    """The first entry with its half width; 0 where it vanishes."""
+    value, width = float(values.flat[0]), float(widths.flat[0])
+    return "0" if abs(value) < 1e-12 else with_error(value, width)
+
+
+def curve_json(problem: Problem, curve: Curve | BrokenCurve, status: str, file: Path | None) -> dict[str, Any]:
     """The object of `curve --json`: every point is one of `solve --json`."""
     held = {key: value for key, value in parameters_json(problem).items() if key != curve.parameter}
     return {

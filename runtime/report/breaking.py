@@ -38,13 +38,15 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     lines += _between_lines(solution, shown["q"][0])
     if solution.multipliers is not None:
-        strengths = ", ".join(f"{value:.6g}" for value in solution.multipliers)
+        assert solution.multipliers_error is not None
+        strengths = ", ".join(map(with_error, solution.multipliers, solution.multipliers_error))
         lines.append(f"  the norms are kept by a ridge of {strengths}")
-    moved, width = solution.energy_moved
-    lines.append(
-        f"  training loss {with_error(solution.energy, solution.energy_error)} per d, replica symmetric "
-        f"{with_error(symmetric.training_loss, symmetric.training_loss_error)}, moved by {with_error(moved, width)}"
-    )
+    energy = f"  training loss {with_error(solution.energy, solution.energy_error)} per d"
+    beside = with_error(symmetric.training_loss, symmetric.training_loss_error)
+    if solution.alone:
+        lines.append(f"{energy}; replica symmetry has no such solution, its {symmetric.branch} one has {beside}")
+    else:
+        lines.append(f"{energy}, replica symmetric {beside}, moved by {with_error(*solution.energy_moved)}")
     if solution.given:
         lines.append(f"  complexity    {with_error(solution.complexity, solution.complexity_error)} per d")
     if math.isfinite(solution.test_error):
@@ -130,6 +132,7 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
         "test_error": solution.test_error,
         "errors": {
             "overlaps": blocks_json(problem, solution.half_widths),
+            "multipliers": solution.multipliers_error,
             "training_loss": solution.training_loss_error,
             "test_error": solution.test_error_error,
         },

@@ -9,13 +9,13 @@ import numpy as np
 import pandas
 import xarray
 
-from ..branches.branch import Curve
+from ..branches.branch import Along
 from ..errors import InputError
 from ..numbers import with_error
-from ..presenting import to_frame, to_tabular
+from ..presenting import to_dataset, to_frame, to_tabular
 from ..problems.columns import block_columns, column_of, index_text
 from ..problems.symbols import symbols_of, with_index
-from .tables import BLOCKS, curve_dataset
+from .tables import BETWEEN, BLOCKS
 
 
 @to_frame.register(xarray.Dataset)
@@ -32,19 +32,20 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
         if stem.endswith("_error") and values.ndim > 1:
             stem, suffix = stem.removesuffix("_error"), "_error"
         for index in np.ndindex(values.shape[1:]):
-            entry = index_text(index, values.shape[1:]) if stem in BLOCKS else "".join(f"_{i + 1}" for i in index)
+            is_block = stem in BLOCKS or stem in BETWEEN
+            entry = index_text(index, values.shape[1:]) if is_block else "".join(f"_{i + 1}" for i in index)
             columns[stem + entry + suffix] = values.values[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 
-@to_frame.register(Curve)
-def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+@to_frame.register(Along)
+def curve_frame(curve: Along[Any], stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
     """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `naming.symbols_of`.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two columns.
     """
-    frame = dataset_frame(curve_dataset(curve, stability))
+    frame = dataset_frame(to_dataset(curve, stability))
     if not names or not curve.solutions:
         return frame
     problem = curve.solutions[0].problem
@@ -62,8 +63,8 @@ def curve_frame(curve: Curve, stability: bool = True, names: Mapping[str, str] |
     return frame.rename(columns=columns)
 
 
-@to_tabular.register(Curve)
-def curve_tabular(curve: Curve, names: Mapping[str, str] | None = None) -> str:
+@to_tabular.register(Along)
+def curve_tabular(curve: Along[Any], names: Mapping[str, str] | None = None) -> str:
     """A branch as a LaTeX tabular, values with their half widths in the last digits.
 
     Raises:

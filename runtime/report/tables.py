@@ -15,6 +15,8 @@ import xarray
 
 from .._version import __version__
 from ..branches.branch import Curve
+from ..breaking.curve import BrokenCurve
+from ..breaking.solution import BrokenSolution
 from ..errors import InputError
 from ..files import check_writable, write_whole
 from ..following.critical import CriticalLine
@@ -28,7 +30,6 @@ from .contract import clean, parameters_json
 
 if TYPE_CHECKING:
     from ..problems.overlaps import Overlaps
-    from ..solving.solution import Solution
     from ..stability.assess import Stability
 
 
@@ -39,6 +40,9 @@ BLOCKS: dict[str, tuple[str, ...]] = {
     "theta": ("token", "cluster", "column", "teacher"),
 }
 """Overlaps and their axes behind the parameter; `column` and `column2` run over W, `teacher` over W*."""
+
+BETWEEN = ("q_between", "distance")
+"""Of two states, with the axes of q."""
 
 _LONG_NAMES = {
     "q": "overlap q of the student's weights with themselves",
@@ -57,6 +61,19 @@ _LONG_NAMES = {
     "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
     "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
     "verdict": "stability of the replica-symmetric solution, in words",
+}
+_BROKEN_NAMES = {
+    "q": "overlap of a minimiser's weights with themselves, q_1",
+    "q_between": "overlap of two of the lowest states, q_0",
+    "distance": "Delta = q_1 - q_0",
+    "parisi": "Parisi parameter y",
+    "training_loss": "training loss per d of the lowest states",
+    "energy_moved": "training loss above the replica symmetric one",
+    "symmetric_training_loss": "replica symmetric training loss per d",
+    "symmetric_test_error": "replica symmetric test error",
+    "clustering": "Perron root of type I; states cluster above 1",
+    "splitting": "Perron root of type II without jumps; states fall apart above 1",
+    "rsb": "steps of breaking",
 }
 # Scalars of a solution's stability; not a number where there is none or it was not asked for.
 _STABILITY: dict[str, Callable[[Stability], float]] = {
@@ -82,10 +99,57 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     Args:
         stability: also judge the stability of every solution, which takes about as long as solving.
     """
+    return _with_ends(curve, stability)
+
+
+def _with_ends(curve: Curve | BrokenCurve, stability: bool) -> xarray.Dataset:
+    """`_dataset`, and where the branch ends."""
     dataset = _dataset(curve, stability)
     for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
         # (where found, where not found); empty where the branch reaches the edge of the grid.
         dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
+    return dataset
+
+
+@to_dataset.register(BrokenCurve)
+def broken_dataset(curve: BrokenCurve, stability: bool = True) -> xarray.Dataset:
+    """As `curve_dataset`, of one minimiser (q is q_1); replicon, jumps and verdict are of the solution beside.
+
+    Variables more: q_between and distance (Delta), parisi, energy_moved, with half widths; symmetric_training_loss and
+    symmetric_test_error of the solution beside; clustering and splitting (types I and II); rsb, 0 where no breaking was
+    found. `energy_moved` is not a number where replica symmetry has no solution on the branch.
+    """
+    dataset = _with_ends(curve, stability)
+    axis, problem = column_of(curve.parameter), curve.solutions[0].problem if curve.solutions else None
+    shape = block_shape(problem, "q") if problem is not None else (0,) * len(BLOCKS["q"])
+    none = np.zeros(shape)
+
+    def block(name: str, rows: list[np.ndarray]) -> None:
+        values = np.array([np.reshape(row, shape) for row in rows], float).reshape((len(rows), *shape))
+        dataset[name] = ((axis, *BLOCKS["q"]), values)
+
+    known = [(s.state, s.state_half_widths, s) for s in curve.solutions]
+    block("q_between", [state.between.q if state else s.overlaps.q for state, _, s in known])
+    block("q_between_error", [widths.between.q if widths else s.half_widths.q for _, widths, s in known])
+    block("distance", [state.distance if state else none for state, _, _ in known])
+    block("distance_error", [widths.distance if widths else none for _, widths, _ in known])
+    scalars: dict[str, Callable[[BrokenSolution], float]] = {
+        "parisi": lambda s: s.parisi,
+        "parisi_error": lambda s: s.parisi_error,
+        "energy_moved": lambda s: s.energy_moved[0],
+        "energy_moved_error": lambda s: s.energy_moved[1],
+        "symmetric_training_loss": lambda s: s.symmetric.training_loss,
+        "symmetric_training_loss_error": lambda s: s.symmetric.training_loss_error,
+        "symmetric_test_error": lambda s: s.symmetric.test_error,
+        "symmetric_test_error_error": lambda s: s.symmetric.test_error_error,
+        "clustering": lambda s: s.stability.clustering if s.stability else np.nan,
+        "splitting": lambda s: s.stability.splitting if s.stability else np.nan,
+        "rsb": lambda s: 0.0 if s.state is None else 1.0,
+    }
+    for name, pick in scalars.items():
+        dataset[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
+    for name, text in _BROKEN_NAMES.items():
+        dataset[name].attrs["long_name"] = text
     return dataset
 
 
@@ -139,22 +203,23 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
     return dataset
 
 
-def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
+def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
     """The solutions of a branch in their order, along the parameter."""
+    beside = {id(s): s.symmetric if isinstance(s, BrokenSolution) else s for s in curve.solutions}
     problem = curve.solutions[0].problem if curve.solutions else None
     axis = column_of(curve.parameter)
     variables: dict[str, Any] = {}
 
-    def blocks(pick: Callable[[Solution], Overlaps], suffix: str) -> None:
+    def blocks(pick: Callable[[Any], Overlaps], suffix: str) -> None:
         for name, axes in BLOCKS.items():
             shape = block_shape(problem, name) if problem is not None else (0,) * len(axes)
             rows = [np.asarray(getattr(pick(s), name), float).reshape(shape) for s in curve.solutions]
             variables[name + suffix] = ((axis, *axes), np.array(rows, float).reshape((len(rows), *shape)))
 
-    def scalars(name: str, pick: Callable[[Solution], float]) -> None:
+    def scalars(name: str, pick: Callable[[Any], float]) -> None:
         variables[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
 
-    def words(name: str, pick: Callable[[Solution], str]) -> None:
+    def words(name: str, pick: Callable[[Any], str]) -> None:
         variables[name] = (axis, np.array([pick(s) for s in curve.solutions], object))
 
     for n, number in enumerate(problem.trained if problem is not None else ()):
@@ -174,14 +239,15 @@ def _dataset(curve: Curve | Followed, stability: bool) -> xarray.Dataset:
         "training_loss_error",
         "test_error",
         "test_error_error",
-        "baseline_error",
         "residual",
     ):
         scalars(name, attrgetter(name))
+    scalars("baseline_error", lambda s: beside[id(s)].baseline_error)
     words("status", lambda s: s.status.value)
     words("branch", lambda s: s.branch)
-    scalars("bistable_share", lambda s: s.averages.bistable if s.averages is not None else np.nan)
-    judged = {id(s): s.stability if stability else None for s in curve.solutions}
+    bistable = {at: s.averages.bistable if s.averages is not None else np.nan for at, s in beside.items()}
+    scalars("bistable_share", lambda s: bistable[id(s)])
+    judged = {at: s.stability if stability else None for at, s in beside.items()}
     for name, pick in _STABILITY.items():
         scalars(name, partial(_stability_scalar, judged, pick))
     words("verdict", lambda s: getattr(judged[id(s)], "verdict", ""))
@@ -239,7 +305,7 @@ def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
 
 
 def _stability_scalar(
-    judged: Mapping[int, Stability | None], pick: Callable[[Stability], float], solution: Solution
+    judged: Mapping[int, Stability | None], pick: Callable[[Stability], float], solution: object
 ) -> float:
     stability = judged[id(solution)]
     return np.nan if stability is None else pick(stability)

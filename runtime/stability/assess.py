@@ -95,7 +95,9 @@ class Stability:
                 f"RS stable but for negligible proximal jumps: overlap lost {self.self_overlap_loss:.1g} ({replicon})"
             )
         elif self.has_jumps:
-            words = f"RS unstable through proximal jumps: {lost} ({replicon})"
+            # However little is lost: the slope of the loss at D = 0 is infinite with jumps of any weight.
+            weight = with_error(self.jump_weight, self.jump_weight_error)
+            words = f"RS unstable through proximal jumps (jump weight {weight}): {lost} ({replicon})"
         elif not self.replicon + self.replicon_error < 1:
             words = f"RS stability undecided ({replicon})"
         else:

@@ -5,14 +5,16 @@ from functools import cache
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
+from saddleforge.breaking.rows import rows_at
 from saddleforge.breaking.solve import broken
 from saddleforge.breaking.state import Broken
 from saddleforge.breaking.state_map import BreakingMap
 from saddleforge.integration import Pieces
 from saddleforge.integration.tilted import tilted_averages
-from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.stability.assess import prior_map
@@ -61,6 +63,15 @@ def test_a_quadratic_loss_has_closed_forms():
     assert (outer, inner) == pytest.approx((soft**-2, stiff**-2), rel=1e-12)
 
 
+def test_averages_over_the_teacher_hold_where_two_wells_of_the_loss_merge():
+    """(Y^2 - X^2)^2 / 2 at V = 3.7 has one well where Y^2 < 1 / (2 V), and two beyond."""
+    problem = sf.problem("phase_retrieval", alpha=1.0)
+    at = state(0.2, 3.7, 0.1, 0.4)
+    one, other = (tilted_averages(problem, at.between, at.distance, 16.0, Pieces(points)) for points in (8, 12))
+    assert one.moments == pytest.approx(other.moments, rel=1e-6)
+    assert (one.free, one.moreau, one.mass) == pytest.approx((other.free, other.moreau, 1.0), rel=1e-8)
+
+
 @pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
 def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
@@ -80,11 +91,75 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     answer = BreakingMap(rs.problem, Pieces(16))(at, y)
     image = StateMap(rs.problem, Pieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
     assert answer.image.within.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
-    responses = BreakingMap(rs.problem, Pieces(16)).responses(answer.within, answer.strengths)
+    _, responses = answer.rows.squares()
     copies = FiniteMap(rs.problem, rs.overlaps, prior_map(rs.problem, responses), log2=14)(distance)
     assert answer.image.distance.item() == pytest.approx(
         copies.mean(), abs=4 * copies.std() / np.sqrt(len(copies)) + 1e-4
     )
+
+
+# Penalties other than the ridge
+
+
+def test_a_ridge_written_as_a_penalty_is_a_ridge():
+    """The elastic net without its corner, on which no row rests."""
+    written = sf.problem("elastic_net_regression", alpha=2.0, density=1.0, l1=0.0, l2=0.1)
+    ridge = sf.problem("ridge_regression", alpha=2.0, **{"lambda": 0.1})
+    at = state(0.6, 0.7, 0.5, 0.3)
+    one, other = (BreakingMap(problem, Pieces(12))(at, 2.5) for problem in (written, ridge))
+    assert one.image.pack() == pytest.approx(other.image.pack(), rel=1e-10, abs=1e-12)
+    assert (one.free_entropy, one.slope) == pytest.approx((other.free_entropy, other.slope), rel=1e-10)
+    assert one.rows.penalty() == pytest.approx(other.rows.penalty(), rel=1e-10)
+    of_its_atom = one.rows.squares()[:, :1]  # the other one, of rows that the teacher leaves out, has no weight
+    assert of_its_atom == pytest.approx(other.rows.squares(), rel=1e-9)
+
+
+def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy():
+    """Of the lasso, some of whose rows rest on the corner, in every conjugate and in y (docs/theory.md (18.8))."""
+    problem, y = sf.problem("lasso_regression", alpha=2.0), 1.5
+    block, step = np.ones((1, 1, 1)), 1e-5
+    begin = {"V": 1.0, "bare": 1.6, "q": 0.5, "theta": 0.4, "y": y}
+
+    def rows(**moved):
+        at = {**begin, **{name: begin[name] + by for name, by in moved.items()}}
+        outer = Conjugates(at["q"] * block, at["V"] * block, np.zeros((1, 1)), at["theta"] * block)
+        within = at["q"] + (at["bare"] - at["V"]) / at["y"]
+        return rows_at(problem, outer, replace(outer, q=within * block, V=at["bare"] * block), at["y"], Pieces(16))
+
+    here = rows()
+    q, V, theta = here.between.q.item(), here.between.V.item(), here.between.theta.item()
+    dressed = V + y * here.distance.item()
+    known = {"V": -q / 2 - dressed / (2 * y), "bare": V / (2 * y), "q": dressed / 2, "theta": theta, "y": here.slope}
+    for name, expected in known.items():
+        slope = (rows(**{name: step}).free - rows(**{name: -step}).free) / (2 * step)
+        assert slope == pytest.approx(expected, rel=1e-7), name
+
+
+def test_states_of_rows_that_coincide_are_replica_symmetric():
+    """Delta^ to zero, of the lasso: the generated overlaps of replica symmetry, rows on the corner included."""
+    problem, block = sf.problem("lasso_regression", alpha=2.0), np.ones((1, 1, 1))
+    hats = Conjugates(0.5 * block, 1.2 * block, np.zeros((1, 1)), 0.4 * block)
+    found = rows_at(problem, hats, replace(hats, q=(0.5 + 1e-7) * block), 2.0, Pieces(16))
+    symmetric = StateMap(problem, Pieces(16)).overlaps(hats, np.zeros(0))
+    assert found.between.pack() == pytest.approx(symmetric.pack(), rel=1e-5)
+    assert found.distance.item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_energies_of_sparse_rows_add_up_and_lie_above_replica_symmetry():
+    """Tukey's loss with l1 |w|: two wells, and rows that rest on a corner."""
+
+    @sf.penalty
+    def l1(w):
+        return sp.Abs(w[0]) / 10
+
+    @sf.model(regulariser=l1, noise={"u": sf.GaussianNoise(0.25)}, starts={"semantic": sf.Start(teacher="3/5")})
+    def sparse_tukey(X, Y, u):
+        return (1 - sp.Max(0, 1 - 4 * (Y[0, 0] + u - X[0, 0]) ** 2) ** 3) / 24
+
+    found = sf.solve(sf.problem(sparse_tukey, alpha=2.0), rsb=1, accuracy=1e-6)
+    assert found.success and found.energy_moved[0] > 1e3 * found.energy_moved[1]
+    assert sum(found.parts) == pytest.approx(found.energy, abs=found.energy_error)
 
 
 # The solution
@@ -129,8 +204,7 @@ def test_norms_are_those_of_one_minimiser():
     spread = sf.problem("perceptron", alpha=2.0, norm=2.0, spectrum=[[0.5, 0.5], [0.5, 2.0]])
     start = state(2.0, 0.4, 1.0, 1.2)
     answer = BreakingMap(spread, Pieces(8))(start, 3.0)
-    squares = BreakingMap(spread, Pieces(8))._squares(answer.between, answer.within, answer.strengths, 3.0)
-    assert spread.law.weights @ squares[:, 0, 0] == pytest.approx(4.0, rel=1e-10)
+    assert 2 * answer.rows.penalty() / answer.rows.strengths.item() == pytest.approx(4.0, rel=1e-10)
 
 
 def test_half_widths_hold_what_finer_rules_say():
@@ -163,10 +237,55 @@ def test_any_parisi_parameter_is_reached(factor):
     assert (found.complexity > 0) == (factor < 1)
 
 
+def test_multipliers_carry_half_widths_that_hold():
+    """Of the ridge that keeps the norms, by a coarse rule and by the finest."""
+    rs = symmetric("perceptron", **PERCEPTRON)
+    coarse, fine = broken(rs, accuracy=1e-2), broken(rs, accuracy=1e-11)
+    assert 0 < coarse.multipliers_error.item() < 1e-2 * fine.multipliers.item()
+    apart = np.abs(coarse.multipliers - fine.multipliers)
+    assert np.all(apart <= coarse.multipliers_error + fine.multipliers_error)
+
+
+# Along a parameter
+
+
+@cache
+def branch():
+    return sf.curve(sf.problem("tukey_regression", width=0.5), rsb=1, alpha=(1.5, 2.5, 3), accuracy=1e-6)
+
+
+def test_a_branch_has_the_solutions_that_are_found_one_by_one():
+    """Each from its neighbour's states, without a search in y."""
+    assert branch().ends == (None, None) and branch().values.tolist() == [1.5, 2.0, 2.5]
+    alone, along = solved("tukey_regression", **TUKEY), branch().solutions[1]
+    assert along.success
+    assert along.state.pack() == pytest.approx(alone.state.pack(), rel=1e-7)
+    assert along.parisi == pytest.approx(alone.parisi, rel=1e-7)
+    assert along.energy_moved[0] == pytest.approx(alone.energy_moved[0], rel=1e-7)
+
+
+def test_the_table_of_a_branch_has_both_levels_beside_replica_symmetry():
+    table, solution = branch().to_xarray(stability=False), branch().solutions[0]
+    first = table.isel(alpha=0)
+    assert first["q"].item() - first["q_between"].item() == pytest.approx(first["distance"].item(), rel=1e-12)
+    assert first["parisi"].item() == solution.parisi and first["rsb"].item() == 1
+    moved = first["training_loss"].item() - first["symmetric_training_loss"].item()
+    assert moved == pytest.approx(first["energy_moved"].item(), rel=1e-9)
+    frame = branch().to_pandas(stability=False)
+    assert {"q_between_1", "distance_1_error", "energy_moved_error"} < set(frame)
+
+
+def test_a_branch_without_breaking_is_replica_symmetric():
+    found = sf.curve(sf.problem("ridge_regression"), rsb=1, alpha=(1.0, 2.0, 2))
+    assert [solution.state for solution in found.solutions] == [None, None]
+    table = found.to_xarray(stability=False)
+    assert table["rsb"].values.tolist() == [0, 0] and not table["energy_moved"].values.any()
+
+
 # Where there is none
 
 
-@pytest.mark.parametrize("name", ["ridge_regression", "hinge"])
+@pytest.mark.parametrize("name", ["ridge_regression", "lasso_regression", "hinge"])
 def test_convex_losses_are_not_broken(name):
     found = solved(name, alpha=2.0)
     assert found.state is None and found.success and found.stability is None
@@ -179,7 +298,6 @@ def test_convex_losses_are_not_broken(name):
     ("name", "values", "words"),
     [
         ("value_attention", {}, "reads one student field, or two and has no corners; that of value_attention reads 4"),
-        ("lasso_regression", {}, "for ridges and given norms; the penalty of lasso_regression is another"),
         ("ridge_regression", {"inverse_temperature": 2.0}, "at zero temperature only"),
     ],
 )

@@ -196,6 +196,9 @@ def lost(loss: float, error: float) -> SelfOverlap:
     return SelfOverlap(np.full((1, 1, 1), loss), loss, error, 0.5, 0.1, 0.01, True)
 
 
+JUMPS = {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.013, "jump_weight_error": 0.002}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -205,8 +208,8 @@ def lost(loss: float, error: float) -> SelfOverlap:
         ({"replicon": 0.9, "replicon_error": 0.2}, ["RS stability undecided"]),
         ({"replicon": np.nan}, ["RS stability undecided"]),
         (
-            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(0.0123, 0.0011)},
-            ["RS unstable through proximal jumps: overlap lost 1.2(2) %"],
+            {**JUMPS, "self_overlap": lost(0.0123, 0.0011)},
+            ["RS unstable through proximal jumps (jump weight 0.013(2)): overlap lost 1.2(2) %"],
         ),
         (
             {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(2e-6, 1e-6)},
@@ -217,8 +220,8 @@ def lost(loss: float, error: float) -> SelfOverlap:
             ["RS unstable (replicon 1.3); overlap lost 50(4) %"],
         ),
         (
-            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(0.001, 0.0015)},
-            ["RS unstable through proximal jumps: overlap lost not resolved, at most 0.3 % (replicon 0.5)"],
+            {**JUMPS, "self_overlap": lost(0.001, 0.0015)},
+            ["jumps (jump weight 0.013(2)): overlap lost not resolved, at most 0.3 % (replicon 0.5)"],
         ),
         (
             {"replicon": 1.3, "self_overlap": lost(0.0, 0.0004)},

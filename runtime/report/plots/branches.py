@@ -24,6 +24,7 @@ from .drawing import (
     STYLE,
     SYMBOLS,
     draw_baseline,
+    draw_between,
     draw_block,
     draw_ends,
     draw_legend,
@@ -67,6 +68,8 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         x, stable = parameter_values(dataset), stable_points(dataset)
         for name in OVERLAP_STYLES:
             draw_block(upper, dataset, name)
+        if "q_between" in dataset:
+            draw_between(upper, dataset)
         upper.axhline(0, color=GREY, linewidth=0.6)
         upper.set_ylabel("overlap")
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
@@ -103,6 +106,8 @@ def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
     loss = dataset["training_loss"].attrs.get("long_name", "training loss per d")  # or the free energy
     found = {"training_loss": (*LOSS_STYLES["training_loss"], loss)}
     found["test_error"] = (*LOSS_STYLES["test_error"], "test error")
+    if "energy_moved" in dataset:
+        found["energy_moved"] = (SKY, "D", "training loss above RS")
     if "tuned" in dataset.attrs:
         name = dataset.attrs["tuned"]
         found[f"best_{name}"] = (SKY, "D", f"best {SYMBOLS.get(name, name)}")

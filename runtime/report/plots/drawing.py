@@ -117,14 +117,18 @@ def from_zero(axes: Axes) -> None:
 
 
 def stable_points(dataset: xarray.Dataset) -> np.ndarray:
-    """Where nothing but jumps speaks against the solution: eigenvalues and, within its error, replicon below 1.
+    """Where nothing but jumps speaks against the solution: eigenvalues and, within its error, replicon below 1; with a
+    step of breaking the root of type I.
 
     Points that were not judged count as unstable, unless the table holds no judgement at all.
     """
     replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
-    if not np.isfinite(replicon).any():
-        return np.ones(replicon.shape, bool)
-    return (replicon - np.nan_to_num(dataset["replicon_error"].values) < 1) & (eigenvalue < 1)
+    stable = np.ones(replicon.shape, bool)
+    if np.isfinite(replicon).any():
+        stable = (replicon - np.nan_to_num(dataset["replicon_error"].values) < 1) & (eigenvalue < 1)
+    if "rsb" in dataset:
+        stable = np.where(dataset["rsb"].values == 1, dataset["clustering"].values < 1, stable)
+    return stable
 
 
 def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
@@ -296,6 +300,17 @@ def draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
         shade = shade_of(colour, number)
         x, stable = parameter_values(dataset), stable_points(dataset)
         draw_line(axes, x, one.values, one.errors, stable, shade, marker, one.label, hollow=number > 0)
+
+
+def draw_between(axes: Axes, dataset: xarray.Dataset) -> None:
+    """The overlaps of two states, (token, cluster, column, column2), thin lines in the colour of q."""
+    x, between = parameter_values(dataset), dataset["q_between"].values
+    _, _, _, *columns = between.shape
+    for number, (a, b) in enumerate((a, b) for a, b in np.ndindex(*columns) if a <= b):
+        for context in np.ndindex(*between.shape[1:3]):
+            label = None if number or any(context) else "q between states"
+            y = between[:, context[0], context[1], a, b]
+            axes.plot(x, y, color=GREEN, linewidth=0.9, linestyle=":", marker="v", markersize=3, label=label)
 
 
 def shade_of(colour: str, number: int) -> str:

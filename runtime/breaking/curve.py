@@ -1,0 +1,188 @@
+"""A branch of one-step breaking along a parameter, every solution from the states of its neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from ..branches.branch import Along, Curve, checked_grid, until_time_ends
+from ..branches.branch import curve as symmetric_curve
+from ..errors import TimeLimitError
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..progress import bar
+from ..saddle_point.iteration import Status
+from ..saddle_point.starts import overlaps_held, start_overlaps
+from ..solving.solution import Solution
+from ..solving.solve import solve as solve_symmetric
+from .solution import BrokenSolution
+from .solve import broken, checked_steps, continued
+from .state import Broken
+
+
+@dataclass(frozen=True)
+class BrokenCurve(Along[BrokenSolution]):
+    """One step of breaking along a branch, each solution beside its replica symmetric one.
+
+    It may go on where replica symmetry has none (`BrokenSolution.alone`).
+    """
+
+
+@overload
+def curve(problem: Problem, *, rsb: Literal[0] = 0, **options: Any) -> Curve: ...
+@overload
+def curve(problem: Problem, *, rsb: Literal[1], **options: Any) -> BrokenCurve: ...
+@overload
+def curve(problem: Problem, *, rsb: int, **options: Any) -> Curve | BrokenCurve: ...
+
+
+def curve(
+    problem: Problem,
+    *,
+    rsb: int = 0,
+    start: str = "semantic",
+    over: str = "alpha",
+    values: Iterable[float] | None = None,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    refine_end: int = 4,
+    reached: str | None = None,
+    on_point: Callable[[Any], None] | None = None,
+    seeds: Mapping[float, Overlaps] | None = None,
+    **ranges: Any,
+) -> Curve | BrokenCurve:
+    """Follow a branch along a parameter from whichever end it is found at.
+
+    Args:
+        rsb: 0 for replica symmetry; 1 for one step of breaking it, as of `solve`: from the highest value where the
+            replica symmetric branch was found, each from its neighbour's states, and on where replica symmetry ends.
+        start: named start, see `Branch`.
+        accuracy, seed: as for `solve`.
+        over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
+        refine_end: bisections of the interval in which the branch ends.
+        reached: what the solutions go by where that is not the start's name (see `Branch`).
+        on_point: called with every solution found, as it is found.
+        seeds: overlaps of a problem nearby at values of the grid, to begin from where the named start leads to the
+            branch at neither end nor in the middle.
+
+    Raises:
+        InputError: no grid, an unknown parameter, no such start, or with rsb = 1 a model that is out of its reach.
+    """
+    chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
+                              "reached": reached, "seeds": seeds}  # fmt: skip
+    if rsb == 0:
+        return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
+    checked_steps(rsb, problem)
+    over, grid = checked_grid(problem, over, values, ranges)
+    beside = symmetric_curve(problem, over=over, values=grid, **chosen)
+    branch = _Branch(problem, over, start, beside, accuracy, seed)
+    if beside.out_of_time or not beside.solutions:
+        return BrokenCurve(over, start, (), beside.ends, beside.out_of_time)
+    ends: list[tuple[float, float] | None] = [None, None]
+    anchor = float(beside.values[-1])
+    ways = [anchor], [v for v in reversed(grid) if v < anchor], [v for v in grid if v > anchor]
+    with bar(f"{start} branch, one step of breaking", len(grid)) as task, until_time_ends() as ended:
+        for way in ways:
+            for value in way:
+                solution = branch.at(value)
+                task.advance(f"{start} branch, one step of breaking, {over} = {value:.4g}")
+                if solution is None:
+                    ends[value > anchor] = branch.end(value, refine_end)
+                    break
+                if on_point:
+                    try:
+                        on_point(solution)
+                    except TimeLimitError:
+                        del branch.known[value]
+                        raise
+    found = tuple(branch.known[value] for value in sorted(branch.known))
+    return BrokenCurve(over, start, found, (ends[0], ends[1]), bool(ended))
+
+
+@dataclass
+class _Branch:
+    """Asked for at one value after another, each beside the last.
+
+    Attributes:
+        beside: the replica symmetric branch; known: what was found, by value.
+    """
+
+    problem: Problem
+    parameter: str
+    start: str
+    beside: Curve
+    accuracy: float
+    seed: int
+    known: dict[float, BrokenSolution] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._symmetric = dict(zip(self.beside.values.tolist(), self.beside.solutions, strict=True))
+
+    def at(self, value: float) -> BrokenSolution | None:
+        """From the neighbour's states, else from replica symmetry; None where the branch has neither.
+
+        Raises:
+            TimeLimitError: the time limit came first.
+        """
+        if value in self.known:
+            return self.known[value]
+        beside = self._symmetric.get(value)
+        guess = self._guess(value)
+        found = None
+        if guess is not None:
+            found = continued(beside or self._elsewhere(value, guess[0]), *guess, accuracy=self.accuracy)
+        if found is not None and not self._holds(found):
+            found = None
+        if found is None and beside is not None:
+            found = broken(beside, accuracy=self.accuracy)
+        if found is not None and found.status is Status.TIME_LIMIT:
+            raise TimeLimitError("the time limit ended the search for a branch")
+        if found is not None:
+            self.known[value] = found
+        return found
+
+    def end(self, missing: float, bisections: int) -> tuple[float, float]:
+        """Bisect between the nearest value where the branch was found and one where it was not."""
+        last = min(self.known, key=lambda value: abs(value - missing))
+        for _ in range(bisections):
+            middle = (last + missing) / 2
+            if self.at(middle) is None:
+                missing = middle
+            else:
+                last = middle
+        return last, missing
+
+    def _guess(self, value: float) -> tuple[Broken, float] | None:
+        """Where the two nearest broken solutions point to in the state and log y; None without one."""
+        broken_at = [known for known, solution in self.known.items() if solution.state is not None]
+        if not broken_at:
+            return None
+        nearest, *others = sorted(broken_at, key=lambda known: abs(known - value))[:2]
+        one = self.known[nearest]
+        assert one.state is not None
+        if not others:
+            return one.state, one.parisi
+        other = self.known[others[0]]
+        step = (value - nearest) / (nearest - others[0])
+        assert other.state is not None
+        state = Broken.unpack(one.state.pack() + step * (one.state.pack() - other.state.pack()), one.state.sizes)
+        grown = np.linalg.eigvalsh(state.distance).min() > 0.5 * np.linalg.eigvalsh(one.state.distance).min()
+        turned = np.any(state.between.pack() * one.state.between.pack() < 0)
+        if abs(step) > 2 or turned or not grown:
+            return one.state, one.parisi
+        return state, one.parisi * (one.parisi / other.parisi) ** step
+
+    def _elsewhere(self, value: float, near: Broken) -> Solution:
+        """What replica symmetry has where its branch has ended: something that starts nearby leads to."""
+        problem = self.problem.with_(**{self.parameter: value})
+        found = solve_symmetric(problem, near.within, accuracy=self.accuracy, seed=self.seed)
+        return replace(found, start=self.start)
+
+    def _holds(self, solution: BrokenSolution) -> bool:
+        """Whether it has the overlaps that the start holds."""
+        held = overlaps_held(start_overlaps(solution.problem, self.start))
+        there = overlaps_held(solution.overlaps, solution.within_errors)
+        return not any(before and not after for before, after in zip(held, there, strict=True))
