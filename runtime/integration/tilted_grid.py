@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ class _Layout(NamedTuple):
         ends = np.cumsum(self.counts.prod(axis=1))
         edges = np.searchsorted(ends, np.arange(_BATCH, ends[-1] + _BATCH, _BATCH))
         edges = np.unique(np.concatenate([[0], np.minimum(edges + 1, len(ends))]))
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in pairwise(edges):
             at = slice(begin, end)
             yield _Layout(self.nodes[at], self.weights[at], self.steps, self.corners[at], self.counts[at])
 
@@ -216,8 +217,8 @@ class Grids:
                 out = np.zeros((len(batch.nodes), _length(D, slopes)))
                 y = batch.nodes[:, : L * t].reshape(-1, L, t)
                 tilted_on_grids(
-                    places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0), places.costs,
-                    places.g, _more(problem, fields, batch, places, slopes), state.rate, spread,
+                    places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0),
+                    places.costs, places.g, _more(problem, fields, batch, places, slopes), state.rate, spread,
                     _pad(_centres(fields, y), 0.0), precision, norm, _pad(fields.field_mean.ravel(), 0.0), slopes, out,
                 )  # fmt: skip
                 weights = batch.weights * places.chance

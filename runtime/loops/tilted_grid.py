@@ -16,8 +16,8 @@ _FARTHEST = 40.0  # exponent of the law of omega_0 beyond which nothing is summe
 def tilted_on_grids(
     starts, counts, steps, corners, costs, fields, more, rate, spread, centres, precision, norm, origin, slopes, out
 ):
-    """For grids p = 0, ... of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z, omega_0 normal around
-    centres[p] and z ~ N(0, spread), sums over omega_0 of
+    """For grids p = 0, ... of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z, omega_0 normal
+    around centres[p] and z ~ N(0, spread), sums over omega_0 of
 
         1, f, <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, <g_a g_b>, <more_e>, G_ab G_ef,
 
@@ -141,7 +141,7 @@ def _carry(worth, sources, more, size, out):
 @njit(cache=True, error_model="numpy")
 def _reach(variance, step):
     """Steps that a blur reaches along an axis."""
-    return int(math.ceil(MARGIN * math.sqrt(variance) / step))
+    return math.ceil(MARGIN * math.sqrt(variance) / step)
 
 
 @njit(cache=True, error_model="numpy")

@@ -93,7 +93,7 @@ def test_two_fields_across_a_kink_at_any_angle(angle):
     assert tangent @ product @ tangent == pytest.approx(more[2], abs=1e-9)
     assert tangent @ square @ tangent == pytest.approx(more[3], abs=1e-9)
     G = np.einsum("abef,a,b,e,f->", out[18:].reshape(2, 2, 2, 2), *[normal] * 4)
-    assert G == pytest.approx(slope, abs=1e-4)
+    assert np.isclose(G, slope, rtol=0, atol=1e-4)
 
 
 def test_a_kink_costs_no_order():
