@@ -22,6 +22,8 @@ from .solution import BrokenSolution
 from .solve import broken, checked_steps, continued
 from .state import Broken
 
+_HALVINGS = 2  # of a step along the parameter that leads away from the states
+
 
 @dataclass(frozen=True)
 class BrokenCurve(Along[BrokenSolution]):
@@ -121,8 +123,9 @@ class _Branch:
     def __post_init__(self) -> None:
         self._symmetric = dict(zip(self.beside.values.tolist(), self.beside.solutions, strict=True))
 
-    def at(self, value: float) -> BrokenSolution | None:
-        """From the neighbour's states, else from replica symmetry; None where the branch has neither.
+    def at(self, value: float, halvings: int = _HALVINGS) -> BrokenSolution | None:
+        """From the neighbour's states, else from replica symmetry, else by way of values between; None where the branch
+        has none of them.
 
         Raises:
             TimeLimitError: the time limit came first.
@@ -142,6 +145,10 @@ class _Branch:
             raise TimeLimitError("the time limit ended the search for a branch")
         if found is not None:
             self.known[value] = found
+        elif guess is not None and halvings:
+            nearest = min(self.known, key=lambda known: abs(known - value))
+            if self.at((nearest + value) / 2, halvings - 1) is not None:
+                return self.at(value, 0)
         return found
 
     def end(self, missing: float, bisections: int) -> tuple[float, float]:
@@ -149,7 +156,7 @@ class _Branch:
         last = min(self.known, key=lambda value: abs(value - missing))
         for _ in range(bisections):
             middle = (last + missing) / 2
-            if self.at(middle) is None:
+            if self.at(middle, 0) is None:
                 missing = middle
             else:
                 last = middle
