@@ -20,14 +20,14 @@ def measures(a, b):
     """Of N(0, 1) between a (N,) and b (N,)."""
     out = np.empty(len(a))
     for n in range(len(a)):
-        out[n] = _measure(-b[n], -a[n]) if a[n] + b[n] > 0.0 else _measure(a[n], b[n])
+        out[n] = _measure(-b[n], -a[n]) if b[n] > -a[n] else _measure(a[n], b[n])
     return out
 
 
 @njit(cache=True, error_model="numpy")
 def truncated(a, b):
     """Measure, mean, spread and skewness of N(0, 1) between a and b; zeros where there is none of it."""
-    flip = a + b > 0.0
+    flip = b > -a
     left, right = (-b, -a) if flip else (a, b)
     share = _measure(left, right)
     if not share > _LEAST:
