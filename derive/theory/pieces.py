@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import sympy as sp
 
 from ..authoring.model import ModelAt
-from ..calculus.piecewise import almost_everywhere, held_at, switches, zeros
+from ..calculus.functions import Sigmoid
+from ..calculus.piecewise import PIECEWISE, almost_everywhere, held_at, switches, zeros
+from ..calculus.piecewise import pieces_of as pieces_of_atom
 from ..errors import ModelError
 from .corners import untold
 from .kinks import LOSS_JUMPS, slope_jump, unwrapped
 
 REFERENCE = sp.Symbol("r", real=True)
+_MOST_BRANCHES = 64
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,14 @@ class Pieces:
         loss: in x, of the piece that holds the reference r; places: where pieces may end, some perhaps not real.
         quadratic: whether every piece is a polynomial in x of degree two or less.
         corners: whether the loss or its slope jumps where pieces meet.
+        least: a bound from below on the second derivative in x, in all pieces; -oo where no formula says.
     """
 
     loss: sp.Expr
     places: tuple[sp.Expr, ...]
     quadratic: bool
     corners: bool
+    least: sp.Expr
 
 
 def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
@@ -47,8 +52,43 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
     if obstacle:
         raise ModelError(f"model {model.name}: {obstacle}")
     held = held_at(loss, {model.X[0]: REFERENCE})
-    third = almost_everywhere(sp.diff(held, model.X[0], 3))
-    return Pieces(held, places or (), sp.expand(third) == 0, bool(jump))
+    second, third = (almost_everywhere(sp.diff(held, model.X[0], order)) for order in (2, 3))
+    least = sp.Min(*[_lowest(branch, model.X[0]) for branch in _branches(second)])
+    return Pieces(held, places or (), sp.expand(third) == 0, bool(jump), least)
+
+
+def _branches(expression: sp.Expr) -> list[sp.Expr]:
+    """All that an expression in pieces may be equal to, and possibly more."""
+    found = [expression]
+    while (atoms := [(e, atom) for e in found for atom in e.atoms(*PIECEWISE)]) and len(found) < _MOST_BRANCHES:
+        e, atom = min(atoms, key=lambda pair: pair[1].count_ops())
+        found.remove(e)
+        found += [e.xreplace({atom: value}) for value in pieces_of_atom(atom)]
+    return list(dict.fromkeys(found))
+
+
+def _lowest(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
+    """What an expression is not below at any x; -oo where no formula says."""
+    if not curvature.has(x):
+        return curvature
+    odds = curvature.replace(Sigmoid, _in_odds).replace(sp.KroneckerDelta, lambda *_: sp.Dummy(nonnegative=True))
+    if sp.factor(sp.together(odds)).is_nonnegative:
+        return sp.Integer(0)
+    if not curvature.is_polynomial(x):
+        return -sp.oo
+    polynomial = sp.Poly(curvature, x)
+    turns = sp.roots(polynomial.diff(x))
+    # What is divided by is not zero.
+    leading = polynomial.LC().xreplace({s: sp.Dummy(real=True, nonzero=True) for s in polynomial.LC().free_symbols})
+    rises = polynomial.degree() % 2 == 0 and leading.is_positive
+    if not rises or sum(turns.values()) < polynomial.degree() - 1 or not all(turn.is_real for turn in turns):
+        return -sp.oo
+    return sp.Min(*[sp.factor(sp.expand(curvature.subs(x, turn))) for turn in turns])
+
+
+def _in_odds(z: sp.Expr) -> sp.Expr:
+    """The sigmoid, such that its positive factors are seen."""
+    return sp.exp(z) / (1 + sp.exp(z))
 
 
 def no_proximal_map(model: ModelAt) -> str:

@@ -10,6 +10,7 @@ from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem
+from ..problems.solver import loops
 
 Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -69,25 +70,20 @@ class Fields:
         return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
 
 
-def factors(
-    q: np.ndarray, V: np.ndarray, m: np.ndarray, theta: np.ndarray, rho_star: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T and F with F F^T = C, of blocks (C, ...).
+def _laws(overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray) -> tuple[list[np.ndarray], float]:
+    """T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T, F with F F^T = C, V^(-1) and C^(-1) of some
+    contexts, (L, ...), and the sum of log det C.
 
     Raises:
         DomainError: V or C is not positive definite, or an overlap not finite: there is no law of the fields.
     """
-    if not all(np.isfinite(block).all() for block in (q, V, m, theta)):
-        raise DomainError("an overlap is not finite")
-    teacher_factor = np.linalg.cholesky(rho_star)
-    field_from_teacher = np.linalg.solve(teacher_factor, theta.transpose(0, 2, 1)).transpose(0, 2, 1)
-    conditional = q - field_from_teacher @ field_from_teacher.transpose(0, 2, 1)
-    try:
-        field_factor = np.linalg.cholesky(conditional)
-        np.linalg.cholesky(V)
-    except np.linalg.LinAlgError:
-        raise DomainError("V, or q - theta rho*^(-1) theta^T, is not positive definite") from None
-    return teacher_factor, field_from_teacher, conditional, field_factor
+    blocks = overlaps.q, overlaps.V, overlaps.theta, rho_star
+    q, V, theta, rho = (np.ascontiguousarray(block[contexts], float) for block in blocks)
+    found = [np.empty_like(block) for block in (rho, theta, q, q, V, q)]
+    log_det = loops("matrices").field_laws(q, V, theta, rho, *found)
+    if not np.isfinite(log_det) or not np.isfinite(overlaps.m).all():
+        raise DomainError("an overlap is not finite, or V or q - theta rho*^(-1) theta^T is not positive definite")
+    return found, log_det
 
 
 def overlaps_of(part: Problem, overlaps: Overlaps) -> Overlaps:
@@ -98,7 +94,7 @@ def overlaps_of(part: Problem, overlaps: Overlaps) -> Overlaps:
     """
     if not isinstance(part, ReducedProblem):
         return overlaps
-    factors(overlaps.q, overlaps.V, overlaps.m, overlaps.theta, part.full.law.rho_star)
+    _laws(overlaps, slice(None), part.full.law.rho_star)
     return part.combinations.overlaps(overlaps)
 
 
@@ -109,21 +105,19 @@ def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
         DomainError: V or the conditional covariance is not positive definite.
     """
     contexts = problem.context_of(labels)
-    q, V, m, theta = (block[contexts] for block in (overlaps.q, overlaps.V, overlaps.m, overlaps.theta))
-    teacher_factor, field_from_teacher, conditional, field_factor = factors(
-        q, V, m, theta, problem.law.rho_star[contexts]
+    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _laws(
+        overlaps, contexts, problem.law.rho_star
     )
     size = problem.tokens * problem.student_rank
-    log_det = 2 * np.log(np.diagonal(field_factor, axis1=1, axis2=2)).sum()
     return Fields(
         teacher_mean=np.ascontiguousarray(problem.law.teacher_means[contexts]),
-        teacher_factor=np.ascontiguousarray(teacher_factor),
-        field_mean=np.ascontiguousarray(m),
-        field_from_teacher=np.ascontiguousarray(field_from_teacher),
-        field_factor=np.ascontiguousarray(field_factor),
-        variance=np.ascontiguousarray(V),
-        precision=np.ascontiguousarray(np.linalg.inv(V)),
-        field_precision=np.ascontiguousarray(np.linalg.inv(conditional)),
+        teacher_factor=teacher_factor,
+        field_mean=np.ascontiguousarray(overlaps.m[contexts]),
+        field_from_teacher=from_teacher,
+        field_factor=field_factor,
+        variance=np.ascontiguousarray(overlaps.V[contexts]),
+        precision=precision,
+        field_precision=field_precision,
         log_normalisation=-0.5 * (size * np.log(2 * np.pi) + log_det),
         constants=problem.constants(labels, overlaps),
     )

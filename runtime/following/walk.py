@@ -12,7 +12,7 @@ from ..branches.continuation import Place, Stride, begin, correct, onward, step_
 from ..branches.equations import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
 from ..integration.rule import DIFFERENCE_SAFETY
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, block_scales
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges, of_state
 from ..progress import say
@@ -173,7 +173,7 @@ class Walk:
             )
         branch = BranchMap(self.branch.problem, (self.parameter,), list(self.branch.span), reduced, self.branch.rule)
         z = np.append(branch.coordinates(u), place.z[-1])
-        sector = sector_of((u - branch.state(z[:-1])) / Overlaps.unpack(u, branch.sizes).block_scales, branch)
+        sector = sector_of((u - branch.state(z[:-1])) / block_scales(u, branch.sizes), branch)
         return Passage("spinodal", float(place.z[-1]), SingularEquations(branch, sector), z, True, between)
 
     def _more_symmetric(self, u: np.ndarray) -> Symmetry | None:

@@ -15,6 +15,7 @@ from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from ..problems.solver import loops
 from .rule import Rule
 from .sampled import Sampled, TeacherRule, teacher_split
 
@@ -27,7 +28,8 @@ _OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
 _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
 _OPINIONS = (12, 16, 24)
-_STEEP = (-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5)  # where a probability that is steep in omega is split, in its widths
+# In widths, where a probability that is steep in omega is split.
+_STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Pieces(Sampled):
         if channel.FIELDS != 1:
             raise InputError(f"the rule {self.name} is for one student field; {channel.FIELDS} are read, use Sobol")
         if channel.TEACHER_STEPS:
-            return [self._between_steps(problem, fields)]
+            return [self._between_steps(problem, fields, 1)]  # averages are affine in Y
         if self.lines(problem) > _MOST_LINES:
             raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}, use Sobol")
         if problem.dimension == 2:
@@ -134,6 +136,13 @@ class Pieces(Sampled):
         heavy = known.weights > 1e-17 * known.weights.max()
         nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
         return [(nodes, weights)]
+
+    def _tangent_sets(
+        self, problem: Problem, fields: Fields, reduction: Reduction
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        if problem.solver.proximal.TEACHER_STEPS:
+            return [self._between_steps(problem, fields, 2)]
+        return self._sets(problem, fields, reduction)
 
     def _resolved(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss.
@@ -181,7 +190,8 @@ class Pieces(Sampled):
         centre = fields.field_mean[0, 0] + nodes[:, :teachers] @ fields.field_from_teacher[0, 0]
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
         row, z, share = self.panels(problem, fields, features_at(problem, fields, y, noise), centre, spread)
-        return np.insert(nodes[row], teachers, z, axis=1), row, weights[row] * share
+        known = nodes[row]
+        return np.concatenate([known[:, :teachers], z[:, None], known[:, teachers:]], axis=1), row, weights[row] * share
 
     @property
     def resolution(self) -> float:
@@ -220,40 +230,35 @@ class Pieces(Sampled):
             min(longest, LONGEST),
         )
 
-    def _between_steps(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
+    def _between_steps(self, problem: Problem, fields: Fields, nodes: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights where the loss knows of Y between which steps it lies (docs/theory.md (11.14)).
 
-        omega comes first, then two nodes for the law of Y given both, by its first three moments.
+        omega comes first, then one node for the law of Y given both, or two with its first three moments.
         """
-        steps = problem.solver.stepped.steps(fields.constants)
-        steps = np.sort(steps[np.isfinite(steps)])
-        mean, factor = float(fields.teacher_mean[0, 0]), float(fields.teacher_factor[0, 0, 0])
+        places, inside = between_steps(problem, fields)
+        y = fields.teacher_mean[0] + inside[:, None] * fields.teacher_factor[0, 0, 0]
         slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
-        whole = np.hypot(slope, own)
+        whole = float(np.hypot(slope, own))
         # In units of their spreads: z_Y given z = (omega - m) / whole has the mean shared * z and the spread width.
         shared, width = slope / whole, own / whole
-        parts = []
-        for low, high in pairwise([-np.inf, *((steps - mean) / factor), np.inf]):
-            between = mean + factor * inner_point(low, high)
-            known = features_at(problem, fields, np.array([[between]]), np.zeros((1, 0)))
-            ends = [end for end in (low, high) if np.isfinite(end)]
-            steep = np.array([(end + by * width) / shared for end in ends for by in _STEEP if width < abs(shared)])
-            _, z, weight = self.panels(problem, fields, known, fields.field_mean[0], np.array([whole]), steep)
-            a, b = (low - shared * z) / width, (high - shared * z) / width
-            left, right, flip, share = normal_between(a, b)
-            there = share > 1e-300
-            z, weight, left, right, flip, share = (v[there] for v in (z, weight, left, right, flip, share))
-            centre, spread, skewness = _truncated(left, right, np.log(share))
-            root = np.sqrt(1 + skewness**2 / 4)
-            for way in (-1.0, 1.0):
-                place = centre + spread * (skewness / 2 + way * root)
-                z_Y = shared * z + width * np.where(flip, -place, place)
-                z_omega = (whole * z - slope * z_Y) / own
-                chance = (1 - way * skewness / (2 * root)) / 2
-                parts.append((np.stack([z_Y, z_omega], axis=1), weight * share * chance))
-        nodes, weights = (np.concatenate(values) for values in zip(*parts, strict=True))
-        heavy = weights > 1e-22
-        return np.ascontiguousarray(nodes[heavy]), np.ascontiguousarray(weights[heavy])
+        steep = (places[1:-1, None] + _STEEP * width).ravel() / shared if width < abs(shared) else None
+        centre, spread = np.repeat(fields.field_mean[0], len(inside)), np.full(len(inside), whole)
+        known = features_at(problem, fields, y, np.zeros((len(inside), 0)))
+        row, z, weight = self.panels(problem, fields, known, centre, spread, steep)
+        return loops("between").given(row, z, weight, places, shared, width, nodes)
+
+
+def between_steps(problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
+    """Places (K + 1,) of Y, in units of its spread beside its mean, between which the loss knows of nothing else,
+    infinities first and last; and a point (K,) well inside each interval."""
+    steps = problem.solver.stepped.steps(fields.constants)
+    steps = np.sort(steps[np.isfinite(steps)])
+    places = np.full(len(steps) + 2, np.inf)
+    places[0] = -np.inf
+    places[1:-1] = (steps - fields.teacher_mean[0, 0]) / fields.teacher_factor[0, 0, 0]
+    low, high = places[:-1], places[1:]
+    margin = np.minimum(1.0, (high - low) / 2)
+    return places, np.clip(0.0, low + margin, high - margin)
 
 
 def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -267,37 +272,6 @@ def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarr
             u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
         found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
     return np.ascontiguousarray(np.stack(found, axis=1))
-
-
-def normal_between(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The ends of intervals from a to b, on the side where both tails of a standard normal variable are small; whether
-    that is the other one; and its measure between them."""
-    from scipy.special import log_ndtr
-
-    flip = a + b > 0
-    left, right = np.where(flip, -b, a), np.where(flip, -a, b)
-    top, bottom = log_ndtr(right), log_ndtr(left)
-    return left, right, flip, np.exp(top) * -np.expm1(bottom - top)
-
-
-def inner_point(low: float, high: float) -> float:
-    """A point between two ends, well inside; of a line that may have none."""
-    margin = min(1.0, (high - low) / 2)
-    return float(np.clip(0.0, low + margin, high - margin))
-
-
-def _truncated(left: np.ndarray, right: np.ndarray, log_share: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, spread and skewness of N(0, 1) between left and right, whose measure is exp(log_share)."""
-    at_left, at_right = (np.exp(-0.5 * end * end - log_share) / np.sqrt(2 * np.pi) for end in (left, right))
-    a, b = (np.where(np.isfinite(end), end, 0.0) for end in (left, right))
-    # Moments of order k: m_k = (k - 1) m_{k - 2} + a^{k - 1} phi(a) - b^{k - 1} phi(b), over the measure.
-    first = at_left - at_right
-    second = 1 + a * at_left - b * at_right
-    third = 2 * first + a * a * at_left - b * b * at_right
-    variance = np.maximum(second - first**2, 1e-12)
-    spread = np.sqrt(variance)
-    skewness = (third - 3 * first * second + 2 * first**3) / spread**3
-    return first, spread, np.clip(skewness, -4.0, 4.0)
 
 
 PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))

@@ -98,6 +98,12 @@ class Sampled(Rule):
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         raise NotImplementedError
 
+    def _tangent_sets(
+        self, problem: Problem, fields: Fields, reduction: Reduction
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Those on which changes of the law of the fields, polynomials in them, are averaged, too."""
+        return self._sets(problem, fields, reduction)
+
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         """Exchanges that leave the fields and the nodes as they are."""
         return Reduction(())
@@ -196,7 +202,7 @@ class Sampled(Rule):
             changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
             reduction = self._reduction(problem, fields, labels)
             search = problem.search if self.starts is None else self.starts
-            sets = self._sets(problem, fields, reduction)
+            sets = self._tangent_sets(problem, fields, reduction)
             out = sum(node_tangents(problem, fields, nodes, weights, search) for nodes, weights in sets) / len(sets)
             out = np.tensordot(out, changes, 3)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))

@@ -18,11 +18,11 @@ from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
-from ..loops.tilted import tilted
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
-from .pieces import LONGEST, REACH, Pieces, features_at, inner_point, normal_between
+from ..problems.solver import loops
+from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
 from .rule import moments_by_context
 from .sampled import TeacherRule, teacher_split
 
@@ -156,11 +156,8 @@ def _summed(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[
 
 def _between_steps(problem: Problem, fields: Fields) -> _Lines:
     """A line for every interval of Y that the loss tells apart."""
-    steps = problem.solver.stepped.steps(fields.constants)
-    at, factor = fields.teacher_mean[0], fields.teacher_factor[0]
-    places = (np.sort(steps[np.isfinite(steps)]) - at[0]) / factor[0, 0]
-    between = np.array(list(pairwise([-np.inf, *places, np.inf])))
-    y = np.array([[inner_point(low, high)] for low, high in between])
+    places, inside = between_steps(problem, fields)
+    between, y = np.stack([places[:-1], places[1:]], axis=1), inside[:, None]
     lines = _lines_at(problem, fields, y, np.ones(len(y)))
     spread = float(np.hypot(fields.field_from_teacher[0, 0, 0], lines.spread))
     return replace(lines, centre=np.full(len(y), float(fields.field_mean[0, 0])), spread=spread, between=between)
@@ -281,7 +278,7 @@ def tilted_at(*known: Any) -> np.ndarray:
     """<g>, f_1, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`; columns begin with g."""
     columns, _, places = known[-3:]
     free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
-    tilted(*known, free, out)  # type: ignore[call-arg]
+    loops("tilted").tilted(*known, free, out)
     return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
 
 
@@ -348,7 +345,7 @@ def _between(fields: Fields, beside: np.ndarray, low: np.ndarray, high: np.ndarr
     slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
     shared, width = slope / np.hypot(slope, own), own / np.hypot(slope, own)
     a, b = (low - shared * beside) / width, (high - shared * beside) / width
-    *_, chance = normal_between(a, b)
+    chance = loops("between").measures(a.ravel(), b.ravel()).reshape(a.shape)
     density = (np.exp(-a * a / 2) - np.exp(-b * b / 2)) / np.sqrt(2 * np.pi)
     mean = shared * beside + width * np.divide(density, chance, out=np.zeros_like(chance), where=chance > 1e-300)
     return chance, float(fields.teacher_factor[0, 0, 0]) * mean

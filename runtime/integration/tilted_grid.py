@@ -18,10 +18,10 @@ from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.points import noise_choices, points_at
 from ..errors import DomainError
-from ..loops.tilted_grid import MARGIN, tilted_on_grids
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
+from ..problems.solver import loops
 from .rule import moments_by_context
 from .sampled import TeacherRule
 from .tilted import TiltedAverages
@@ -216,7 +216,7 @@ class Grids:
                     raise DomainError("exp(-y M) spans more than doubles hold")
                 out = np.zeros((len(batch.nodes), _length(D, slopes)))
                 y = batch.nodes[:, : L * t].reshape(-1, L, t)
-                tilted_on_grids(
+                loops("tilted_grid").tilted_on_grids(
                     places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0),
                     places.costs, places.g, _more(problem, fields, batch, places, slopes), state.rate, spread,
                     _pad(_centres(fields, y), 0.0), precision, norm, _pad(fields.field_mean.ravel(), 0.0), slopes, out,
@@ -243,7 +243,7 @@ class Grids:
         steps = frame.resolved(problem, labels) / self.density
         own = np.linalg.norm(_whole(fields.field_factor), axis=1)
         widths = np.sqrt(np.diagonal(_whole(frame.distance[problem.context_of(labels)])))
-        half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * MARGIN * widths + 2 * steps
+        half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * loops("tilted_grid").MARGIN * widths + 2 * steps
         counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
         if counts.prod(axis=1).max() > _LARGEST:
             raise DomainError(f"Delta is too small: a grid would have {counts.prod(axis=1).max():.0e} places")

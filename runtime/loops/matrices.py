@@ -79,6 +79,33 @@ def square(matrix, out):
                     out[a, b, e, f] = matrix[a, b] * matrix[e, f]
 
 
+@njit(cache=True, error_model="numpy")
+def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional, factor, precision, field_precision):
+    """Per block (C, ...) of overlaps, fill T with T T^T = rho*, b = theta T^(-T), C = q - b b^T, F with F F^T = C, and
+    the inverses of V and C (docs/theory.md (3.14)).
+
+    Returns log det C, summed over the blocks; nan where V, rho* or C is not positive definite, or holds no numbers.
+    """
+    total = 0.0
+    for block in range(q.shape[0]):
+        T, b, C, F = teacher_factor[block], from_teacher[block], conditional[block], factor[block]
+        if cholesky(rho_star[block], 0.0, T) > 0 or not inverse(V[block], precision[block]):
+            return np.nan
+        for a in range(b.shape[0]):
+            for e in range(b.shape[1]):
+                value = theta[block, a, e]
+                for k in range(e):
+                    value -= T[e, k] * b[a, k]
+                b[a, e] = value / T[e, e]
+        product(b, b.T, C)
+        C[:] = q[block] - C
+        if cholesky(C, 0.0, F) > 0 or not inverse(C, field_precision[block]):
+            return np.nan
+        for a in range(F.shape[0]):
+            total += 2.0 * np.log(F[a, a])
+    return total if np.isfinite(q).all() and np.isfinite(V).all() else np.nan
+
+
 def entries(shape, rows):
     """Entries that broadcast to `shape` as the last two axes of an array; plain NumPy."""
     out = np.empty((*shape, len(rows), len(rows[0])))

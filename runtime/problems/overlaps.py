@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -14,12 +15,14 @@ Sizes = tuple[int, int, int, int]
 OVERLAPS = ("q", "V", "m", "theta")
 
 
+@cache
 def shapes_of(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Of q, V, m and theta, and of their conjugates."""
     contexts, s, t, _ = sizes
     return {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
 
 
+@cache
 def places_of(sizes: Sizes) -> dict[str, slice]:
     """Where q, V, m, theta and phi stand in the packed vector, which ends with phi."""
     contexts, s, t, trained = sizes
@@ -35,9 +38,34 @@ def triangle(s: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(s)
 
 
+@cache
+def _numbers_of(sizes: Sizes) -> dict[str, np.ndarray]:
+    """Where the entries of q and V, (C, s, s), stand in the packed vector."""
+    contexts, s, _, _ = sizes
+    rows, columns = triangle(s)
+    order = np.empty((s, s), int)
+    order[rows, columns] = order[columns, rows] = np.arange(len(rows))
+    known = np.arange(contexts)[:, None, None] * len(rows) + order
+    return {name: places_of(sizes)[name].start + known for name in ("q", "V")}
+
+
 def packed_length(sizes: Sizes) -> int:
     """Independent components of the overlaps, and trained numbers."""
     return places_of(sizes)["phi"].stop
+
+
+def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """For every packed component the size of its block: |q|, |V|, for m and theta the scale of q^(1/2).
+
+    For each phi it is |phi|, but no less than 1.
+    """
+    places, entries = places_of(sizes), np.abs(u).tolist()
+    q, V, m, theta = (max(entries[places[name]], default=0.0) for name in OVERLAPS)
+    scales = np.empty(len(u))
+    for name, size in zip(OVERLAPS, (q, V, max(math.sqrt(q), m), max(q, theta)), strict=True):
+        scales[places[name]] = size
+    scales[places["phi"]] = np.maximum(np.abs(u[places["phi"]]), 1.0)
+    return scales
 
 
 @dataclass(frozen=True)
@@ -68,38 +96,19 @@ class Overlaps:
     @classmethod
     def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Overlaps:
         """The overlaps of independent components in the order of `pack`: copies, q and V filled in by symmetry."""
-        parts = {name: vector[place] for name, place in places_of(sizes).items()}
-        shapes = shapes_of(sizes)
-        rows, columns = triangle(sizes[1])
-
-        def symmetric(name: str) -> np.ndarray:
-            full = np.zeros(shapes[name], vector.dtype)
-            full[:, rows, columns] = parts[name].reshape(-1, len(rows))
-            full[:, columns, rows] = full[:, rows, columns]
-            return full
-
+        numbers, places, shapes = _numbers_of(sizes), places_of(sizes), shapes_of(sizes)
         return cls(
-            q=symmetric("q"),
-            V=symmetric("V"),
-            m=parts["m"].reshape(shapes["m"]).copy(),
-            theta=parts["theta"].reshape(shapes["theta"]).copy(),
-            phi=parts["phi"].copy(),
+            q=vector[numbers["q"]],
+            V=vector[numbers["V"]],
+            m=vector[places["m"]].reshape(shapes["m"]).copy(),
+            theta=vector[places["theta"]].reshape(shapes["theta"]).copy(),
+            phi=vector[places["phi"]].copy(),
         )
 
     @property
     def block_scales(self) -> np.ndarray:
-        """For every packed component the size of its block: |q|, |V|, for m and theta the scale of q^(1/2).
-
-        For each phi it is |phi|, but no less than 1.
-        """
-        q_scale, V_scale = np.abs(self.q).max(), np.abs(self.V).max()
-        field = max(np.sqrt(q_scale), np.abs(self.m).max(initial=0.0))
-        theta = max(q_scale, np.abs(self.theta).max())
-        of_block = {"q": q_scale, "V": V_scale, "m": field, "theta": theta, "phi": np.maximum(np.abs(self.phi), 1.0)}
-        scales = np.empty(packed_length(self.sizes))
-        for name, place in places_of(self.sizes).items():
-            scales[place] = of_block[name]
-        return scales
+        """Of the packed components, see `block_scales`."""
+        return block_scales(self.pack(), self.sizes)
 
     def flipped(self) -> Overlaps:
         """The same state with the sign of W reversed."""

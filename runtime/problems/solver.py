@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import shutil
@@ -344,6 +345,13 @@ def _numba_cache() -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = previous
+
+
+@cache
+def loops(name: str) -> Any:
+    """A file of `runtime/loops`, for those who call it outside generated code."""
+    with _numba_cache():
+        return importlib.import_module(f"..loops.{name}", __package__)
 
 
 @put_back()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import permutations, product
 
 import numpy as np
 
-from .overlaps import Overlaps, Sizes
+from .overlaps import Overlaps, Sizes, packed_length
 from .problem import Problem
 
 _PROBES = 4
@@ -96,10 +97,8 @@ class Symmetry:
     def project(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The invariant part of a packed state."""
         if self.exchanges:
-            overlaps = Overlaps.unpack(u, sizes)
-            u = (u + sum(e.of_overlaps(overlaps, self.clusters).pack() for e in self.exchanges)) / (
-                1 + len(self.exchanges)
-            )
+            numbers, signs = _images(self.exchanges, self.clusters, sizes)
+            u = (u + (signs * u[numbers]).sum(axis=0)) / (1 + len(self.exchanges))
         if self.frozen is not None:
             u = u.copy()
             u[self.frozen] = 0.0
@@ -119,6 +118,14 @@ class Symmetry:
                 found.append(image / image[i])
                 seen |= image != 0.0
         return np.array(found).reshape(len(found), count)
+
+
+@lru_cache(maxsize=64)
+def _images(exchanges: tuple[Exchange, ...], clusters: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """What every component of a packed state is taken from by exchanges, (k, n), and its sign."""
+    numbered = Overlaps.unpack(1.0 + np.arange(packed_length(sizes)), sizes)
+    images = np.stack([e.of_overlaps(numbered, clusters).pack() for e in exchanges])
+    return np.abs(images).astype(int) - 1, np.sign(images)
 
 
 NO_SYMMETRY = Symmetry()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
 from ..errors import DomainError, TimeLimitError
-from ..problems.overlaps import Overlaps, Sizes
+from ..problems.overlaps import Overlaps, Sizes, block_scales
 from ..progress import left
 from .state_map import StateMap, residual_of
 
@@ -70,6 +71,7 @@ class FixedPoint:
         u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du about u or None.
         iterations: evaluations of the map on the way here, those of differences for slopes left out.
         drift: how far u has moved, in block scales, since the Jacobian was taken.
+        image: G(u) by the map that led here, where it is known.
     """
 
     u: np.ndarray
@@ -79,11 +81,16 @@ class FixedPoint:
     iterations: int
     jacobian: np.ndarray | None
     drift: float = 0.0
+    image: np.ndarray | None = None
 
     @property
     def overlaps(self) -> Overlaps:
         """u as blocks."""
         return Overlaps.unpack(self.u, self.sizes)
+
+    def moved(self, u: np.ndarray, **changes: Any) -> FixedPoint:
+        """The same elsewhere, where the image is not known."""
+        return replace(self, u=u, image=None, **changes)
 
 
 def best_weight(eigenvalues: np.ndarray) -> float:
@@ -102,11 +109,15 @@ def damped(
     tolerance: float,
     max_iterations: int = 400,
     weight: float = CAUTIOUS,
+    image: np.ndarray | None = None,
 ) -> FixedPoint:
     """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
 
     It follows stable solutions only (docs/theory.md (8.8)); the mean mode asks for weights below about 0.3, which a
     spectrum tells better (`best_weight`).
+
+    Args:
+        image: G(start), where it is known.
     """
     u, sizes = start.pack(), start.sizes
     best = np.inf
@@ -115,7 +126,7 @@ def damped(
     residual = np.inf
     for iteration in range(1, max_iterations + 1):
         try:
-            image = state_map(u, sizes)
+            image = image if iteration == 1 and image is not None else state_map(u, sizes)
         except TimeLimitError as error:
             error.point = FixedPoint(u_previous, sizes, residual, Status.TIME_LIMIT, iteration - 1, None)
             raise
@@ -133,7 +144,7 @@ def damped(
         residual = new
         left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         if residual < tolerance:
-            return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
+            return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None, image=image)
         if grown >= 3 and residual > best:
             weight, grown = max(weight * 0.6, _LEAST), 0
         elif shrunk >= 12:
@@ -168,8 +179,10 @@ def newton(
     iteration = 0
 
     def ended(status: Status, iteration: int) -> FixedPoint:
-        moved = float(np.max(np.abs(best_u - taken) / Overlaps.unpack(best_u, sizes).block_scales))
-        return FixedPoint(best_u, sizes, best, status, start.iterations + iteration, matrix, drift + moved)
+        moved = float(np.max(np.abs(best_u - taken) / block_scales(best_u, sizes)))
+        visited = start.iterations + iteration
+        known = best_image if np.isfinite(best) else None
+        return FixedPoint(best_u, sizes, best, status, visited, matrix, drift + moved, known)
 
     for iteration in range(1, max_iterations + 1):
         try:
@@ -202,7 +215,7 @@ def newton(
                 matrix, refreshed, last_u = differentiate(best_u, best_image), True, None
                 taken, drift = best_u, 0.0
             elif last_u is not None and last_gap is not None:
-                scales = Overlaps.unpack(u, sizes).block_scales
+                scales = block_scales(u, sizes)
                 step, change = (u - last_u) / scales, (gap - last_gap) / scales
                 scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
                 scaled += np.outer(change - scaled @ step, step) / (step @ step)
@@ -211,6 +224,6 @@ def newton(
         except (DomainError, np.linalg.LinAlgError):
             break
         last_u, last_gap = u, gap
-        limit = 0.5 / max(0.5, float(np.max(np.abs(move) / Overlaps.unpack(u, sizes).block_scales)))
+        limit = 0.5 / max(0.5, float(np.max(np.abs(move) / block_scales(u, sizes))))
         u = u + limit * move
     return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

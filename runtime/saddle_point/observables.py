@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -79,27 +79,28 @@ def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant:
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return float(_replicates(problem, overlaps, size, equidistant).mean())
+    return float(_replicates(problem, overlaps, equidistant)(size).mean())
 
 
-def _replicates(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
-    """E metric of every Sobol set, (R,); R = 1 of a product rule."""
+def _replicates(problem: Problem, overlaps: Overlaps, equidistant: bool) -> Callable[[int], np.ndarray]:
+    """E metric of every Sobol set by a rule of a size, (R,); R = 1 of a product rule."""
     part = averaged_by_metric(problem)
-    return _means(part, overlaps_of(part, overlaps), size, equidistant)
+    return _means(part, overlaps_of(part, overlaps), equidistant)
 
 
-def _means(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool) -> np.ndarray:
+def _means(problem: Problem, overlaps: Overlaps, equidistant: bool) -> Callable[[int], np.ndarray]:
     """The same over all fields of the problem."""
-    total: np.ndarray | float = 0.0
-    for labels, probability in problem.label_choices:
-        fields = fields_of(problem, overlaps, labels)
-        sets: list[Iterable[tuple[np.ndarray, np.ndarray]]]
-        if is_sampled(problem):
-            sets = [[_sobol_block(problem, size, seed)] for seed in range(_SETS)]
-        else:
-            sets = [_split_of(problem, fields).blocks(size, equidistant)]
-        total = total + probability * np.array([_sum(problem, fields, blocks) for blocks in sets])
-    return np.atleast_1d(total)
+    laws = [(fields_of(problem, overlaps, labels), probability) for labels, probability in problem.label_choices]
+    if is_sampled(problem):
+
+        def over_set(size: int, seed: int) -> float:
+            return sum(p * _sum(problem, fields, [_sobol_block(problem, size, seed)]) for fields, p in laws)
+
+        return lambda size: np.array([over_set(size, seed) for seed in range(_SETS)])
+    splits = [(fields, probability, _split_of(problem, fields)) for fields, probability in laws]
+    return lambda size: np.array(
+        [sum(p * _sum(problem, fields, split.blocks(size, equidistant)) for fields, p, split in splits)]
+    )
 
 
 def _sum(problem: Problem, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -185,8 +186,9 @@ def test_error(
         return np.nan, np.nan, 0
     known: list[float] = []
     error, used = np.nan, 0
+    by_size = _replicates(problem, overlaps, equidistant)
     for size in _sizes(problem, most):
-        replicates = _replicates(problem, overlaps, size, equidistant)
+        replicates = by_size(size)
         known.append(float(replicates.mean()))
         used = size
         if is_sampled(problem):

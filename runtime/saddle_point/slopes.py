@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import OUTSIDE, DomainError
 from ..integration import Rule, Sobol
-from ..problems.overlaps import Overlaps, Sizes, places_of
+from ..problems.overlaps import Overlaps, Sizes, block_scales, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .state_map import StateMap
@@ -58,7 +58,7 @@ def jacobian(
     Raises:
         DomainError: even steps of 1e-5 of the given ones leave the domain.
     """
-    scales = Overlaps.unpack(u, sizes).block_scales
+    scales = block_scales(u, sizes)
     steps = np.broadcast_to(step, u.shape)
     base = (state_map(u, sizes) if image is None else image) if one_sided else None
 

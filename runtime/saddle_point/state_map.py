@@ -16,7 +16,7 @@ from ..errors import DomainError
 from ..integration import pace
 from ..integration.rule import Averages, Rule
 from ..problems import gauge
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 
@@ -62,6 +62,8 @@ class StateMap:
 
     def orbit(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Orthonormal directions (n, k) of the orbit through u along which the symmetry stays, in block scales."""
+        if not len(self.turns):
+            return np.empty((len(u), 0))
         found = gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
         if self.symmetry.is_trivial or not found.size:
             return found
@@ -138,7 +140,7 @@ class StateMap:
         """The image of u averaged over its symmetry, without a step along the orbit of u."""
         image = self.symmetry.project(image, sizes)
         if len(self.turns):
-            scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
+            scales, orbit = block_scales(u, sizes), self.orbit(u, sizes)
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
 
@@ -146,7 +148,7 @@ class StateMap:
         """What `kept` makes of changes (n, k) of the image, where u changes by (n, k), at a solution."""
         d_image = np.stack([self.symmetry.project(column, sizes) for column in d_image.T], axis=1)
         if len(self.turns):
-            scales, orbit = Overlaps.unpack(u, sizes).block_scales[:, None], self.orbit(u, sizes)
+            scales, orbit = block_scales(u, sizes)[:, None], self.orbit(u, sizes)
             d_image = d_image - scales * (orbit @ (orbit.T @ ((d_image - d_u) / scales)))
         return d_image
 
@@ -159,7 +161,7 @@ class StateMap:
         Raises:
             LinAlgError: 1 is an eigenvalue of J.
         """
-        scales, orbit = Overlaps.unpack(u, sizes).block_scales, self.orbit(u, sizes)
+        scales, orbit = block_scales(u, sizes), self.orbit(u, sizes)
         frozen = self.symmetry.frozen
         free = np.ones(len(u), bool) if frozen is None else ~frozen
         scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[np.ix_(free, free)]
@@ -172,7 +174,7 @@ class StateMap:
 
     def across(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The Jacobian without the directions of the orbit, whose eigenvalue 1 means nothing."""
-        scales, orbit = Overlaps.unpack(u, sizes).block_scales, gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        scales, orbit = block_scales(u, sizes), gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
         projector = np.eye(len(u)) - orbit @ orbit.T
         return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
 
@@ -189,4 +191,4 @@ class StateMap:
 
 def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
     """max |G(u) - u| / (block scale)."""
-    return float(np.max(np.abs(image - u) / Overlaps.unpack(u, sizes).block_scales))
+    return float(np.max(np.abs(image - u) / block_scales(u, sizes)))

@@ -50,7 +50,7 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
     with step(f"Newton's method on {pace.words(problem, rule)}"):
         reached = newton(
             task.map_by(rule),
-            replace(point, u=symmetry.project(point.u, point.sizes)),
+            point.moved(symmetry.project(point.u, point.sizes)),
             rule.tolerance(task.accuracy),
             lambda u, image: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry, image),
         )
@@ -62,7 +62,7 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
         # Newton converges with slopes that are off by half; half widths, (I - J)^{-1} times what other rules say, would
         # be off by more.
         with suppress(DomainError):
-            matrix = jacobian_by_rule(problem, rule, reached.u, reached.sizes, sample, symmetry)
+            matrix = jacobian_by_rule(problem, rule, reached.u, reached.sizes, sample, symmetry, reached.image)
             return replace(reached, jacobian=matrix, drift=0.0)
         return reached
 
@@ -173,7 +173,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
                 return solution
             budget.offer(partial(replace, solution))
         left(_so_far(finer[0], reached, accuracy))
-        point = replace(reached, u=reached.u + finer[0])
+        point = reached.moved(reached.u + finer[0])
     if solved is None:
         return failed_solution(task, reached, level)
     point, level, finer = solved

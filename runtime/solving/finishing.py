@@ -73,7 +73,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     """`finish_point` of a point that has converged."""
     problem, state_map = task.problem, task.map_by(rule)
     if not point.overlaps.free_sign_is_positive and gauge.sign_is_free(problem):
-        point, finer = replace(point, u=point.overlaps.flipped().pack(), jacobian=None), None
+        point, finer = point.moved(point.overlaps.flipped().pack(), jacobian=None), None
     sizes, overlaps = point.sizes, point.overlaps
     try:
         differences: list[tuple[np.ndarray, Averages, float, float]] = []
@@ -185,7 +185,7 @@ def _halved(task: Task, point: FixedPoint, rule: Rule, name: str) -> tuple[np.nd
     half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
     task = replace(task, problem=half)
     first = rule_shift(task, point, rule)
-    second = None if first is None else rule_shift(task, replace(point, u=point.u + first[0]), rule)
+    second = None if first is None else rule_shift(task, point.moved(point.u + first[0]), rule)
     if first is None or second is None:
         raise DomainError(f"half of {name} leaves the domain")
     return first[0] + second[0], first[1]

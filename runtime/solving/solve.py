@@ -34,7 +34,7 @@ from .task import Task
 _GUESSES = 3  # times that a start has its weights doubled, and V divided by four, where it leaves the domain
 # Residual at which slopes are first taken, that at which Newton's method takes over, and iterations on the way: on
 # sampled sets, and on lines alone, whose averages are exact. Slopes far from a solution may say little of those nearby.
-_PACES = {False: ((0.1, 2e-3, 400),), True: ((1.0, 1e-3, 40), (0.1, 2e-3, 400))}
+_PACES = {False: ((0.1, 2e-3, 400),), True: ((1.0, 5e-3, 40), (0.1, 2e-3, 400))}
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
@@ -208,7 +208,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
         point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
         visited += point.iterations
     canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
-    return replace(point, u=canonical.pack(), iterations=visited)
+    return point.moved(canonical.pack(), iterations=visited)
 
 
 def _settled(
@@ -233,9 +233,9 @@ def _settled(
     if not point.status.success:
         return point, weight
     with suppress(DomainError, np.linalg.LinAlgError):
-        matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
+        matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True, image=point.image)
         weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
-    found = damped(coarse, point.overlaps, nearly, most, weight)
+    found = damped(coarse, point.overlaps, nearly, most, weight, point.image)
     return replace(found, iterations=point.iterations + found.iterations), weight
 
 

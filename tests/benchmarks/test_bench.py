@@ -151,6 +151,16 @@ def test_time_to_true_accuracy(benchmark, request, problem, accuracy):
     assert deviation <= max(accuracy, 2e-7)
 
 
+@pytest.mark.parametrize("name", ["ridge_regression", "hinge", "huber_regression", "logistic_regression"])
+def test_time_of_one_field(benchmark, request, threads, name):
+    """Losses of one field, whose averages are exact: warm, on one core, all digits (some milliseconds)."""
+    threads(1)
+    problem = sf.problem(name, alpha=2.0)
+    rounds = 30 if _timed(request) else 1
+    solution = benchmark.pedantic(lambda: sf.solve(problem, accuracy=1e-9), rounds=rounds, warmup_rounds=1)
+    assert solution.success and solution.relative_error < 1e-9
+
+
 def test_newton_from_a_near_point(benchmark, problem, semantic):
     """Newton alone with the prox-space rule, from 1 % away (docs/theory.md section 11)."""
     state_map = StateMap(problem, ProxSpace(48, 20))

@@ -7,7 +7,7 @@ import pytest
 
 from saddleforge.problems.solver import _numba_cache
 
-FILES = ("boltzmann", "intervals", "matrices", "posterior", "proximal", "special", "weight_rows")
+FILES = ("between", "boltzmann", "intervals", "matrices", "posterior", "proximal", "special", "weight_rows")
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def test_the_test_error_is_that_over_all_fields(name: str) -> None:
     problem = sf.problem(name, alpha=1.5)
     state = any_state(problem)
     assert averaged_by_metric(problem).dimension == 1
-    whole = float(observables._means(problem, state, 40, False).mean())
+    whole = float(observables._means(problem, state, False)(40).mean())
     assert observables.average_metric(problem, state, 40) == pytest.approx(whole, rel=1e-12)
 
 

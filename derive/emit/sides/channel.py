@@ -128,12 +128,15 @@ class PieceKernels:
     Attributes:
         piece: value, slope and curvature in x of the piece that holds r; derivatives: the same of the objective.
         places: where pieces end, in the features.
+        least: a bound from below on the curvature of the loss, in the features; None where pieces are quadratic, or no
+            formula says.
         steps: where features of the only teacher field step, None where they do not only step.
     """
 
     piece: Kernel
     derivatives: Kernel
     places: Kernel
+    least: Kernel | None
     steps: Kernel | None
     quadratic: bool
     corners: bool
@@ -248,10 +251,12 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
         name: sp.diff(quadratic, *order) + own[name] for name, order in zip(own, ([x], [x, x]), strict=True)
     }
     steps = steps_in_teacher(model, [e for _, e in features])
+    unknown = found.quadratic or found.least == -sp.oo
     return PieceKernels(
         piece=freeze({"loss": stages.value, **own}, stages.definitions, **written),
         derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
+        least=None if unknown else freeze({"least": found.least}, prefix="b", **written),
         steps=None if steps is None else freeze({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
         quadratic=found.quadratic,
         corners=found.corners,

@@ -54,7 +54,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     }
     pieces = channel.pieces
     if pieces:
-        kernels |= {"piece": pieces.piece, "places": pieces.places, "steps": pieces.steps}
+        kernels |= {"piece": pieces.piece, "places": pieces.places, "least": pieces.least, "steps": pieces.steps}
     if pieces and pieces.corners:
         kernels["corner_response"] = nodes.corner_response(structure)
     if sides := channel.sides:

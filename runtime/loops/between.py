@@ -1,0 +1,80 @@
+"""A normal variable between two places, on its own and given another one that it is correlated with."""
+
+import math
+
+import numpy as np
+from numba import njit
+
+_LEAST = 1e-300  # measure of what counts
+_LIGHT = 1e-22  # weights that do not
+
+
+@njit(cache=True, error_model="numpy")
+def _measure(a, b):
+    """Of N(0, 1) between a and b, a + b not positive: both tails are small there, and no digit is lost."""
+    return 0.5 * (math.erfc(-b * math.sqrt(0.5)) - math.erfc(-a * math.sqrt(0.5)))
+
+
+@njit(cache=True, error_model="numpy")
+def measures(a, b):
+    """Of N(0, 1) between a (N,) and b (N,)."""
+    out = np.empty(len(a))
+    for n in range(len(a)):
+        out[n] = _measure(-b[n], -a[n]) if b[n] > -a[n] else _measure(a[n], b[n])
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def truncated(a, b):
+    """Measure, mean, spread and skewness of N(0, 1) between a and b; zeros where there is none of it."""
+    flip = b > -a
+    left, right = (-b, -a) if flip else (a, b)
+    share = _measure(left, right)
+    if not share > _LEAST:
+        return 0.0, 0.0, 0.0, 0.0
+    norm = share * math.sqrt(2.0 * math.pi)
+    at_left, at_right = math.exp(-0.5 * left * left) / norm, math.exp(-0.5 * right * right) / norm
+    if left == -math.inf:
+        left = 0.0
+    if right == math.inf:
+        right = 0.0
+    # Moments of order k: m_k = (k - 1) m_{k - 2} + a^{k - 1} phi(a) - b^{k - 1} phi(b), over the measure.
+    first = at_left - at_right
+    second = 1.0 + left * at_left - right * at_right
+    third = 2.0 * first + left * left * at_left - right * right * at_right
+    spread = math.sqrt(max(second - first**2, 1e-12))
+    skewness = (third - 3.0 * first * second + 2.0 * first**3) / spread**3
+    skewness = min(max(skewness, -4.0), 4.0)
+    return (share, -first, spread, -skewness) if flip else (share, first, spread, skewness)
+
+
+@njit(cache=True, error_model="numpy")
+def given(row, z, weight, places, shared, width, count):  # docs/theory.md (11.14)
+    """Nodes (M, 2) and weights for y ~ N(0, 1) between places[row] and the next one, and what z holds beside y.
+
+    z = shared y + width e, of nodes z (N,) with weights. One node of y given each z, with its mean (`count` 1), or two
+    with its first three moments.
+
+    Returns:
+        (y, e) of every node, and its weight.
+    """
+    nodes = np.empty((count * len(z), 2))
+    weights = np.empty(len(nodes))
+    total = 0
+    for n in range(len(z)):
+        low, high = places[row[n]], places[row[n] + 1]
+        share, mean, spread, skewness = truncated((low - shared * z[n]) / width, (high - shared * z[n]) / width)
+        root = math.sqrt(1.0 + 0.25 * skewness * skewness)
+        for k in range(count):
+            way = 2.0 * k - 1.0
+            place, chance = mean, share
+            if count == 2:
+                place += spread * (0.5 * skewness + way * root)
+                chance *= 0.5 * (1.0 - 0.5 * way * skewness / root)
+            if weight[n] * chance > _LIGHT:
+                y = shared * z[n] + width * place
+                nodes[total, 0] = y
+                nodes[total, 1] = (z[n] - shared * y) / width
+                weights[total] = weight[n] * chance
+                total += 1
+    return nodes[:total], weights[:total]
