@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import presenting
 from ..integration import Rule
+from ..integration.tilted_grid import Grids
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -81,7 +82,7 @@ class BrokenSolution:
     given: bool
     residual: float
     evaluations: int
-    rule: Rule
+    rule: Rule | Grids
     errors: np.ndarray
     within_errors: np.ndarray
     parisi_error: float

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..channel.nodes import gauss_legendre, highest_coefficients, tensor, trapezoid
 from ..errors import DomainError
-from ..loops import matrices, weight_rows
 from ..problems.overlaps import Conjugates
 from ..problems.problem import Problem
+from ..problems.solver import loops
 from .pieces import REACH, Pieces
 from .tilted import PANEL, Scale, halved, tilted_at
 
@@ -78,7 +78,7 @@ def penalised_rows(
         field = np.concatenate([outer.m[:, 0], gamma @ outer.theta[:, 0]])[None]
         covariance = np.empty((known + 1, known + 1))
         cross = np.empty((known + 1, gram.shape[0]))
-        weight_rows.covariances(len(gamma), gram, field, np.array([[spread]]), covariance, cross)
+        loops("weight_rows").covariances(len(gamma), gram, field, np.array([[spread]]), covariance, cross)
         minimiser = partial(_minimum, problem, stiffness)
         found.append(row_averages(minimiser, covariance, cross, apart, rate, rule))
     return found
@@ -109,7 +109,7 @@ def row_averages(
         variance: D.
     """
     factor = np.empty_like(covariance)
-    matrices.factor(covariance, factor)
+    loops("matrices").factor(covariance, factor)
     spread, count = float(factor[-1, -1]), len(factor) - 1
     if not (spread > 0 and variance > 0):
         raise DomainError("the fields of rows do not vary within states, or between them")
@@ -140,7 +140,7 @@ def row_averages(
         own[:-1] += np.einsum("pj,pj,pk->k", heavy, mean, zeta[which])
         own[-1] += float(np.sum(heavy * mean * z))
     with_fields = np.empty((1, cross.shape[1]))
-    weight_rows.to_fields(factor, cross, own[None], with_fields)
+    loops("weight_rows").to_fields(factor, cross, own[None], with_fields)
     between, within, slope, free, value, penalty = map(float, sums[:6])
     return RowAverages(between, within, slope, with_fields[0], free, value, penalty, sums[6:])
 

@@ -145,11 +145,11 @@ class Grids:
         if not isinstance(part, ReducedProblem):
             return self._averages(part, Frame(overlaps, distance, rate), frame, slopes)
         read = part.combinations
-        reduced = [
+        state, where = (
             Frame(overlaps_of(part, each.overlaps), read.squared(each.distance), each.rate)
             for each in (Frame(overlaps, distance, rate), frame)
-        ]
-        found = self._averages(part, *reduced, slopes)
+        )
+        found = self._averages(part, state, where, slopes)
         regression, _ = read.regression(overlaps)
         own, asked = part.solver.channel, problem.solver.channel
         moments = read.moments(found.moments, regression, own.MOMENTS, asked.MOMENTS, asked.ROW)
