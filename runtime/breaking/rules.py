@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import InputError
 from ..integration.pieces import PANELS, Pieces
@@ -10,11 +11,13 @@ from ..integration.tilted import TiltedAverages, suits, tilted_averages
 from ..integration.tilted_grid import LADDER, Grids
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from ..solving.solution import Solution
 from .state import Broken
 
 TiltedRule = Pieces | Grids
 # Residuals at a given y on the way, and at the end: a kink that passes a place of a grid leaves a step behind.
 _ROUGH, _FINE = (1e-8, 1e-5), (1e-11, 1e-7)
+_SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
 _SHARE = 1e-2  # of the accuracy that a residual on grids may take
 
 
@@ -57,3 +60,19 @@ def framed(rule: TiltedRule, state: Broken, y: float) -> TiltedRule:
 def of_rows(rule: TiltedRule) -> Pieces:
     """The rule for rows of W under a penalty that is no ridge."""
     return rule if isinstance(rule, Pieces) else PANELS[-1]
+
+
+def offsets(symmetric: Solution, rules: Sequence[TiltedRule], state: Broken, y: float) -> list[float]:
+    """How far above the training loss of replica symmetry what grids make of it lies: the energy of a solution with
+    blocks is off by nearly the same. 0 for rules that need no such help.
+
+    Of copies that weigh the same f_1 is -E_z M, and q_0 + Delta the replica symmetric q: its average is E M.
+    """
+    if not any(isinstance(rule, Grids) for rule in rules):
+        return [0.0] * len(rules)
+    problem, overlaps = symmetric.problem, symmetric.overlaps
+    exact = float(symmetric.rule.averages(problem, overlaps).moreau.mean())
+    copies = Broken(replace(overlaps, q=overlaps.q - state.distance), state.distance)
+    found = [averages(problem, copies, _SOFT * y, rule) for rule in rules]
+    # f_1 = -E M + y Var M / 2 and <M> = E M - y Var M, to first order.
+    return [problem.alpha * (-2 * one.free - one.moreau - exact) for one in found]

@@ -25,7 +25,7 @@ from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from ..stability.assess import radius
 from .newton import Equations, Reached, newton, settled
-from .rules import TiltedRule, averages, ladder, tolerances
+from .rules import TiltedRule, averages, ladder, offsets, tolerances
 from .solution import BrokenSolution, Splitting
 from .state import Broken
 from .state_map import Answer, BreakingMap, refuse
@@ -105,7 +105,8 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         rsb: 0 for replica symmetry, 1 for one step of breaking it at zero temperature (docs/theory.md section 18), of a
-            loss that reads one student field and a ridge, given norms or any penalty of one column.
+            loss that reads one student field, or two without corners, and a ridge, given norms or any penalty of one
+            column.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With rsb = 1 of the replica
@@ -382,15 +383,16 @@ def _finished(
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
     shifts, others, moved = [], [], []
+    used = [equations.breaking_map.rule]
     for other in (rule.finer(), rule.coarser()):
         its = Equations.around(replace(breaking_map, rule=other), state, y, not given)
         gap, there = its.values(state, y)
         others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
-        # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
-        if given:
-            there = its.values(Broken.unpack(state.pack() + its.packed(shifts[-1] * scales), state.sizes), y)[1]
-        moved.append(there)
+        # Where the other rule has the solution: energies are stationary but in a y that is given.
+        moved.append(its.values(*its.state(its.unknowns(state, y) + shifts[-1] * scales, state, y))[1])
+        used.append(its.breaking_map.rule)
+    known = offsets(symmetric, used, state, y)
     counts = difference_factors(*shifts)
     strengths_error = None
     if problem.has_sphere:
@@ -404,16 +406,20 @@ def _finished(
     within_errors = within_errors + rest * state.within.block_scales
     parisi_error = 0.0 if given else y * float(widths[-1])
 
-    def width_of(quantity: Any) -> float:
-        """Of what other rules make of it: to second order where it is stationary."""
-        sizes = [abs(quantity(there) - quantity(answer)) for there in moved]
-        second = float(widths.max()) ** 2 * abs(quantity(answer))
-        return max(count * size for count, size in zip(counts, sizes, strict=True)) + second
+    def width_of(values: Sequence[float]) -> float:
+        """Of what a rule and the two others make of it."""
+        return max(count * abs(value - values[0]) for count, value in zip(counts, values[1:], strict=True))
 
-    energy, complexity = _energy(answer, y), _complexity(answer, y)
+    energies = [
+        (_energy(one, y) if given else -one.free_entropy) - off
+        for one, off in zip((answer, *moved), known, strict=True)
+    ]
+    complexity = _complexity(answer, y)
     rounding = _ROUNDING * (abs(answer.free_entropy) + problem.alpha * abs(answer.averages.moreau))
-    energy_error = width_of(lambda one: _energy(one, y) if given else -one.free_entropy) + rounding
-    complexity_error = width_of(lambda one: _complexity(one, y)) + abs(y) * rounding if given else 0.0
+    energy_error = width_of(energies) + rounding + (symmetric.training_loss_error if any(known) else 0.0)
+    complexity_error = 0.0
+    if given:
+        complexity_error = width_of([_complexity(one, y) for one in (answer, *moved)]) + abs(y) * rounding
     within = state.within
     test, test_own, nodes = observables.test_error(problem, within)
     test_error = test_own
@@ -423,23 +429,23 @@ def _finished(
             with suppress(DomainError):
                 moved_by = abs(observables.average_metric(problem, moved_to, nodes) - test)
                 test_error = max(test_error, count * moved_by + test_own)
-    relative = float(np.max(widths))
     status = Status.CONVERGED
     if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
         status = Status.MAX_ITERATIONS
-    elif relative > accuracy:
-        status = Status.ACCURACY_NOT_REACHED
     elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
         status = symmetric.status
-    return BrokenSolution(
+    solution = BrokenSolution(
         symmetric=symmetric, state=state, status=status, parisi=y, given=given, residual=found.residual,
         evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
-        parisi_error=parisi_error, energy=energy, energy_error=energy_error,
+        parisi_error=parisi_error, energy=energies[0], energy_error=energy_error,
         complexity=complexity if given else 0.0, complexity_error=complexity_error,
         parts=_parts(problem, answer), test_error=test, test_error_error=test_error,
         multipliers=answer.rows.strengths if problem.has_sphere else None, multipliers_error=strengths_error,
         stability=_splitting(breaking_map, state, y, answer),
     )  # fmt: skip
+    if status is Status.CONVERGED and solution.relative_error > accuracy:
+        return replace(solution, status=Status.ACCURACY_NOT_REACHED)
+    return solution
 
 
 def _complexity(answer: Answer, y: float) -> float:

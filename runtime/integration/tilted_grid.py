@@ -215,7 +215,7 @@ class Grids:
                 if state.rate * float(np.ptp(places.costs)) > _STEEPEST:
                     raise DomainError("exp(-y M) spans more than doubles hold")
                 out = np.zeros((len(batch.nodes), _length(D, slopes)))
-                y = batch.nodes[:, : L * t].reshape(-1, L, t)
+                y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
                 loops("tilted_grid").tilted_on_grids(
                     places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0),
                     places.costs, places.g, _more(problem, fields, batch, places, slopes), state.rate, spread,
@@ -248,7 +248,7 @@ class Grids:
         if counts.prod(axis=1).max() > _LARGEST:
             raise DomainError(f"Delta is too small: a grid would have {counts.prod(axis=1).max():.0e} places")
         shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
-        centres = _centres(fields, nodes[:, : L * t].reshape(-1, L, t))
+        centres = _centres(fields, nodes[:, : L * t].reshape(len(nodes), L, t))
         return _Layout(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
 
     def _places(
@@ -327,7 +327,7 @@ def _visited(problem: Problem, fields: Fields, batch: _Layout, choice: int) -> _
     L, t = problem.tokens, problem.teacher_rank
     starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
     which, omega = _omega(batch)
-    away = omega - _centres(fields, batch.nodes[:, : L * t].reshape(-1, L, t))[which]
+    away = omega - _centres(fields, batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t))[which]
     inner = np.linalg.solve(_whole(fields.field_factor), away.T).T
     outer, noise = batch.nodes[which, : L * t], batch.nodes[which, L * t :]
     points = points_at(problem, fields, np.concatenate([outer, inner, noise], axis=1), choice=choice)

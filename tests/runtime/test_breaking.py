@@ -13,7 +13,9 @@ from saddleforge.breaking.solve import broken
 from saddleforge.breaking.state import Broken
 from saddleforge.breaking.state_map import BreakingMap
 from saddleforge.integration import Pieces
+from saddleforge.integration.pieces import PANELS
 from saddleforge.integration.tilted import tilted_averages
+from saddleforge.integration.tilted_grid import LADDER, Grids
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.state_map import StateMap
@@ -96,6 +98,52 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     assert answer.image.distance.item() == pytest.approx(
         copies.mean(), abs=4 * copies.std() / np.sqrt(len(copies)) + 1e-4
     )
+
+
+def test_grids_have_the_averages_of_panels():
+    """Phase retrieval, whose proximal map jumps: the same averages by either rule; cusps in Y decide on the digits."""
+    problem, at, y = sf.problem("phase_retrieval", alpha=1.0), state(0.5, 0.6, 0.1, 0.1), 0.5
+    exact = tilted_averages(problem, at.between, at.distance, y, PANELS[2], slopes=True)
+    found = Grids(96, 1.5, 6.5).averages(problem, at.between, at.distance, y, slopes=True)
+    assert np.allclose(found.moments, exact.moments, rtol=1e-3, atol=1e-4)
+    for name in ("free", "moreau", "loss"):
+        assert getattr(found, name) == pytest.approx(getattr(exact, name), abs=5e-5)
+    assert found.squares[0].item() == pytest.approx(exact.squares[0].item(), rel=1e-3)
+
+
+def test_averages_of_two_fields_are_derivatives_of_their_free_entropy():
+    """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2; attention on two tokens."""
+    problem, y, step = sf.problem("dot_product_attention", alpha=2.0, omega=0.3), 780.0, 1e-3
+    block = np.ones((2, 1, 1))
+    overlaps = Overlaps(0.05029 * block, 10.8 * block, np.array([[0.2585], [-0.2585]]), 0 * block)
+    apart = 6.5e-4 * block
+    rule = LADDER[0].framed(overlaps, apart, y)
+
+    def free(scale, rate):
+        return rule.averages(problem, replace(overlaps, V=scale * overlaps.V), apart, rate).free
+
+    here = rule.averages(problem, overlaps, apart, y)
+    along_y = (free(1.0, y * (1 + step)) - free(1.0, y * (1 - step))) / (2 * step)
+    assert along_y == pytest.approx(-(here.moreau + here.free), rel=1e-4)
+    places = {text: at for text, _, at in problem.solver.channel.MOMENTS}
+    squares = here.moments[1][:, places["g*g.T"]]
+    along_V = (free(1 + step, y) - free(1 - step, y)) / (2 * step)
+    assert along_V == pytest.approx(squares @ overlaps.V.ravel() / 2, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_attention_breaks_as_the_prototype_had_it():
+    """omega = 0.3, alpha = 2, positional: a grid of 1 % had q_1 .05094, m .25852, Delta 6.0e-4 and an energy raised by
+    2.0e-7, y 875, along which all is flat."""
+    rs = sf.solve(sf.problem("dot_product_attention", alpha=2.0, omega=0.3), "positional", accuracy=1e-5)
+    found = broken(rs, accuracy=1e-3)
+    assert found.success
+    assert found.overlaps.q[0].item() == pytest.approx(0.05094, abs=5e-5)
+    assert found.overlaps.m[0].item() == pytest.approx(0.25852, abs=3e-4)
+    assert found.state.distance[0].item() == pytest.approx(6.0e-4, rel=0.15)
+    moved, width = found.energy_moved
+    assert width < 0.1 * moved
+    assert moved == pytest.approx(2.0e-7, abs=0.05e-7 + width)
 
 
 # Penalties other than the ridge
