@@ -99,13 +99,18 @@ def smolyak(dimension: int, level: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(list(rule)), np.array(list(rule.values()))
 
 
-@lru_cache(maxsize=64)
 def sobol_normal(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
     """A scrambled Sobol set in standard normal coordinates, closed under the sign flip of each group of axes.
 
     Flips are antithetic: they leave the measure unchanged and keep averages that vanish by symmetry at zero.
     Returns (2^log2 * 2^len(groups), dimension).
     """
+    # Numba compiles once more for an array that must not be written: kernels are given a copy, as by every other rule.
+    return _drawn(dimension, log2, seed, groups).copy()
+
+
+@lru_cache(maxsize=64)
+def _drawn(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
     from scipy.special import ndtri
     from scipy.stats import qmc
 

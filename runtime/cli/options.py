@@ -107,7 +107,7 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
         InputError: more threads than there are, a negative seed, or an unwritable cache folder.
     """
     from ..files import check_folder
-    from ..problems.solver import cache_folder
+    from ..problems.solver import cache_folder, wait_asleep
     from ..progress import set_quiet
 
     set_quiet(quiet)
@@ -119,6 +119,7 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
         available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         if not 1 <= threads <= available:
             raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {available}")
+        wait_asleep()
         numba.set_num_threads(threads)
     try:
         check_folder(cache_folder())

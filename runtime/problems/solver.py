@@ -301,7 +301,7 @@ class Solver:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        _wait_asleep()
+        wait_asleep()
         try:
             with _numba_cache():
                 spec.loader.exec_module(module)
@@ -316,7 +316,7 @@ def _numba_folder() -> Path:
 
 
 @cache
-def _wait_asleep() -> None:
+def wait_asleep() -> None:
     """Start Numba's threads such that they sleep while they wait, unless the environment says how they should.
 
     GNU OpenMP has them spin, which takes half of their speed from processes that share cores and gives nothing to one.

@@ -12,6 +12,7 @@ import numba
 import pytest
 
 from saddleforge.cli import main
+from saddleforge.problems.solver import wait_asleep
 from saddleforge.progress import set_quiet
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
@@ -51,6 +52,7 @@ def run() -> Callable[..., Finished]:
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]]:
     """call(*arguments): the same, inside this process, on one thread (tests share the cores)."""
+    wait_asleep()
     numba.set_num_threads(1)
 
     def inside(*arguments: Any) -> Finished:

@@ -190,12 +190,13 @@ def test_a_followed_branch_and_a_critical_line_are_one_object_each(call, tmp_pat
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_the_same_input_gives_the_same_bytes_with_one_and_two_threads(run, arguments):
+def test_the_same_input_gives_the_same_bytes_with_one_and_two_threads(call, run, arguments):
+    """In this process and in another."""
     import numba
 
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core")
-    one = run("solve", *arguments, "--json", "--threads", 1)
+    one = call("solve", *arguments, "--json", "--threads", 1)
     two = run("solve", *arguments, "--json", "--threads", 2)
     assert one.status == two.status == 0
     assert one.stdout == two.stdout

@@ -90,12 +90,15 @@ def conjugates(q, V, Delta, y):
 
 @cache
 def saddle(y):
-    """Order parameters at a Parisi parameter, by iteration of the conditions of step 8."""
+    """Order parameters at a Parisi parameter, by iteration of the conditions of step 8.
+
+    To as many digits as there are: Delta is a difference of averages, divided by a y that may be small.
+    """
     after, found = derived()[8].after, {"q": 0.01, "V": 0.5, "Delta": 0.1}
     for _ in range(400):
         at = Numbers(**found, **conjugates(**found, y=y), parisi_parameter=y)
         new = {name: float(at(after[name])) for name in found}
-        if all(abs(new[name] - old) < 1e-13 * old for name, old in found.items()):
+        if all(abs(new[name] - old) < max(1e-13, 1e-14 / y) * old for name, old in found.items()):
             return found | conjugates(**found, y=y)
         found = {name: old**0.6 * new[name] ** 0.4 for name, old in found.items()}
     raise AssertionError("the iteration does not end")

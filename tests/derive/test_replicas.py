@@ -16,9 +16,11 @@ from saddleforge.derive.report.notebook import markdown
 KINDS = {"ridge": ("ridge", 0, False), "penalty": ("penalty", 2, True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rsb", [0, 1])
-@pytest.mark.parametrize("kind", ["ridge", pytest.param("penalty", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_check_of_every_step_holds(kind, rsb):
+    """Of ridges, `undetected` says so too, before it looks at wrong terms."""
     count = len(replica_calculation(*KINDS[kind], rsb=rsb).steps)
     assert count == (12 if rsb else 9)
     steps = [numbered(kind, number + 1, rsb) for number in range(count)]
@@ -92,7 +94,7 @@ def survives(step, name):
 def undetected(step, every, mutated=mutants):
     """Labels of mutants that no check notices."""
     tried = list(mutated(step))
-    assert len(tried) >= 3 and all(survives(step, name) for name in step.after)
+    assert len(tried) >= 3 and [check for check in step.check() if not check.passed] == []
     return [f"{name}: {label}" for name, label, mutant in tried[::every] if survives(mutant, name)]
 
 
@@ -118,6 +120,11 @@ def test_every_wrong_term_fails_a_named_check(kind, number):
 BROKEN = range(4, 13)  # the first three steps are before any ansatz
 # How many mutants are left out beside each that is tried, where one takes seconds.
 EVERY = {4: 11, 5: 9, 6: 16, 7: 9, 8: 12, 9: 7, 10: 9, 11: 5, 12: 5}
+
+
+@pytest.mark.parametrize("number", range(1, BROKEN.start))
+def test_steps_before_any_ansatz_hold_with_blocks_to_come(number):
+    assert [check for check in numbered("ridge", number, rsb=1).check() if not check.passed] == []
 
 
 @pytest.mark.parametrize("number", BROKEN)

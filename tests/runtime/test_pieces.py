@@ -27,14 +27,7 @@ MODELS = [
 ]  # fmt: skip
 
 
-def theta_loss(kappa: float = 0.3) -> sf.Model:
-    """1 for a margin below kappa, 0 beyond."""
-
-    @sf.model(metric=lambda h, Y: sp.Heaviside(-sp.sign(Y[0, 0]) * h[0, 0]))
-    def theta(X, Y, *, margin=kappa):
-        return sp.Heaviside(margin - sp.sign(Y[0, 0]) * X[0, 0])
-
-    return theta
+KAPPA = {"perceptron": {"kappa": 0.3}}  # its loss is 1 for a margin below kappa, 0 beyond
 
 
 def overlaps(q: float, V: float, theta: float, m: float = 0.0) -> Overlaps:
@@ -96,10 +89,10 @@ def test_averages_of_the_hinge_are_those_of_its_proximal_map(state):
 @pytest.mark.parametrize("state", [(0.4, 2.0, 0.5), (3.7, 0.3, 1.9), (1.0, 8.0, 0.0)])
 def test_a_step_of_the_loss_holds_back_what_it_pays_to_move(state):
     """Of 1[x < kappa]: kappa for omega in [kappa - sqrt(2 V), kappa], at whose lower end the proximal map jumps."""
-    at, kappa = overlaps(*state), 0.3
+    at, kappa = overlaps(*state), KAPPA["perceptron"]["kappa"]
     edge = kappa - np.sqrt(2 * state[1])
     expected = by_quadrature(lambda w: kappa if edge < w < kappa else w, lambda x: float(x < kappa), at, [edge, kappa])
-    found = moments(sf.problem(theta_loss(), alpha=2.0), at)
+    found = moments(sf.problem("perceptron", alpha=2.0, kappa=kappa), at)
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-11, abs=1e-13), name
 
@@ -156,7 +149,15 @@ def test_proximal_points_grow_with_the_field(name):
         assert np.allclose(slope[stays[1:], 0, 0], -1 / V)
 
 
-@pytest.mark.parametrize("name", ["huber_regression", "logistic_regression", "squared_hinge", "tukey_regression"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "huber_regression",
+        "logistic_regression",
+        pytest.param("squared_hinge", marks=pytest.mark.slow),
+        "tukey_regression",
+    ],
+)
 def test_pieces_agree_with_nodes_in_x_and_with_lines(name):
     problem, at = sf.problem(name, alpha=2.0), overlaps(0.9, 0.8, 0.7)
     found, finer = moments(problem, at), moments(problem, at, Pieces(24))
@@ -183,7 +184,9 @@ def test_labels_are_averaged_over_in_closed_form(name):
         assert found["mass"] == pytest.approx(1, abs=1e-14)
 
 
-@pytest.mark.parametrize("name", ["amplitude_retrieval", "phase_retrieval", "logistic_regression"])
+@pytest.mark.parametrize(
+    "name", ["amplitude_retrieval", pytest.param("phase_retrieval", marks=pytest.mark.slow), "logistic_regression"]
+)
 @pytest.mark.parametrize("left", [1e-2, 1e-5])
 def test_a_student_that_follows_its_teacher_closely_is_resolved(name, left):
     """theta^2 close to q rho*: the law of omega given Y is narrow."""
@@ -203,17 +206,19 @@ def test_the_hinge_is_solved_to_the_digits_of_mpmath():
 
 
 def test_a_loss_that_only_steps_has_jumps_and_says_so():
-    solution = sf.solve(sf.problem(theta_loss(), alpha=1.0, lambda_=0.3), accuracy=1e-8)
+    solution = sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-8)
     assert solution.success
     stability = solution.stability
     assert stability is not None and stability.jumps is not None and stability.jumps.any
     assert stability.jump_weight > 10 * stability.jump_weight_error >= 0
 
 
-@pytest.mark.parametrize("name", ["amplitude_retrieval", "hinge", "l1_regression", "theta"])
+@pytest.mark.parametrize(
+    "name", ["amplitude_retrieval", pytest.param("hinge", marks=pytest.mark.slow), "l1_regression", "perceptron"]
+)
 def test_global_minima_are_proved_across_corners_and_jumps(name):
     """Piece by piece, by intervals; a point that is not the lowest lacks what it is higher by."""
-    problem = sf.problem(theta_loss() if name == "theta" else name, alpha=2.0)
+    problem = sf.problem(name, alpha=2.0, **KAPPA.get(name, {}))
     channel, bounds, c, V = problem.solver.proximal, problem.solver.bounds, problem.constants((0,)), 0.8
     omega = np.linspace(-3, 3, 61)[:, None]
     y, u = np.full((61, 1), 0.7), np.full((61, len(problem.is_gaussian)), 0.2)

@@ -52,8 +52,8 @@ def assert_alike(problem: Problem, rule: Rule, state: Overlaps, level: float) ->
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("ridge_regression", ProxSpace(160, 80)),
-        pytest.param("ridge_regression", GaussHermite(40), marks=pytest.mark.slow),
+        ("ridge_regression", GaussHermite(40)),
+        pytest.param("ridge_regression", ProxSpace(160, 80), marks=pytest.mark.slow),
         pytest.param("mixture_classification", ProxSpace(160, 80), marks=pytest.mark.slow),
         pytest.param("mixture_classification", GaussHermite(48), marks=pytest.mark.slow),
     ],

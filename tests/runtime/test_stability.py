@@ -128,7 +128,10 @@ def glm(q: float, V: float, theta: float) -> Overlaps:
 
 @pytest.mark.parametrize(
     ("name", "state"),
-    [("ridge_regression", glm(0.6, 1.3, 0.5)), ("logistic_regression", glm(2.0, 3.0, 1.0))],
+    [
+        pytest.param("ridge_regression", glm(0.6, 1.3, 0.5), marks=pytest.mark.slow),
+        ("logistic_regression", glm(2.0, 3.0, 1.0)),
+    ],
 )
 def test_stein_form_of_V_hat_is_the_derivative_form_without_jumps(name, state):
     """V^ = theta^ theta / q - alpha E[g xi] q^(-1/2) against -alpha E[dg/domega], at a point that is not stationary."""
