@@ -15,7 +15,7 @@ from saddleforge.breaking.state_map import BreakingMap
 from saddleforge.integration import Pieces
 from saddleforge.integration.pieces import PANELS
 from saddleforge.integration.tilted import tilted_averages
-from saddleforge.integration.tilted_grid import LADDER, Grids
+from saddleforge.integration.tilted_grid import Grids
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.state_map import StateMap
