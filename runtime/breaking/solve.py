@@ -26,7 +26,7 @@ from ..solving.solve import solve as solve_symmetric
 from ..stability.assess import radius
 from .newton import Equations, Reached, newton, settled
 from .rules import TiltedRule, averages, ladder, tolerances
-from .solution import BrokenSolution, Splitting
+from .solution import BrokenSolution, Splitting, relative_error
 from .state import Broken
 from .state_map import Answer, BreakingMap, refuse
 
@@ -381,12 +381,13 @@ def _finished(
     scales, units = equations.units(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
-    shifts, others, moved = [], [], []
+    shifts, others, moved, seconds = [], [], [], []
     for other in (rule.finer(), rule.coarser()):
         its = Equations.around(replace(breaking_map, rule=other), state, y, not given)
         gap, there = its.values(state, y)
         others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
+        seconds.append(float(np.abs(gap / units) @ np.abs(shifts[-1])))
         # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
         if given:
             there = its.values(Broken.unpack(state.pack() + its.packed(shifts[-1] * scales), state.sizes), y)[1]
@@ -405,10 +406,11 @@ def _finished(
     parisi_error = 0.0 if given else y * float(widths[-1])
 
     def width_of(quantity: Any) -> float:
-        """Of what other rules make of it: to second order where it is stationary."""
+        """Of what other rules make of it, and to second order of a state that is off: slope times shift, for the rest of
+        an equation along a soft direction, as that of y, is small."""
         sizes = [abs(quantity(there) - quantity(answer)) for there in moved]
-        second = float(widths.max()) ** 2 * abs(quantity(answer))
-        return max(count * size for count, size in zip(counts, sizes, strict=True)) + second
+        second = max(count**2 * product for count, product in zip(counts, seconds, strict=True)) + rest**2
+        return max(count * size for count, size in zip(counts, sizes, strict=True)) + second * abs(quantity(answer))
 
     energy, complexity = _energy(answer, y), _complexity(answer, y)
     rounding = _ROUNDING * (abs(answer.free_entropy) + problem.alpha * abs(answer.averages.moreau))
@@ -423,11 +425,10 @@ def _finished(
             with suppress(DomainError):
                 moved_by = abs(observables.average_metric(problem, moved_to, nodes) - test)
                 test_error = max(test_error, count * moved_by + test_own)
-    relative = float(np.max(widths))
     status = Status.CONVERGED
     if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
         status = Status.MAX_ITERATIONS
-    elif relative > accuracy:
+    elif relative_error(state, errors, within_errors) > accuracy:
         status = Status.ACCURACY_NOT_REACHED
     elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
         status = symmetric.status
