@@ -39,7 +39,7 @@ _SHORTEST = 0.05  # of such a step, where the states change fast
 _LONGER = 1.5  # step after one that led to the states expected
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
 _NEGLIGIBLE = 1e-6  # Delta over q below which there is no breaking
-_ROUNDING = 256 * np.finfo(float).eps
+_ROUNDING = 1024 * np.finfo(float).eps
 
 
 @overload

@@ -69,7 +69,7 @@ def on_grid(normal, density):
 
 
 def test_one_field_across_a_kink():
-    mass, free, cost, g, with_field, between, within, more, slope = on_grid(np.ones(1), 2.0)
+    mass, free, cost, g, with_field, between, within, more, slope = on_grid(np.ones(1), 3.0)
     assert mass == pytest.approx(1, abs=1e-10)  # beyond the grid
     assert more == pytest.approx(1, abs=2e-4)  # carried back over a kink as it is
     found = [free, cost, g, with_field, between, within, slope]
