@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from .solving.solution import Solution
     from .solving.solutions import solutions
     from .solving.verification import verified
-    from .thresholds.locating import almeida_thouless, crossing
+    from .thresholds.crossing import crossing
+    from .thresholds.locating import almeida_thouless
     from .thresholds.threshold import Threshold
 
 # Runtime: no SymPy.
@@ -107,7 +108,7 @@ _WHERE = {
     "solve_precisely": "digits",
     "PreciseSolution": "reference.solution",
     "PreciseThreshold": "reference.thresholds",
-    "crossing": "thresholds.locating",
+    "crossing": "thresholds.crossing",
     "where": "digits",
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",

@@ -80,7 +80,8 @@ def curve(
     checked_steps(rsb, problem)
     over, grid = checked_grid(problem, over, values, ranges)
     beside = symmetric_curve(problem, over=over, values=grid, **chosen)
-    branch = _Branch(problem, over, start, beside, accuracy, seed)
+    symmetric = dict(zip(beside.values.tolist(), beside.solutions, strict=True))
+    branch = BrokenBranch(problem, over, start, symmetric.get, accuracy, seed)
     if beside.out_of_time or not beside.solutions:
         return BrokenCurve(over, start, (), beside.ends, beside.out_of_time)
     ends: list[tuple[float, float] | None] = [None, None]
@@ -105,23 +106,21 @@ def curve(
 
 
 @dataclass
-class _Branch:
+class BrokenBranch:
     """Asked for at one value after another, each beside the last.
 
     Attributes:
-        beside: the replica symmetric branch; known: what was found, by value.
+        symmetric: the replica symmetric solution of the branch at a value, where it is known; known: what was found, by
+            value.
     """
 
     problem: Problem
     parameter: str
     start: str
-    beside: Curve
+    symmetric: Callable[[float], Solution | None]
     accuracy: float
     seed: int
     known: dict[float, BrokenSolution] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._symmetric = dict(zip(self.beside.values.tolist(), self.beside.solutions, strict=True))
 
     def at(self, value: float, halvings: int = _HALVINGS) -> BrokenSolution | None:
         """From the neighbour's states, else from replica symmetry, else by way of values between; None where the branch
@@ -132,7 +131,7 @@ class _Branch:
         """
         if value in self.known:
             return self.known[value]
-        beside = self._symmetric.get(value)
+        beside = self.symmetric(value)
         guess = self._guess(value)
         found = None
         if guess is not None:
@@ -149,6 +148,25 @@ class _Branch:
             nearest = min(self.known, key=lambda known: abs(known - value))
             if self.at((nearest + value) / 2, halvings - 1) is not None:
                 return self.at(value, 0)
+        return found
+
+    def refined(self, solution: BrokenSolution) -> BrokenSolution | None:
+        """The same solution to the accuracy that is asked for now; None where it is lost.
+
+        Raises:
+            TimeLimitError: the time limit came first.
+        """
+        if solution.state is None:
+            finer = solve_symmetric(solution.problem, solution.symmetric, accuracy=self.accuracy, seed=self.seed)
+            found = replace(solution, symmetric=finer) if not finer.success else broken(finer, accuracy=self.accuracy)
+        else:
+            from_here = continued(solution.symmetric, solution.state, solution.parisi, accuracy=self.accuracy)
+            if from_here is None:
+                return None
+            found = from_here
+        if found.status is Status.TIME_LIMIT:
+            raise TimeLimitError("the time limit ended the search for a branch")
+        self.known[solution.problem.value_of(self.parameter)] = found
         return found
 
     def end(self, missing: float, bisections: int) -> tuple[float, float]:

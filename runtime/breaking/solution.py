@@ -56,6 +56,13 @@ class Splitting:
         return "; ".join(words)
 
 
+def relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray) -> float:
+    """See `BrokenSolution.relative_error`."""
+    count = len(within_errors)
+    between = errors[:count] / state.block_scales[:count]
+    return float(max(between.max(), np.max(within_errors / state.within.block_scales)))
+
+
 @dataclass(frozen=True)
 class BrokenSolution:
     """One-step breaking beside the replica symmetric solution that it starts from.
@@ -145,9 +152,7 @@ class BrokenSolution:
         That of y, along which the energy is flat, and of Delta with it are left out."""
         if self.state is None:
             return self.symmetric.relative_error
-        count = len(self.within_errors)
-        between = self.errors[:count] / self.state.block_scales[:count]
-        return float(max(between.max(), np.max(self.within_errors / self.state.within.block_scales)))
+        return relative_error(self.state, self.errors, self.within_errors)
 
     @property
     def training_loss(self) -> float:

@@ -26,7 +26,7 @@ from ..solving.solve import solve as solve_symmetric
 from ..stability.assess import radius
 from .newton import Equations, Reached, newton, settled
 from .rules import TiltedRule, averages, ladder, offsets, tolerances
-from .solution import BrokenSolution, Splitting
+from .solution import BrokenSolution, Splitting, relative_error
 from .state import Broken
 from .state_map import Answer, BreakingMap, refuse
 
@@ -382,15 +382,18 @@ def _finished(
     scales, units = equations.units(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
-    shifts, others, moved = [], [], []
+    shifts, others, moved, seconds = [], [], [], []
     used = [equations.breaking_map.rule]
     for other in (rule.finer(), rule.coarser()):
         its = Equations.around(replace(breaking_map, rule=other), state, y, not given)
         gap, there = its.values(state, y)
         others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
-        # Where the other rule has the solution: energies are stationary but in a y that is given.
-        moved.append(its.values(*its.state(its.unknowns(state, y) + shifts[-1] * scales, state, y))[1])
+        seconds.append(float(np.abs(gap / units) @ np.abs(shifts[-1])))
+        # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
+        if given:
+            there = its.values(Broken.unpack(state.pack() + its.packed(shifts[-1] * scales), state.sizes), y)[1]
+        moved.append(there)
         used.append(its.breaking_map.rule)
     known = offsets(symmetric, used, state, y)
     counts = difference_factors(*shifts)
@@ -407,8 +410,11 @@ def _finished(
     parisi_error = 0.0 if given else y * float(widths[-1])
 
     def width_of(values: Sequence[float]) -> float:
-        """Of what a rule and the two others make of it."""
-        return max(count * abs(value - values[0]) for count, value in zip(counts, values[1:], strict=True))
+        """Of what a rule and the two others make of it, and to second order of a state that is off: slope times shift,
+        for the rest of an equation along a soft direction, as that of y, is small."""
+        second = max(count**2 * product for count, product in zip(counts, seconds, strict=True)) + rest**2
+        sizes = (count * abs(value - values[0]) for count, value in zip(counts, values[1:], strict=True))
+        return max(sizes) + second * abs(values[0])
 
     energies = [
         (_energy(one, y) if given else -one.free_entropy) - off
@@ -432,9 +438,11 @@ def _finished(
     status = Status.CONVERGED
     if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
         status = Status.MAX_ITERATIONS
+    elif relative_error(state, errors, within_errors) > accuracy:
+        status = Status.ACCURACY_NOT_REACHED
     elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
         status = symmetric.status
-    solution = BrokenSolution(
+    return BrokenSolution(
         symmetric=symmetric, state=state, status=status, parisi=y, given=given, residual=found.residual,
         evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         parisi_error=parisi_error, energy=energies[0], energy_error=energy_error,
@@ -443,9 +451,6 @@ def _finished(
         multipliers=answer.rows.strengths if problem.has_sphere else None, multipliers_error=strengths_error,
         stability=_splitting(breaking_map, state, y, answer),
     )  # fmt: skip
-    if status is Status.CONVERGED and solution.relative_error > accuracy:
-        return replace(solution, status=Status.ACCURACY_NOT_REACHED)
-    return solution
 
 
 def _complexity(answer: Answer, y: float) -> float:

@@ -16,6 +16,7 @@ from .options import (
     ModelArgument,
     ProofOption,
     QuietOption,
+    RsbOption,
     SeedOption,
     SetOption,
     ThreadsOption,
@@ -72,6 +73,7 @@ def threshold(
         ),
     ] = None,
     proof: ProofOption = False,
+    rsb: RsbOption = 0,
     along: Annotated[
         str | None,
         typer.Option("--along", metavar="NAME=FROM:TO", help="Follow it in a second parameter: a critical line."),
@@ -97,6 +99,8 @@ def threshold(
     second = options.journey(along, "--along") if along is not None else None
     if proof and (kind != "where" or second is not None):
         raise InputError("--proof goes with --kind where and a single threshold")
+    if rsb and (kind != "crossing" or second is not None or verify):
+        raise InputError("--rsb goes with --kind crossing, without --along and --verify")
     if second is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
     target = options.netcdf_file(output, "a critical line", force)
@@ -106,13 +110,14 @@ def threshold(
     from .. import digits
     from ..report.contract import parameters_json
     from ..thresholds import locating
+    from ..thresholds.crossing import crossing
 
     how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
     try:
         if second is not None:
             return _critical_line(problem, kind, name, second, names, where, how, output, target)
         if kind == "crossing":
-            result = locating.crossing(problem, name, between=(names[0], names[-1]), **how)
+            result = crossing(problem, name, between=(names[0], names[-1]), rsb=rsb, **how)
         elif kind == "where":
             result = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
         elif kind == "at":

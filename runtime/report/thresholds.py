@@ -30,6 +30,9 @@ def threshold_table(threshold: Threshold) -> str:
             f"  {rule['rule']}, {rule['points']} points: {threshold.parameter} = "
             f"{with_error(second['value'], second['gap'])} ({second['verdict']})"
         )
+    beside = threshold.evidence.get("symmetric")
+    if beside:
+        lines.append(f"  with one step of breaking; replica symmetric {with_error(beside['value'], beside['error'])}")
     lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
     return "\n".join(lines)
 

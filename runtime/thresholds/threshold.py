@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import presenting
+from ..breaking.solution import BrokenSolution
 from ..numbers import with_error
 from ..problems.problem import Problem
 from ..solving.solution import Solution
@@ -24,6 +25,7 @@ class Threshold:
             not_proved where a proof was asked for and failed.
         error_kind: proved; verified where a rule of another family gave a threshold within the half width; estimated.
         evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
+        broken: with one step of breaking the solutions that it holds for; `solutions` then are those beside them.
     """
 
     kind: str
@@ -36,6 +38,7 @@ class Threshold:
     problem: Problem
     solutions: tuple[Solution, ...]
     evidence: dict[str, Any]
+    broken: tuple[BrokenSolution, ...] = ()
 
     @property
     def success(self) -> bool:
@@ -46,7 +49,7 @@ class Threshold:
     def rs_verdict(self) -> str:
         """Stability of each branch at the threshold, in words."""
         parts = []
-        for solution in self.solutions:
+        for solution in self.broken or self.solutions:
             if solution.stability:
                 parts.append(f"{solution.branch}: {solution.stability.verdict}")
         return " | ".join(parts)
