@@ -382,18 +382,15 @@ def _finished(
     scales, units = equations.units(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
-    shifts, others, moved, seconds = [], [], [], []
+    shifts, others, moved = [], [], []
     used = [equations.breaking_map.rule]
     for other in (rule.finer(), rule.coarser()):
         its = Equations.around(replace(breaking_map, rule=other), state, y, not given)
         gap, there = its.values(state, y)
         others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
-        seconds.append(float(np.abs(gap / units) @ np.abs(shifts[-1])))
-        # At a given y the slope of Phi, and with it energy and complexity, is not stationary.
-        if given:
-            there = its.values(Broken.unpack(state.pack() + its.packed(shifts[-1] * scales), state.sizes), y)[1]
-        moved.append(there)
+        # Where the other rule has the solution: second orders of soft directions, as that of y, are small there.
+        moved.append(its.values(*its.state(its.unknowns(state, y) + shifts[-1] * scales, state, y))[1])
         used.append(its.breaking_map.rule)
     known = offsets(symmetric, used, state, y)
     counts = difference_factors(*shifts)
@@ -410,11 +407,9 @@ def _finished(
     parisi_error = 0.0 if given else y * float(widths[-1])
 
     def width_of(values: Sequence[float]) -> float:
-        """Of what a rule and the two others make of it, and to second order of a state that is off: slope times shift,
-        for the rest of an equation along a soft direction, as that of y, is small."""
-        second = max(count**2 * product for count, product in zip(counts, seconds, strict=True)) + rest**2
+        """Of what a rule and the two others make of it."""
         sizes = (count * abs(value - values[0]) for count, value in zip(counts, values[1:], strict=True))
-        return max(sizes) + second * abs(values[0])
+        return max(sizes) + rest**2 * abs(values[0])
 
     energies = [
         (_energy(one, y) if given else -one.free_entropy) - off

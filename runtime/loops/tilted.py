@@ -8,7 +8,7 @@ from numba import njit, prange
 _CUT = 42.0  # exponents so far below the largest one are left out
 
 
-@njit(cache=True, error_model="numpy", parallel={"numpy": False})
+@njit(cache=True, error_model="numpy", parallel=True)
 def tilted(rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out):
     """At omega_0 = places[p, i] of row which[p], with z = omega - omega_0 ~ N(0, variance): fill
 

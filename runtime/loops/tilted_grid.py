@@ -12,7 +12,7 @@ _STENCIL = 6  # nodes beside a kink that stand for it
 _FARTHEST = 40.0  # exponent of the law of omega_0 beyond which nothing is summed
 
 
-@njit(cache=True, error_model="numpy", parallel={"numpy": False})
+@njit(cache=True, error_model="numpy", parallel=True)
 def tilted_on_grids(
     starts, counts, steps, corners, costs, fields, more, rate, spread, centres, precision, norm, origin, slopes, out
 ):
