@@ -159,7 +159,7 @@ def _density(variance, step, slope):
     return out
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@njit(cache=True, error_model="numpy")
 def _blur(source, rows, columns, spread, steps, along, out):
     """E[source at omega_0 + z] at every place, 0 being beyond the edge; its derivative along an axis that is named."""
     if spread[0, 1] != 0.0:
@@ -181,7 +181,7 @@ def _blur(source, rows, columns, spread, steps, along, out):
                 out[i * columns + j] += share * lines[(i + t) * columns + j]
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@njit(cache=True, error_model="numpy")
 def _blur_plane(source, rows, columns, spread, steps, along, out):
     """`_blur` by a density that is no product."""
     determinant = spread[0, 0] * spread[1, 1] - spread[0, 1] * spread[0, 1]

