@@ -406,8 +406,8 @@ def _finished(
     parisi_error = 0.0 if given else y * float(widths[-1])
 
     def width_of(quantity: Any) -> float:
-        """Of what other rules make of it, and to second order of a state that is off: slope times shift, for the rest of
-        an equation along a soft direction, as that of y, is small."""
+        """Of what other rules make of it, and to second order of a state that is off: slope times shift, since along
+        a soft direction, as that of y, slopes are small."""
         sizes = [abs(quantity(there) - quantity(answer)) for there in moved]
         second = max(count**2 * product for count, product in zip(counts, seconds, strict=True)) + rest**2
         return max(count * size for count, size in zip(counts, sizes, strict=True)) + second * abs(quantity(answer))
