@@ -273,9 +273,8 @@ def test_a_crossing_with_a_step_of_breaking_has_no_second_rule():
 @pytest.mark.slow
 def test_one_step_of_breaking_moves_the_transition_up():
     """The positional branch is broken more than the semantic one: its energy is moved further."""
-    found = sf.crossing(
-        sf.problem("dot_product_attention"), between=("semantic", "positional"), bracket=(1.2, 1.3), accuracy=3e-3, rsb=1
-    )
+    problem = sf.problem("dot_product_attention")
+    found = sf.crossing(problem, between=("semantic", "positional"), bracket=(1.2, 1.3), accuracy=3e-3, rsb=1)
     assert found.success
     semantic, positional = found.broken
     assert (semantic.branch, positional.branch) == ("semantic", "positional")
