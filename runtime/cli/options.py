@@ -69,7 +69,7 @@ ProofOption = Annotated[
     ),
 ]
 RsbOption = Annotated[
-    int, typer.Option("--rsb", metavar="0|1", help="Steps of replica symmetry breaking, for losses of one field.")
+    int, typer.Option("--rsb", metavar="0|1", help="Steps of replica symmetry breaking: losses of one or two fields.")
 ]
 TemperatureOption = Annotated[
     float | None,

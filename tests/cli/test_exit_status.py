@@ -220,6 +220,23 @@ WRONG = {
         ["threshold", "dot_product_attention", "--kind", "crossing", "--between", "semantic"],
         ["--between A,B"],
     ),
+    "another threshold with a step of breaking": (
+        ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "--rsb", "1"],
+        ["--rsb goes with --kind crossing"],
+    ),
+    "a critical line with a step of breaking": (
+        ["threshold", "dot_product_attention", "--between", "semantic,positional", "--along", "omega=0.3:0.2",
+         "--rsb", "1"],
+        ["--rsb goes with --kind crossing", "--along"],
+    ),
+    "a crossing with two steps of breaking": (
+        ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "2"],
+        ["rsb = 2 is out of range", "one step"],
+    ),
+    "a crossing with a step of breaking of four fields": (
+        ["threshold", "value_attention", "--between", "semantic,positional", "--rsb", "1"],
+        ["reads one student field, or two", "reads 4"],
+    ),
     "unknown branch": (
         ["threshold", "dot_product_attention", "--between", "semantic,frozen"],
         ["frozen", "positional"],

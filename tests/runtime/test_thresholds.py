@@ -263,3 +263,23 @@ def test_stability_of_the_semantic_branch_of_attention_is_lost_through_jumps():
     """At alpha = 2 it is stable, at 1.5 the proximal map jumps (1.6e-4 bistable), with a replicon below 1 all along."""
     with pytest.raises(NotConvergedError, match="through jumps of the proximal map"):
         sf.almeida_thouless(sf.problem("dot_product_attention"), on="semantic", bracket=(1.5, 2.0), accuracy=1e-2)
+
+
+def test_a_crossing_with_a_step_of_breaking_has_no_second_rule():
+    with pytest.raises(sf.InputError, match="verify = True goes with rsb = 0"):
+        sf.crossing(sf.problem("dot_product_attention"), between=("semantic", "positional"), rsb=1, verify=True)
+
+
+@pytest.mark.slow
+def test_one_step_of_breaking_moves_the_transition_up():
+    """The positional branch is broken more than the semantic one: its energy is moved further."""
+    problem = sf.problem("dot_product_attention")
+    found = sf.crossing(problem, between=("semantic", "positional"), bracket=(1.2, 1.3), accuracy=3e-3, rsb=1)
+    assert found.success
+    semantic, positional = found.broken
+    assert (semantic.branch, positional.branch) == ("semantic", "positional")
+    moved = [solution.energy - solution.symmetric.training_loss for solution in (semantic, positional)]
+    off = found.value - found.evidence["symmetric"]["value"]
+    expected = (moved[1] - moved[0]) / found.evidence["slope"]
+    assert abs(off - expected) <= found.error + found.evidence["symmetric"]["error"]
+    assert "replica symmetric 1.2" in found.table()
