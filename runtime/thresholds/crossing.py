@@ -166,6 +166,7 @@ class _Secants:
                 "visited": [[one.value, one.difference, one.error] for one in self.seen],
                 "energies": [[s.energy, s.energy_error] for s in best.solutions],
                 "integrators": [s.rule.describe() for s in best.solutions],
+                "found": [s.found or "one step of breaking" for s in best.solutions],
                 "residuals": [s.residual for s in best.solutions],
                 "symmetric": {"value": self.symmetric.value, "error": self.symmetric.error},
             },

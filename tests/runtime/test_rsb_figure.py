@@ -48,6 +48,7 @@ def results() -> dict[str, Any]:
         "crossing": {
             "symmetric": {"value": 1.2515, "error": 3e-4},
             "broken": {"value": 1.2535, "error": 5e-4, "status": "converged"},
+            "evidence": {"found": ["no breaking found", "one step of breaking"], "visited": [[1.25, -3e-7, 1e-8]]},
             "verdict": "type I stable",
             "sentence": "",
         },
@@ -89,6 +90,7 @@ def test_a_run_leaves_table_figure_and_page(results, tmp_path, monkeypatch):
     assert "| positional | 2 | y | 800(8) | 875 |" in text
     assert "| semantic | 0.6 | theta, replica symmetric | none | none |" in text
     assert "moved by 0.0020(8)" in text
+    assert "semantic: no breaking found, positional: one step of breaking" in text
     assert "| positional | 2 | 3.0 | 30.0 | 2.0 to 2.0 |" in text
     assert (tmp_path / "figures" / "rsb.png").stat().st_size > 10_000
     assert len(json.loads((tmp_path / "tables" / "rsb.json").read_text())) == 5

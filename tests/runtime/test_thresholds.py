@@ -271,8 +271,8 @@ def test_a_crossing_with_a_step_of_breaking_has_no_second_rule():
 
 
 @pytest.mark.slow
-def test_one_step_of_breaking_moves_the_transition_up():
-    """The positional branch is broken more than the semantic one: its energy is moved further."""
+def test_one_step_of_breaking_moves_the_transition_down():
+    """The positional branch is broken more than the semantic one, which then wins at a smaller alpha."""
     problem = sf.problem("dot_product_attention")
     found = sf.crossing(problem, between=("semantic", "positional"), bracket=(1.2, 1.3), accuracy=3e-3, rsb=1)
     assert found.success
@@ -282,4 +282,5 @@ def test_one_step_of_breaking_moves_the_transition_up():
     off = found.value - found.evidence["symmetric"]["value"]
     expected = (moved[1] - moved[0]) / found.evidence["slope"]
     assert abs(off - expected) <= found.error + found.evidence["symmetric"]["error"]
+    assert off < 0
     assert "replica symmetric 1.2" in found.table()

@@ -12,16 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...report.plots.drawing import BRANCH_COLOURS, GREY, STYLE, draw_marks, parameter_label, save_figure
+from ...report.plots.drawing import BRANCH_COLOURS, GREY, STYLE, parameter_label, save_figure
 
 _ENERGY_MOVED = "training loss per d, moved\nby one step of breaking"
+_UNIT = 1e-7  # of the map
 
 
 def plot_breaking(
     rows: Sequence[Mapping[str, Any]],
     symmetric: Sequence[Mapping[str, Any]],
     ends: Sequence[Mapping[str, Any]],
-    crossings: Mapping[str, Mapping[str, float]],
+    crossings: Mapping[str, Any],
     shown: float,
     path: str | Path | None = None,
 ) -> Figure:
@@ -31,7 +32,8 @@ def plot_breaking(
         rows: one a solution with one step of breaking (see `reproduce.pages.breaking`); symmetric: replica symmetric
             ones, of the same omega.
         ends: `branch`, `steps` of breaking (0 or 1) and `alpha`, two values between which a branch ends.
-        crossings: "symmetric" and "broken" -> value and error.
+        crossings: "symmetric" and "broken" -> value and error; "visited" -> alpha, difference of the losses and its
+            error with one step of breaking.
         shown: the omega of all panels but the map.
     """
     here = [row for row in rows if row["omega"] == shown]
@@ -97,18 +99,25 @@ def _draw_crossing(
     axes: Axes,
     rows: Sequence[Mapping[str, Any]],
     symmetric: Sequence[Mapping[str, Any]],
-    crossings: Mapping[str, Mapping[str, float]],
+    crossings: Mapping[str, Any],
 ) -> None:
-    """Training loss of the semantic branch less that of the positional one, under both."""
-    for chosen, style in ((symmetric, "--"), (rows, "-")):
+    """Training loss of the semantic branch less that of the positional one, under both, and where it vanishes."""
+    for chosen, style, located in ((symmetric, "--", "symmetric"), (rows, "-", "broken")):
         one, other = ({row["alpha"]: row for row in _of(chosen, name)} for name in ("semantic", "positional"))
         both = sorted(set(one) & set(other))
-        difference = [one[a]["training_loss"] - other[a]["training_loss"] for a in both]
-        error = [one[a]["training_loss_error"] + other[a]["training_loss_error"] for a in both]
-        axes.errorbar(both, difference, yerr=error, color="black", linestyle=style, marker="o", capsize=3)
-    for number, name in enumerate(("broken", "symmetric")):
-        if name in crossings:
-            draw_marks(axes, [crossings[name]] if number == 0 else [{}, crossings[name]][1:])
+        points = [
+            (a, one[a]["training_loss"] - other[a]["training_loss"],
+             one[a]["training_loss_error"] + other[a]["training_loss_error"]) for a in both
+        ]  # fmt: skip
+        if located == "broken":
+            points = sorted([*points, *map(tuple, crossings.get("visited", ()))])
+        if points:
+            alpha, difference, error = zip(*points, strict=True)
+            axes.errorbar(alpha, difference, yerr=error, color="black", linestyle=style, marker="o", capsize=3)
+        if located in crossings:
+            value, error = crossings[located]["value"], crossings[located]["error"]
+            axes.axvline(value, color="black", linewidth=1.0, linestyle=style)
+            axes.axvspan(value - error, value + error, color="black", alpha=0.15, linewidth=0)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     axes.set_ylabel("training loss per d,\nsemantic less positional")
@@ -124,19 +133,19 @@ def _draw_map(figure: Figure, axes: Axes, rows: Sequence[Mapping[str, Any]]) -> 
     omegas, alphas = (sorted({row[name] for row in rows if row["on_map"]}) for name in ("omega", "alpha"))
     values = np.full((len(alphas), len(omegas)), np.nan)
     for row in known:
-        values[alphas.index(row["alpha"]), omegas.index(row["omega"])] = row["energy_moved"]
+        values[alphas.index(row["alpha"]), omegas.index(row["omega"])] = row["energy_moved"] / _UNIT
     colours = colormaps["viridis_r"].with_extremes(bad="white")
     mesh = axes.pcolormesh(range(len(omegas)), range(len(alphas)), values, cmap=colours, shading="nearest")
     middle = float(np.nanmean([np.nanmin(values), np.nanmax(values)]))
     for row in known:
-        text = f"{1e7 * row['energy_moved']:.2g} ± {1e7 * row['energy_moved_error']:.1g}"
+        text = f"{row['energy_moved'] / _UNIT:.2g} ± {row['energy_moved_error'] / _UNIT:.1g}"
         place = omegas.index(row["omega"]), alphas.index(row["alpha"])
-        dark = row["energy_moved"] > middle
+        dark = row["energy_moved"] / _UNIT > middle
         axes.text(*place, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
     axes.set_xticks(range(len(omegas)), [f"{omega:g}" for omega in omegas])
     axes.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
     axes.grid(False)
     axes.set_xlabel(parameter_label("omega").split("  ")[0])
     axes.set_ylabel(parameter_label("alpha"))
-    axes.set_title("positional branch, in units of 1e-7", loc="left")
-    figure.colorbar(mesh, ax=axes, pad=0.02).set_label("training loss moved")
+    axes.set_title("positional branch", loc="left")
+    figure.colorbar(mesh, ax=axes, pad=0.02).set_label("training loss moved, in units of 1e-7")

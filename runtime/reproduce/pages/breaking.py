@@ -10,7 +10,7 @@ from ...numbers import with_error
 from ...report.contract import dumps
 from ..breaking import BREAKING, MAP_ALPHAS, BreakingRun
 from ..figures.breaking import plot_breaking
-from ..run import SHOWN_OMEGA
+from ..run import BRANCHES, SHOWN_OMEGA
 from .blocks import Block, Heading, Paragraph, Picture, Table
 from .writing import drawn, write_page, write_rows
 
@@ -22,8 +22,9 @@ PROTOTYPE: dict[tuple[str, float], dict[str, float]] = {
     ("semantic", 0.8): {"theta": 0.0686, "symmetric_theta": 0.0573},
     ("semantic", 0.6): {"theta": 0.0362},
 }
-_SHOWN = {"q": "q_1", "m": "|m|", "theta": "theta", "energy_moved": "training loss moved", "distance": "Delta",
+_SHOWN = {"q": "q_1", "m": "|m|", "theta": "theta", "energy_moved": "training loss moved, 1e-7", "distance": "Delta",
           "parisi": "y"}  # fmt: skip
+_UNITS = {"energy_moved": 1e-7}
 
 
 def write(run: BreakingRun) -> None:
@@ -33,6 +34,7 @@ def write(run: BreakingRun) -> None:
     write_whole(run.out / "tables" / "rsb.json", dumps(rows) + "\n")
     crossing = run.results["crossing"]
     crossings = {name: crossing[name] for name in ("symmetric", "broken") if crossing.get(name)}
+    crossings["visited"] = crossing.get("evidence", {}).get("visited", [])
     image = drawn(run, BREAKING, lambda path: plot_breaking(rows, symmetric, ends_of(run.results), crossings,
                                                             SHOWN_OMEGA, path))  # fmt: skip
     write_page(run, content(run.results, rows), {BREAKING: image})
@@ -127,7 +129,7 @@ def _lowering(moved: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, A
     share = most["energy_moved"] / most["training_loss"]
     return (
         f"{words} It is moved most on the {most['branch']} branch at alpha = {most['alpha']:g}, omega = "
-        f"{most['omega']:g}: by {with_error(most['energy_moved'], most['energy_moved_error'])}, {share:.1e} of itself."
+        f"{most['omega']:g}: by {_told(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
     )
 
 
@@ -138,7 +140,8 @@ def _base_cases(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
         for row in here:
             for key, shown in _SHOWN.items():
                 if key in values:
-                    lines.append([name, f"{alpha:g}", shown, _told(row, key), f"{values[key]:g}"])
+                    told = f"{values[key] / _UNITS.get(key, 1.0):g}"
+                    lines.append([name, f"{alpha:g}", shown, _told(row, key), told])
             if name == "semantic":
                 other = values.get("symmetric_theta")
                 lines.append([name, f"{alpha:g}", "theta, replica symmetric", _told(row, "symmetric_theta"),
@@ -150,7 +153,10 @@ def _base_cases(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 
 def _told(row: Mapping[str, Any], key: str) -> str:
-    return "none" if row[key] is None else with_error(row[key], row[f"{key}_error"])
+    if row[key] is None:
+        return "none"
+    unit = _UNITS.get(key, 1.0)
+    return with_error(row[key] / unit, row[f"{key}_error"] / unit)
 
 
 def _ends(results: Mapping[str, Any]) -> list[Block]:
@@ -166,18 +172,19 @@ def _crossing(crossing: Mapping[str, Any]) -> list[Block]:
         return [Paragraph(f"alpha_c with one step of breaking was not located: {crossing['sentence']}.")]
     one, other = crossing["symmetric"], crossing["broken"]
     shift, error = other["value"] - one["value"], other["error"] + one["error"]
+    found = ", ".join(f"{name}: {what}" for name, what in zip(BRANCHES, crossing["evidence"]["found"], strict=True))
     return [
         Paragraph(
             f"The branches have equal training loss at alpha_c = {with_error(one['value'], one['error'])} replica "
             f"symmetric and {with_error(other['value'], other['error'])} with one step of breaking "
             f"({other['status'].replace('_', ' ')}), moved by {with_error(shift, error)}."
         ),
-        Paragraph(f"Stability at the latter: {crossing['verdict']}."),
+        Paragraph(f"Found at the latter: {found}. Stability: {crossing['verdict']}."),
     ]
 
 
 def _all(rows: Sequence[Mapping[str, Any]]) -> Table:
-    head = ("branch", "omega", "alpha", "training loss moved", "q_1", "Delta / q", "theta", "RS theta", "y", "status")
+    head = ("branch", "omega", "alpha", "loss moved, 1e-7", "q_1", "Delta / q", "theta", "RS theta", "y", "status")
     return Table(
         head,
         [
