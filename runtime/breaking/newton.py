@@ -14,6 +14,7 @@ from .state_map import Answer, BreakingMap
 _STEP = 1e-6  # of differences, in block scales and in log y
 _FALL = 0.3  # of the residual in a step, less than which asks for new differences
 _LARGEST = 0.5  # step, in the same units
+_TELLING = 1e-4  # least step from which differences are updated: of a shorter one kinks on a grid tell more than slopes
 _HALVINGS = 20
 _SETTLING = 0.5  # weight on the new iterate of a damped step
 
@@ -175,7 +176,8 @@ def newton(
         else:
             raise DomainError("no step stays inside the domain of one-step breaking")
         step = (tried - z) / scales
-        matrix = matrix + np.outer(gap_there - gap - matrix @ (tried - z), step / scales) / float(step @ step)
+        if np.abs(step).max() > _TELLING:
+            matrix = matrix + np.outer(gap_there - gap - matrix @ (tried - z), step / scales) / float(step @ step)
         z, gap = tried, gap_there
     at, y_at = equations.state(z, state, y)
     _, units = equations.units(at, answer)

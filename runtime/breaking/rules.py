@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ..errors import InputError
+from ..integration.estimates import difference_factors
 from ..integration.pieces import PANELS, Pieces
 from ..integration.tilted import TiltedAverages, suits, tilted_averages
 from ..integration.tilted_grid import LADDER, Grids
@@ -18,6 +21,7 @@ TiltedRule = Pieces | Grids
 # Residuals at a given y on the way, and at the end: a kink that passes a place of a grid leaves a step behind.
 _ROUGH, _FINE = (1e-8, 1e-5), (1e-11, 1e-7)
 _SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
+_SCATTER = 0.5  # slowest rate believed of grids: errors scatter with the places of cusps once they are small
 _SHARE = 1e-2  # of the accuracy that a residual on grids may take
 
 
@@ -50,6 +54,11 @@ def averages(problem: Problem, state: Broken, y: float, rule: TiltedRule, slopes
     if isinstance(rule, Grids):
         return rule.averages(problem, state.between, state.distance, y, slopes)
     return tilted_averages(problem, state.between, state.distance, y, rule, slopes)
+
+
+def counts(rule: TiltedRule, shifts: Sequence[np.ndarray]) -> tuple[float, float]:
+    """What the shifts to a finer and a coarser rule count for in half widths."""
+    return difference_factors(*shifts, slowest=_SCATTER) if isinstance(rule, Grids) else difference_factors(*shifts)
 
 
 def framed(rule: TiltedRule, state: Broken, y: float) -> TiltedRule:

@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration.estimates import difference_factors
 from ..integration.tilted_grid import Grids
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -26,6 +25,7 @@ from ..solving.solve import solve as solve_symmetric
 from ..stability.assess import radius
 from .newton import Equations, Reached, newton, settled
 from .rules import TiltedRule, averages, ladder, offsets, tolerances
+from .rules import counts as what_counts
 from .solution import BrokenSolution, Splitting, relative_error
 from .state import Broken
 from .state_map import Answer, BreakingMap, refuse
@@ -221,13 +221,15 @@ def _polished(symmetric: Solution, found: Reached, given: bool, accuracy: float)
         try:
             found = newton(finer, found.state, found.y, tolerances(rule, accuracy)[1], not given, matrix)
             matrix = found.matrix
-            solution = _finished(symmetric, finer, found, given, accuracy)
+            reached = _finished(symmetric, finer, found, given, accuracy)
         except DomainError:
             break
         except TimeLimitError:
             if solution is None:
                 raise
             return replace(solution, status=Status.TIME_LIMIT)
+        if solution is None or reached.relative_error < solution.relative_error:
+            solution = reached
         if solution.relative_error <= accuracy:
             break
     return solution
@@ -393,7 +395,7 @@ def _finished(
         moved.append(its.values(*its.state(its.unknowns(state, y) + shifts[-1] * scales, state, y))[1])
         used.append(its.breaking_map.rule)
     known = offsets(symmetric, used, state, y)
-    counts = difference_factors(*shifts)
+    counts = what_counts(rule, shifts)
     strengths_error = None
     if problem.has_sphere:
         strengths_error = _strengths_error(equations, found, [shift * scales for shift in shifts], others, counts)

@@ -36,17 +36,20 @@ def two_standard_errors(samples: np.ndarray) -> np.ndarray:
     return widened * spread / np.sqrt(count - 1)
 
 
-def difference_factors(fine: np.ndarray, *coarser: np.ndarray) -> tuple[float, float]:
+def difference_factors(fine: np.ndarray, *coarser: np.ndarray, slowest: float = _SLOWEST) -> tuple[float, float]:
     """What the differences to the next finer and the next coarser rule count for, given relative to one scale.
 
     If errors fall by a rate r from each rule to the next, the difference to the finer rule is (1 - r) times the error
     and that to the coarser one (1 - r) / r times; if they fall like a power of the number of steps, twice that is left
     where r is close to 1. The largest entries, and the slowest of two steps, tell the rate; the coarser rule guards
     each entry against a chance agreement with the finer one.
+
+    Args:
+        slowest: rate that is believed, less where errors scatter once they are small.
     """
     sizes = [float(np.max(np.abs(difference))) for difference in (fine, *coarser)]
     rates = [one / other for one, other in pairwise(sizes) if other > 0]
-    rate = min(_SLOWEST, max(rates, default=0.0))
+    rate = min(slowest, max(rates, default=0.0))
     factor = DIFFERENCE_SAFETY * (1 + rate) / (1 - rate)
     return factor, rate * factor
 
