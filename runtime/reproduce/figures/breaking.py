@@ -138,7 +138,7 @@ def _draw_map(figure: Figure, axes: Axes, rows: Sequence[Mapping[str, Any]]) -> 
     mesh = axes.pcolormesh(range(len(omegas)), range(len(alphas)), values, cmap=colours, shading="nearest")
     middle = float(np.nanmean([np.nanmin(values), np.nanmax(values)]))
     for row in known:
-        text = f"{row['energy_moved'] / _UNIT:.2g} ± {row['energy_moved_error'] / _UNIT:.1g}"
+        text = f"{row['energy_moved'] / _UNIT:.3g} ± {row['energy_moved_error'] / _UNIT:.1g}"
         place = omegas.index(row["omega"]), alphas.index(row["alpha"])
         dark = row["energy_moved"] / _UNIT > middle
         axes.text(*place, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
