@@ -103,6 +103,12 @@ def tilted_averages(
         return _averages(part, overlaps, distance, rate, rule, slopes)
     read = part.combinations
     found = _averages(part, overlaps_of(part, overlaps), read.squared(distance), rate, rule, slopes)
+    return of_tokens(problem, part, overlaps, found)
+
+
+def of_tokens(problem: Problem, part: ReducedProblem, overlaps: Overlaps, found: TiltedAverages) -> TiltedAverages:
+    """Averages over the fields of a problem from those over what its loss reads of them (`part`)."""
+    read = part.combinations
     regression, _ = read.regression(overlaps)
     own, asked = part.solver.channel, problem.solver.channel
     moments = read.moments(found.moments, regression, own.MOMENTS, asked.MOMENTS, asked.ROW)

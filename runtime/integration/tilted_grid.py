@@ -24,7 +24,7 @@ from ..problems.reduced import ReducedProblem, integrated
 from ..problems.solver import loops
 from .rule import moments_by_context
 from .sampled import TeacherRule
-from .tilted import TiltedAverages
+from .tilted import TiltedAverages, of_tokens
 
 _STALE = 1.5  # factor by which what a grid resolves may change before it is made anew
 _SLACK = 1.2  # of the margin of a grid, for states beside the one that it was made for
@@ -149,11 +149,7 @@ class Grids:
             Frame(overlaps_of(part, each.overlaps), read.squared(each.distance), each.rate)
             for each in (Frame(overlaps, distance, rate), frame)
         )
-        found = self._averages(part, state, where, slopes)
-        regression, _ = read.regression(overlaps)
-        own, asked = part.solver.channel, problem.solver.channel
-        moments = read.moments(found.moments, regression, own.MOMENTS, asked.MOMENTS, asked.ROW)
-        return replace(found, moments=moments, squares=tuple(read.square(square) for square in found.squares))
+        return of_tokens(problem, part, overlaps, self._averages(part, state, where, slopes))
 
     def _averages(self, problem: Problem, state: Frame, frame: Frame, slopes: bool) -> TiltedAverages:
         """The same over all fields of the problem."""
