@@ -18,8 +18,9 @@ from ..solving.solution import Solution
 from .state import Broken
 
 TiltedRule = Pieces | Grids
-# Residuals at a given y on the way, and at the end: a kink that passes a place of a grid leaves a step behind.
+# Of panels and of grids: residuals on the way and at the end (a kink that passes a place leaves a step), first y.
 _ROUGH, _FINE = (1e-8, 1e-5), (1e-11, 1e-7)
+_FIRST = (20.0, 5.0)  # in units of V / q; grids become large above
 _SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
 _SCATTER = 0.5  # slowest rate believed of grids: errors scatter with the places of cusps once they are small
 _SHARE = 1e-2  # of the accuracy that a residual on grids may take
@@ -49,6 +50,11 @@ def tolerances(rule: TiltedRule, accuracy: float = 1e-4) -> tuple[float, float]:
     return _ROUGH[0], _FINE[0]
 
 
+def first_rate(rule: TiltedRule) -> float:
+    """y at which states are looked for first, in units of V / q."""
+    return _FIRST[1] if isinstance(rule, Grids) else _FIRST[0]
+
+
 def averages(problem: Problem, state: Broken, y: float, rule: TiltedRule, slopes: bool = False) -> TiltedAverages:
     """As of `tilted_averages`."""
     if isinstance(rule, Grids):
@@ -56,7 +62,7 @@ def averages(problem: Problem, state: Broken, y: float, rule: TiltedRule, slopes
     return tilted_averages(problem, state.between, state.distance, y, rule, slopes)
 
 
-def counts(rule: TiltedRule, shifts: Sequence[np.ndarray]) -> tuple[float, float]:
+def shift_counts(rule: TiltedRule, shifts: Sequence[np.ndarray]) -> tuple[float, float]:
     """What the shifts to a finer and a coarser rule count for in half widths."""
     return difference_factors(*shifts, slowest=_SCATTER) if isinstance(rule, Grids) else difference_factors(*shifts)
 

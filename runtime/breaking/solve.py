@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration.tilted_grid import Grids
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
@@ -24,13 +23,11 @@ from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from ..stability.assess import radius
 from .newton import Equations, Reached, newton, settled
-from .rules import TiltedRule, averages, ladder, offsets, tolerances
-from .rules import counts as what_counts
+from .rules import TiltedRule, averages, first_rate, ladder, offsets, shift_counts, tolerances
 from .solution import BrokenSolution, Splitting, relative_error
 from .state import Broken
 from .state_map import Answer, BreakingMap, refuse
 
-_FIRST, _FIRST_ON_GRIDS = 20.0, 5.0  # y of the first attempt, in units of V / q; grids become large above
 _FACTOR = 2.0  # from one y to the next
 _FEWER, _MORE = 8, 24  # attempts below the first y, and steps to where dPhi/dy changes sign
 _SETTLING = 12  # damped steps before Newton's method at the first y
@@ -256,7 +253,8 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     """
     overlaps = symmetric.overlaps
     q, V = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (overlaps.q, overlaps.V))
-    first = (_FIRST_ON_GRIDS if isinstance(breaking_map.rule, Grids) else _FIRST) * V / q
+    first = first_rate(breaking_map.rule) * V / q
+    rough, _ = tolerances(breaking_map.rule)
     for y in (first / _FACTOR**k for k in range(_FEWER)):
         state = _apart(symmetric, y)
         with suppress(DomainError, np.linalg.LinAlgError):
@@ -264,8 +262,8 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
             state = settled(breaking_map, earlier, y, _SETTLING // 2)
             if _comes_together(breaking_map, earlier, state, y):
                 continue
-            found = newton(breaking_map, state, y, tolerances(breaking_map.rule)[0])
-            if found.residual < tolerances(breaking_map.rule)[0] and _is_broken(found.state):
+            found = newton(breaking_map, state, y, rough)
+            if found.residual < rough and _is_broken(found.state):
                 return found
     return None
 
@@ -395,7 +393,7 @@ def _finished(
         moved.append(its.values(*its.state(its.unknowns(state, y) + shifts[-1] * scales, state, y))[1])
         used.append(its.breaking_map.rule)
     known = offsets(symmetric, used, state, y)
-    counts = what_counts(rule, shifts)
+    counts = shift_counts(rule, shifts)
     strengths_error = None
     if problem.has_sphere:
         strengths_error = _strengths_error(equations, found, [shift * scales for shift in shifts], others, counts)
