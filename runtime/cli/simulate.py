@@ -38,6 +38,21 @@ def simulate(
     theory: Annotated[
         bool, typer.Option("--theory", help="Solve the saddle point from the same start and print it beside.")
     ] = False,
+    polish: Annotated[
+        str | None,
+        typer.Option(
+            "--polish",
+            metavar="wells",
+            help="From the minimum found, move samples that lie in the wrong well of their own objective, and minimise "
+            "again, until none lowers the risk.",
+        ),
+    ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            "--restarts", min=0, help="--polish: begin again so often, a few samples moved, and keep the lowest."
+        ),
+    ] = 0,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
     most: Annotated[
         int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
@@ -89,6 +104,7 @@ def simulate(
     problem = options.problem_of(model, set_)
     begin = RANDOM if start == RANDOM else options.start_of(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
+    chosen |= {"polish": polish, "restarts": restarts}
     limit = None if memory is None else 1e9 * memory
     given = (("inertia", inertia), ("damping", damping), ("memory", limit))
     chosen |= {name: value for name, value in given if value is not None}

@@ -89,6 +89,7 @@ class ProximalChannel(Channel, Protocol):
     CORNERS: bool
     TEACHER_STEPS: bool
     derivatives: Compiled
+    loss_hessian: Compiled
 
     def sample(
         self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,

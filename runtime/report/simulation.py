@@ -11,7 +11,7 @@ from .._version import __version__
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..simulation.run import GAMP, Run
-from ..simulation.simulation import SCALARS, Simulation
+from ..simulation.simulation import POLISH, SCALARS, Estimate, Simulation
 from .contract import blocks_json, parameters_json, trained_json
 from .solution import multiplier_line, overlap_lines, problem_line
 
@@ -44,6 +44,8 @@ def simulation_table(simulation: Simulation) -> str:
         f"{simulation.estimate('iterations').mean:.0f} iterations on average; in parentheses: one standard error "
         "of the mean over seeds"
     )
+    if done := simulation.polish:
+        lines += _polish_lines(simulation, done)
     if plan.method == GAMP:
         found = simulation.estimate("contraction")
         lines.append(
@@ -54,6 +56,20 @@ def simulation_table(simulation: Simulation) -> str:
         if apart:
             lines.append(f"  squared distance of late iterates {np.mean(apart):.2g}, of runs that did not converge")
     return "\n".join(lines)
+
+
+def _polish_lines(simulation: Simulation, done: dict[str, Estimate]) -> list[str]:
+    """What polishing did, over converged runs."""
+    before, after, gained = (done[name] for name in ("wrong_before", "wrong_after", "gained"))
+    restarts = simulation.plan.restarts
+    deeper = f" ({done['deeper'].mean:.1f} of {restarts} restarts ended lower)" if restarts else ""
+    return [
+        f"  polished: {with_error(100 * before.mean, 100 * before.standard_error)} % of the samples in wrong wells "
+        f"before, {with_error(100 * after.mean, 100 * after.standard_error)} % after{deeper}",
+        f"  training loss gained {with_error(gained.mean, gained.standard_error)} per d, paired by seed; "
+        f"{done['descents'].mean:.1f} descents, {done['seconds'].mean:.1f} s a seed; "
+        f"{max(run.polish.memory for run in simulation.converged if run.polish) / 1e9:.2f} GB at the most",
+    ]
 
 
 @to_json.register(Simulation)
@@ -72,6 +88,8 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "start": plan.start,
         "method": plan.method,
         "exact_teacher": plan.exact,
+        "polish": plan.polish,
+        "restarts": plan.restarts,
         "status": (
             "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
         ),
@@ -81,11 +99,13 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "overlaps": blocks_json(problem, means) if means else None,
         "trained": trained_json(problem, means) if means else None,
         "multipliers": kept.mean if kept else None,
+        "polished": {name: estimate.mean for name, estimate in simulation.polish.items()} or None,
         **{name: simulation.estimate(name).mean for name in SCALARS},
         "standard_errors": {
             "overlaps": blocks_json(problem, errors) if errors else None,
             "trained": trained_json(problem, errors) if errors else None,
             "multipliers": kept.standard_error if kept else None,
+            "polished": {name: estimate.standard_error for name, estimate in simulation.polish.items()} or None,
             **{name: simulation.estimate(name).standard_error for name in SCALARS},
         },
         "runs": [_run_json(simulation, run) for run in simulation.runs],
@@ -101,5 +121,6 @@ def _run_json(simulation: Simulation, run: Run) -> dict[str, Any]:
         "overlaps": blocks_json(simulation.problem, run.overlaps),
         "trained": trained_json(simulation.problem, run.overlaps),
         "multipliers": run.multipliers,
+        "polished": {name: getattr(run.polish, name) for name in POLISH} if run.polish else None,
         **{name: getattr(run, name) for name in SCALARS},
     }

@@ -14,17 +14,18 @@ from ..presenting import to_dataset
 from ..problems.columns import block_shape
 from ..problems.overlaps import Overlaps
 from ..simulation.run import Plan, Run
-from ..simulation.simulation import SCALARS, Simulation
+from ..simulation.simulation import POLISH, SCALARS, Simulation
+from ..simulation.wells import Polish
 from .contract import clean, parameters_json
 from .tables import BLOCKS, describe_fields, load_dataset
 
-_OF_PLAN = ("d", "start", "method", "tolerance", "most", "rate", "inertia", "damping", "exact")
+_OF_PLAN = ("d", "start", "method", "tolerance", "most", "rate", "inertia", "damping", "exact", "polish", "restarts")
 
 
 @to_dataset.register(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended; multiplier where
-    norms are given."""
+    norms are given, polish_... where it was asked for."""
     problem, runs = simulation.problem, simulation.runs
     variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
     for name, axes in BLOCKS.items():
@@ -38,6 +39,10 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
         variables["multiplier"] = (("seed", "column"), kept)
     for name in SCALARS:
         variables[name] = ("seed", np.array([getattr(run, name) for run in runs], float))
+    if simulation.plan.polish:
+        for name in POLISH:
+            values = np.array([getattr(run.polish, name, np.nan) for run in runs], float)
+            variables[f"polish_{name}"] = ("seed", values)
     variables["status"] = ("seed", np.array([run.status for run in runs], object))
     variables["branch"] = ("seed", np.array([simulation.branch(run) for run in runs], object))
     dataset = xarray.Dataset(variables, coords={"seed": np.array([run.seed for run in runs], int)})
@@ -94,6 +99,15 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 late=late,
                 contraction=contraction,
                 multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
+                polish=_polish(dataset, row) if plan.polish else None,
             )
         )
     return runs
+
+
+def _polish(dataset: xarray.Dataset, row: int) -> Polish | None:
+    known = {name: float(dataset[f"polish_{name}"][row]) for name in POLISH}
+    if not np.isfinite(known["gained"]):
+        return None
+    counted = {name: int(known[name]) for name in ("descents", "deeper")}
+    return Polish(**{**known, **counted})  # type: ignore[arg-type]

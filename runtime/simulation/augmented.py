@@ -18,16 +18,14 @@ found is a local minimum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InputError
 from ..problems.problem import Problem
+from .design import FLAT, Design, eigen
+from .instance import Instance
 from .risk import Risk, Weights, refuse_own
-
-if TYPE_CHECKING:
-    from .instance import Instance
 
 _STEPS = 30  # for one p, at the most
 _NEAR = 0.1  # of the gradient at which p is renewed, in units of x - A W
@@ -38,7 +36,6 @@ _LEAST = 1e-5  # v, in units of the first: less leaves too few digits of p
 _WAIT = 20  # renewals of p without progress
 _FLATTER = 0.3  # of the slope along a step, above which the step is too long
 _HALVINGS = 40
-_FLAT = 1e-12  # curvatures below it are none, in units of 1 / v
 _DIRECT = 6000  # weights beyond which no matrix of them is held
 _CLOSE = 1e-3  # relative residual of a Newton step that is iterated, in units of v times the ridge
 _MORE = 10.0  # factor of what is added to a Hessian that is not positive definite
@@ -109,14 +106,6 @@ def gradient_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
     return split.strengths * W + split.back(p)
 
 
-def _eigen(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (n, D) and eigenvectors (n, D, D), in columns, of symmetric matrices (n, D, D)."""
-    if matrices.shape[-1] == 1:
-        return matrices[:, 0], np.ones_like(matrices)
-    values, vectors = np.linalg.eigh(matrices)
-    return values, vectors
-
-
 def _size(x: np.ndarray) -> float:
     """Root mean square."""
     return float(np.sqrt(np.mean(x**2)))
@@ -131,36 +120,16 @@ class _Envelope:
     curvatures: np.ndarray
 
 
-class _Split:
-    """A and its transpose, the envelope of the loss, and Newton's steps, of an instance."""
+class _Split(Design):
+    """The envelope of the loss, and Newton's steps, of an instance."""
 
     def __init__(self, instance: Instance) -> None:
-        self.instance, self.problem = instance, instance.problem
-        self.strengths = self.problem.strengths
-        self.means = instance.coordinates.tau.T / instance.d
-        self.shape = n, L, s = instance.n, self.problem.tokens, self.problem.student_rank
+        super().__init__(instance)
+        self.problem, self.strengths = instance.problem, instance.problem.strengths
+        n, L, s = self.shape
         size = instance.d * s
         self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
         self._weights = np.zeros((n, L * s, L * s))
-
-    def fields(self, W: np.ndarray) -> np.ndarray:
-        """A W, (n, L, s)."""
-        instance, d = self.instance, self.instance.d
-        out = (self.means @ W)[instance.contexts]
-        for span, tokens in instance.blocks():
-            out[span] += (tokens.reshape(-1, d) @ W / np.sqrt(d)).reshape(-1, *self.shape[1:])
-        return out
-
-    def back(self, x: np.ndarray) -> np.ndarray:
-        """A^T x, (d, s)."""
-        instance, d, s = self.instance, self.instance.d, self.shape[2]
-        out = np.zeros((d, s))
-        along_means = np.zeros((self.problem.contexts, s))
-        for span, tokens in instance.blocks():
-            by_token = x[span].reshape(-1, s)
-            out += tokens.reshape(-1, d).T @ by_token / np.sqrt(d)
-            np.add.at(along_means, instance.contexts[span].ravel(), by_token)
-        return out + self.means.T @ along_means
 
     def slopes(self, fields: np.ndarray) -> np.ndarray:
         """Of the loss, (n, L, s)."""
@@ -225,26 +194,7 @@ class _Split:
 
         In units of 1 / v the weight of a corner, and of a straight piece, is the same for every v.
         """
-        (n, L, s), d = self.shape, self.instance.d
-        values, vectors = _eigen(weights - self._weights)
-        kept: list[np.ndarray] = []
-        signs: list[np.ndarray] = []
-        for span, tokens in self.instance.blocks():
-            sample, which = np.nonzero(np.abs(values[span]) > _FLAT)
-            rows = tokens[sample] / np.sqrt(d)
-            if self.means.any():
-                rows += self.means[self.instance.contexts[span][sample]]
-            along = vectors[span][sample, :, which] * np.sqrt(np.abs(values[span][sample, which]))[:, None]
-            kept.append(np.einsum("jli,jla->jia", rows, along.reshape(-1, L, s)).reshape(-1, d * s))
-            signs.append(np.sign(values[span][sample, which]))
-            # Few large products are faster than many small ones.
-            if sum(map(len, kept)) >= d * s or span.stop == n:
-                together, sign = np.concatenate(kept), np.concatenate(signs)
-                for way in (1, -1):
-                    part = together[sign == way]
-                    if len(part):
-                        self._sum += way * (part.T @ part)
-                kept, signs = [], []
+        self.weigh(self._sum, weights - self._weights)
         self._weights = weights
         return self._sum
 
@@ -256,8 +206,8 @@ class _Split:
         from scipy.sparse.linalg import LinearOperator, cg
 
         n, L, s = self.shape
-        values, vectors = _eigen(curvatures)
-        chosen = values > _FLAT / v
+        values, vectors = eigen(curvatures)
+        chosen = values > FLAT / v
         scaled = gradient / self.strengths
         if not chosen.any():
             return -scaled

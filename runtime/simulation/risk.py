@@ -11,6 +11,7 @@ grad_a = -lambda_a w_a, with the strength lambda_a = -w_a^T grad_a / (d sigma_a^
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,7 +140,7 @@ class Risk:
         slope = gradient.reshape(d, s) + instance.coordinates.tau @ along_means / d
         phi = own_sums[len(own_sums) - len(weights.phi) :] / d
         if problem.solver.model.HOLDS_Q:
-            slope += self._through_q(own_sums, W)
+            slope += np.einsum("iab,ib->ia", self._through_q(own_sums), W)
         return total / d, Weights(slope, phi)
 
     def penalty(self, weights: Weights) -> tuple[float, Weights]:
@@ -170,6 +171,24 @@ class Risk:
         along = Weights((gradient.W - units * radial) * scale / lengths, gradient.phi)
         return Value(data, penalty, along, -radial / scale)
 
+    def held(self, weights: Weights) -> np.ndarray:
+        """Directions in which weights do not move, (k, d, s): the radial one of every column whose norm is given."""
+        d, s = weights.W.shape
+        if not self.problem.has_sphere:
+            return np.zeros((0, d, s))
+        return np.einsum("ia,ab->aib", weights.W / np.linalg.norm(weights.W, axis=0), np.eye(s))
+
+    def curvature_through_q(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
+        """What the q held by the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L s)."""
+        problem, s = self.problem, self.problem.student_rank
+        if not problem.solver.model.HOLDS_Q:
+            return np.zeros((self.instance.d, s, s))
+        own_sums = np.zeros(self._own_count)
+        for labels, own in self.instance.groups:
+            at = fields[own], self.instance.known[own], constants[labels]
+            own_sums += self._by_context(labels, problem.solver.holding_own.own_gradients_at(*at).sum(axis=0))
+        return self._through_q(own_sums)
+
     def _members(self, span: slice) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:
         """Samples of a block by their labels."""
         if self._alone is not None:
@@ -195,12 +214,12 @@ class Risk:
         out[len(out) - trained :] = held[len(held) - trained :]
         return out
 
-    def _through_q(self, own_sums: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """What the q held by the loss add to the gradient in W: 2 gamma_i / d times their symmetrised derivative."""
+    def _through_q(self, own_sums: np.ndarray) -> np.ndarray:
+        """Of the q held by the loss: 2 gamma_i / d times their symmetrised derivatives, a block a row, (d, s, s)."""
         s = self.problem.student_rank
         rows, columns = np.triu_indices(s)
         pairs = own_sums[: len(own_sums) - len(self.problem.trained)].reshape(-1, len(rows))
         matrices = np.zeros((len(pairs), s, s))
         matrices[:, rows, columns] += pairs / 2
         matrices[:, columns, rows] += pairs / 2
-        return 2 * np.einsum("ic,ia,cab->ib", self.instance.coordinates.gamma, W, matrices) / self.instance.d
+        return 2 * np.einsum("ic,cab->iab", self.instance.coordinates.gamma, matrices) / self.instance.d

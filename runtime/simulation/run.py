@@ -15,11 +15,14 @@ from ..saddle_point.starts import start_mixture
 from .augmented import gradient_of, has_corners, refuse_penalty
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
+from .kinds import kind_of
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
 from .orientation import oriented
 from .risk import Risk, Weights, on_sphere, overlaps_of, refuse_own
+from .wells import Polish, polished
 
 RANDOM = "random"
+WELLS = "wells"
 NEWTON, GAMP = "newton", "gamp"
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
@@ -38,6 +41,9 @@ class Plan:
         rate: step size of gd or adam in their units; inertia, damping: of gamp.
         exact: whether the teacher's and the means' Gram matrix is that of the law exactly (`instance.coordinates`).
         memory: bytes of data a seed may hold.
+        polish: `wells` moves samples out of wrong wells of their own objectives (`wells.polished`); None ends where the
+            method does.
+        restarts: how often polishing begins anew from its lowest minimum so far, with a few samples moved.
     """
 
     problem: Problem
@@ -51,6 +57,8 @@ class Plan:
     damping: float = DAMPING
     exact: bool = True
     memory: float = DEFAULT_MEMORY
+    polish: str | None = None
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Run:
             (`gamp.contraction`); nan otherwise.
         path: gamp: packed overlaps before the first iteration and after each, (iterations + 1, n); None otherwise, and
             where the run was read from a file.
+        polish: what polishing did; None where it was not asked for, or the descent before it did not converge.
     """
 
     seed: int
@@ -81,6 +90,7 @@ class Run:
     contraction: float = np.nan
     multipliers: np.ndarray | None = None
     path: np.ndarray | None = None
+    polish: Polish | None = None
 
     @property
     def training_loss(self) -> float:
@@ -115,7 +125,7 @@ def run(plan: Plan, seed: int) -> Run:
     problem = plan.problem
     instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
     start, V = begin(plan, instance)
-    late, replicon, path = np.nan, np.nan, None
+    late, replicon, path, polish = np.nan, np.nan, None, None
     if plan.method == GAMP:
         at = searched(problem, overlaps_of(instance, start, V))
         trajectory = gamp(
@@ -137,11 +147,19 @@ def run(plan: Plan, seed: int) -> Run:
             slope = Weights(gradient_of(instance, weights.W, -trajectory.g), slope.phi)
         gradient = gradient_norm(slope)
     else:
-        found = METHODS[plan.method](
-            Risk(instance), start, Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
-        )
+        risk, how = Risk(instance), Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
+
+        def descend(weights: Weights) -> Minimum:
+            return METHODS[plan.method](risk, weights, how)
+
+        def kind(weights: Weights) -> str:
+            return kind_of(problem, plan.d, overlaps_of(instance, weights))
+
+        found = descend(start)
+        if plan.polish == WELLS and found.status == "converged":
+            found, polish = polished(risk, found, descend, kind, plan.restarts)
         weights, value, status, iterations = found.weights, found.value, found.status, found.iterations
-        if status == "stalled" and _is_beside_zero(Risk(instance), start, found):
+        if status == "stalled" and _is_beside_zero(risk, start, found):
             status = "collapsed"
         V_end, gradient = None, found.gradient
     overlaps = overlaps_of(instance, weights, V_end)
@@ -158,6 +176,7 @@ def run(plan: Plan, seed: int) -> Run:
         contraction=replicon,
         multipliers=value.multipliers,
         path=path,
+        polish=polish,
     )
 
 
@@ -200,6 +219,20 @@ def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
         raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are lbfgs, gd and adam")
 
 
+def _refuse_polish(plan: Plan, method: str, in_loss: bool) -> None:
+    """
+    Raises:
+        InputError: no such polish, or none of this method or loss.
+    """
+    name = plan.problem.solver.name
+    if plan.polish != WELLS:
+        raise InputError(f"no polish {plan.polish!r}; known is {WELLS}")
+    if method == GAMP:
+        raise InputError("polish: gamp ends at no minimum to polish; allowed methods are those that descend")
+    if in_loss:
+        raise InputError(f"polish: the loss of {name}, or its slope, jumps; its minima have no Hessian to answer with")
+
+
 def checked(plan: Plan) -> Plan:
     """The plan with its method chosen and its start known.
 
@@ -229,6 +262,12 @@ def checked(plan: Plan) -> Plan:
         refuse_own(problem, method)
     if method == NEWTON:
         refuse_penalty(problem)
+    if plan.polish is not None:
+        _refuse_polish(plan, method, in_loss)
+    if plan.restarts != int(plan.restarts) or plan.restarts < 0:
+        raise InputError(f"restarts = {plan.restarts!r}: a whole number from 0 is expected")
+    if plan.restarts and plan.polish is None:
+        raise InputError(f"restarts = {plan.restarts} are of polishing: give polish = {WELLS!r}, too")
     if plan.d < 2 or plan.d != int(plan.d):
         raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
     if not plan.tolerance > 0:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +18,17 @@ from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar, say
-from ..saddle_point.starts import branch_of
+from .kinds import kind_of
 from .orientation import oriented
 from .run import Plan, Run, checked
+from .wells import Polish
 from .workers import Failure, results
 
 if TYPE_CHECKING:
     import xarray
 
-_CLEAR = 4.0
 SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late", "contraction")
+POLISH = tuple(known.name for known in fields(Polish))
 
 
 @dataclass(frozen=True)
@@ -102,26 +103,19 @@ class Simulation:
         return Estimate.of(found) if found else None
 
     @property
+    def polish(self) -> dict[str, Estimate]:
+        """What polishing did, by the names of POLISH, over converged runs; empty where nothing was polished."""
+        done = [run.polish for run in self.converged if run.polish is not None]
+        return {name: Estimate.of([getattr(polish, name) for polish in done]) for name in POLISH if done}
+
+    @property
     def branches(self) -> dict[str, int]:
         """How many converged runs ended in each kind of state, most frequent first."""
         return dict(Counter(self.branch(run) for run in self.converged).most_common())
 
     def branch(self, run: Run) -> str:
-        """semantic, positional, mixed or uninformed: by which of theta and m exceed four deviations of their noise."""
-        law, contexts = self.problem.law, self.problem.contexts
-        q = np.abs(np.diagonal(run.overlaps.q, axis1=1, axis2=2))
-        tau = np.einsum("a,aii->i", law.weights, law.gram)[:contexts]
-        # Of weights that know nothing of tau or pi: E m^2 = E w^2 E tau^2 / d, E theta^2 = q rho* / d.
-        m = np.sqrt(np.max(q / law.rho[:, None]) * np.max(tau) / self.plan.d)
-        theta = np.sqrt(np.max(q) * np.abs(law.rho_star).max() / self.plan.d)
-        noise = Overlaps(
-            q=np.zeros_like(run.overlaps.q),
-            V=np.zeros_like(run.overlaps.q),
-            m=np.full_like(run.overlaps.m, _CLEAR * m),
-            theta=np.full_like(run.overlaps.theta, _CLEAR * theta),
-            phi=np.zeros_like(run.overlaps.phi),
-        )
-        return branch_of(run.overlaps, noise.pack())
+        """What kind of state a run ended in, see `kind_of`."""
+        return kind_of(self.problem, self.plan.d, run.overlaps)
 
     def only(self, branch: str) -> Simulation:
         """The converged runs that ended in one kind of state."""
@@ -175,7 +169,7 @@ def simulate(
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
-        options: further fields of `Plan`: tolerance, most, rate, inertia, damping, exact, memory.
+        options: further fields of `Plan`: polish, restarts, tolerance, most, rate, inertia, damping, exact, memory.
 
     Raises:
         InputError: something unknown, or out of range.
@@ -239,7 +233,7 @@ def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[st
     try:
         return Plan(problem, d, start, method, **options)
     except TypeError:
-        allowed = "tolerance, most, rate, inertia, damping, exact, memory"
+        allowed = "polish, restarts, tolerance, most, rate, inertia, damping, exact, memory"
         raise InputError(f"unknown option among {', '.join(options)}; known are {allowed}") from None
 
 

@@ -25,6 +25,7 @@ from saddleforge.simulation.gamp import contraction, gamp, state_evolution
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
 from saddleforge.simulation.orientation import column_orders, images, oriented, permute
+from saddleforge.simulation.response import Response
 from saddleforge.simulation.risk import Risk, Weights, overlaps_of
 from saddleforge.simulation.run import Plan, Run, begin, checked, run
 from saddleforge.simulation.simulation import Estimate, Simulation, simulate
@@ -420,6 +421,20 @@ def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
     teacher = Instance(at, 120, seed=1).coordinates.pi[:, 0]
     assert found.overlaps.theta.item() == pytest.approx(teacher @ exact / 120, rel=1e-6)
     assert found.multipliers.item() == pytest.approx(strength, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_response_keeps_given_norms():
+    risk = Risk(Instance(problem(square_on_a_sphere, alpha=3.0, norm=1.5), 80, seed=1))
+    found = METHODS["lbfgs"](risk, random_weights(risk.problem, 80), Descent(1e-9))
+    seen = Response(risk, found.weights, found.value)
+    push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
+    push -= found.weights.W * np.sum(push * found.weights.W) / np.sum(found.weights.W**2)
+    step = 1e-5 * seen.solve(push, seen.curvatures)
+    assert abs(np.sum(step * found.weights.W)) < 1e-5 * np.linalg.norm(step) * np.linalg.norm(found.weights.W)
+    ahead, behind = (risk(Weights(found.weights.W + sign * step, found.weights.phi)).gradient.W for sign in (1, -1))
+    change = (ahead - behind) / 2e-5
+    assert change == pytest.approx(push, abs=1e-3 * np.abs(push).max())
 
 
 @pytest.mark.slow

@@ -1,0 +1,190 @@
+"""How a minimum answers: the Hessian of the risk, and the variance that every sample has without itself.
+
+With the curvatures D_mu of the loss at the fields of a minimum, R = (r'' + G)^(-1/2) of the rows of W and blocks E of
+every row (what the loss holds of q, less G),
+
+    Hessian^(-1) = R M^(-1) R,   M = 1 + R (A^T D A + E) R,   S_mu = A_mu Hessian^(-1) A_mu^T
+
+R vanishes where the penalty has a corner. Directions that are held, as the radial ones under given norms, answer to
+nothing: M has a large multiple of their projector besides. Without its own sample the field X_mu has the variance
+
+    V_mu = (S_mu^(-1) - D_mu)^(-1)
+
+of which docs/theory.md (2.4) has the average. It is positive definite where the others alone have a minimum there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..problems.problem import Problem
+from .design import Design
+from .instance import stream
+from .risk import Risk, Value, Weights, overlaps_of
+
+DIRECT = 2000  # weights beyond which no matrix of them is held
+_PROBES, _STREAM = 8, 11
+_CLOSE = 1e-6  # relative residual of what is iterated
+_LITTLE, _MORE = 1e-8, 10.0  # added to a Hessian that is not positive definite, relative to its trace, and its factor
+_HARD = 1e6  # curvature of what is held
+
+
+def loss_curvatures(problem: Problem, fields: np.ndarray, known: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Hessians (N, D, D) of the loss at student fields (N, D) and features (N, F)."""
+    hessian, size = problem.solver.proximal.loss_hessian, fields.shape[1]
+    rows, columns = np.triu_indices(size)
+    out = np.empty((len(fields), size, size))
+    upper = np.array([hessian(*x, *k, c) for x, k in zip(fields.tolist(), known.tolist(), strict=True)])
+    out[:, rows, columns] = out[:, columns, rows] = upper.reshape(len(fields), len(rows))
+    return out
+
+
+class Response:
+    """At a minimum.
+
+    Attributes:
+        fields, slopes: of the loss at every sample, (n, L s); curvatures: (n, L s, L s).
+        constants: of the loss, by labels.
+    """
+
+    def __init__(self, risk: Risk, minimum: Weights, value: Value) -> None:
+        self.risk, self.problem, self.design = risk, risk.problem, Design(risk.instance)
+        self.shape = minimum.W.shape
+        instance, (n, L, s) = risk.instance, self.design.shape
+        overlaps = overlaps_of(instance, minimum)
+        self.constants = {labels: self.problem.constants(labels, overlaps) for labels, _ in instance.groups}
+        self.fields = np.ascontiguousarray(self.design.fields(minimum.W).reshape(n, L * s))
+        self.slopes, self.curvatures = self.loss_at(np.arange(n), self.fields)[1:]
+        self._root, self._blocks = self._of_rows(minimum, value)
+        self._held = self._directions(minimum)
+        self._factor = self._factored() if minimum.W.size <= DIRECT else None
+
+    def loss_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Losses (N,), slopes (N, L s) and curvatures (N, L s, L s) of samples, repeated ones among them, at fields."""
+        count, size = fields.shape
+        values, slopes, curvatures = np.empty(count), np.empty((count, size)), np.empty((count, size, size))
+        every = self.risk.instance.known
+        for labels, own in self.risk.instance.groups:
+            of = np.flatnonzero(np.isin(samples, own))
+            at = np.ascontiguousarray(fields[of]), every[samples[of]], self.constants[labels]
+            values[of], slopes[of] = self.problem.solver.proximal.losses_at(*at)
+            curvatures[of] = loss_curvatures(self.problem, *at)
+        return values, slopes, curvatures
+
+    def _directions(self, minimum: Weights) -> np.ndarray:
+        """What is held, as orthonormal rows in the coordinates of M, (k, d, s)."""
+        held = self.risk.held(minimum)
+        if not len(held):
+            return held
+        flat = np.array([self._rooted(direction).ravel() for direction in held])
+        return np.ascontiguousarray(np.linalg.qr(flat.T)[0].T).reshape(held.shape)
+
+    def _of_rows(self, minimum: Weights, value: Value) -> tuple[np.ndarray | None, np.ndarray]:
+        """R (d, s, s), None where it is 1, and E (d, s, s)."""
+        problem, (d, s) = self.problem, self.shape
+        through_q = self.risk.curvature_through_q(self.fields, self.constants)
+        blocks = through_q - np.eye(s)
+        if problem.has_ridge:
+            strengths = problem.strengths if value.multipliers is None else value.multipliers
+            return None, blocks + np.diag(strengths)
+        known = np.ascontiguousarray(self.risk.instance.coordinates.pi[:, : problem.solver.penalty.KNOWN])
+        data = self.design.back(self.slopes.reshape(self.design.shape)) + np.einsum("iab,ib->ia", through_q, minimum.W)
+        fields, matrices = np.ascontiguousarray(minimum.W - data), np.broadcast_to(np.eye(s), (d, s, s)).copy()
+        values, vectors = np.linalg.eigh(
+            problem.solver.penalty.minimisers_at(fields, matrices, known, problem.strengths)[1]
+        )
+        return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
+
+    def _rooted(self, W: np.ndarray) -> np.ndarray:
+        return W if self._root is None else np.einsum("iab,ib->ia", self._root, W)
+
+    def _times(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+        """M W at curvatures of the samples."""
+        at = self._rooted(W)
+        fields = self.design.fields(at)
+        pulled = np.einsum("nab,nb->na", curvatures, fields.reshape(len(fields), -1)).reshape(fields.shape)
+        out = W + self._rooted(self.design.back(pulled) + np.einsum("iab,ib->ia", self._blocks, at))
+        return out + _HARD * np.einsum("k,kia->ia", np.einsum("kia,ia->k", self._held, W), self._held)
+
+    def _factored(self) -> np.ndarray:
+        """M^(-1), (d s, d s)."""
+        from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+        (d, s), size = self.shape, self.shape[0] * self.shape[1]
+        total = np.zeros((size, size))
+        self.design.weigh(total, self.curvatures)
+        blocks = total.reshape(d, s, d, s)
+        blocks[np.arange(d), :, np.arange(d), :] += self._blocks
+        if self._root is not None:
+            blocks = np.einsum("iab,ibjc,jcd->iajd", self._root, blocks, self._root, optimize=True)
+            total = blocks.reshape(size, size)
+        held = self._held.reshape(-1, size)
+        total += _HARD * held.T @ held
+        total[np.diag_indices(size)] += 1
+        more = 0.0
+        while True:
+            try:
+                factor = cho_factor(total + more * np.eye(size), lower=True, overwrite_a=True, check_finite=False)
+                return cho_solve(factor, np.eye(size), overwrite_b=True, check_finite=False)
+            except LinAlgError:
+                more = max(_MORE * more, _LITTLE * abs(np.trace(total)) / size)
+
+    def solve(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+        """Hessian^(-1) right, (d, s), at other curvatures (n, L s, L s) of a few samples."""
+        from scipy.sparse.linalg import LinearOperator, cg
+
+        def flat(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
+            size = right.size
+            return LinearOperator((size, size), lambda x: function(x.reshape(self.shape)).ravel(), dtype=float)
+
+        first = None
+        if self._factor is not None:
+            factor = self._factor
+            first = flat(lambda W: factor @ W.ravel())
+        system = flat(lambda W: self._times(W, curvatures))
+        found, _ = cg(system, self._rooted(right).ravel(), rtol=_CLOSE, M=first, maxiter=200)
+        return self._rooted(found.reshape(self.shape))
+
+    def variances(self) -> np.ndarray:
+        """V_mu (n, L s, L s); beyond DIRECT weights its average, of the diagonal in the tokens."""
+        if self._factor is None:
+            return self._averaged()
+        (n, L, s), (d, _) = self.design.shape, self.shape
+        inverse = self._factor.reshape(d, s, d, s)
+        if self._root is not None:
+            inverse = np.einsum("iab,ibjc,jcd->iajd", self._root, inverse, self._root, optimize=True)
+        own = np.empty((n, L * s, L * s))
+        columns = [np.ascontiguousarray(inverse[:, a].reshape(d, d * s)) for a in range(s)]
+        for span, tokens in self.risk.instance.blocks():
+            rows = self.design.rows(span, tokens)
+            count = len(rows)
+            for a, column in enumerate(columns):
+                half = (rows.reshape(-1, d) @ column).reshape(count, L, d, s)
+                own[span].reshape(count, L, s, L, s)[:, :, a] = np.einsum("nlib,nki->nlkb", half, rows, optimize=True)
+        eye = np.eye(L * s)
+        found = np.linalg.solve(eye - own @ self.curvatures, own)
+        found = (found + found.transpose(0, 2, 1)) / 2
+        sound = np.linalg.eigvalsh(found)[:, 0] > 0
+        if not sound.all():
+            found[~sound] = self._averaged()[~sound]
+        return found
+
+    def _averaged(self) -> np.ndarray:
+        """(1/d) Tr over the coordinates of gamma_c Hessian^(-1), from random signs."""
+        instance, (d, s) = self.risk.instance, self.shape
+        n, L, _ = self.design.shape
+        signs = stream(instance.seed, _STREAM).choice((-1.0, 1.0), (_PROBES, d))
+        contexts = np.zeros((self.problem.contexts, s, s))
+        for sign in signs:
+            for b in range(s):
+                right = np.zeros(self.shape)
+                right[:, b] = sign
+                answer = self.solve(right, self.curvatures)
+                contexts[:, :, b] += np.einsum("ic,i,ia->ca", instance.coordinates.gamma, sign, answer)
+        contexts = (contexts + contexts.transpose(0, 2, 1)) / (2 * d * _PROBES)
+        out = np.zeros((n, L, s, L, s))
+        tokens = np.arange(L)
+        out[:, tokens, :, tokens, :] = contexts[instance.contexts].transpose(1, 0, 2, 3)
+        return out.reshape(n, L * s, L * s)
