@@ -53,6 +53,10 @@ def simulate(
             "--restarts", min=0, help="--polish: begin again so often, a few samples moved, and keep the lowest."
         ),
     ] = 0,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="OVERLAP", help="Hold an overlap at zero, as theta, m or theta_1_12."),
+    ] = None,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
     most: Annotated[
         int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
@@ -104,7 +108,7 @@ def simulate(
     problem = options.problem_of(model, set_)
     begin = RANDOM if start == RANDOM else options.start_of(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
-    chosen |= {"polish": polish, "restarts": restarts}
+    chosen |= {"polish": polish, "restarts": restarts, "project": project}
     limit = None if memory is None else 1e9 * memory
     given = (("inertia", inertia), ("damping", damping), ("memory", limit))
     chosen |= {name: value for name, value in given if value is not None}

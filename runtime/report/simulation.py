@@ -20,9 +20,10 @@ from .solution import multiplier_line, overlap_lines, problem_line
 def simulation_table(simulation: Simulation) -> str:
     """What `simulate` prints: means over seeds with standard errors, and how the seeds ended."""
     plan, problem, runs = simulation.plan, simulation.problem, simulation.converged
+    held = f" with {plan.project} held at zero" if plan.project else ""
     lines = [
         problem_line(problem),
-        f"d = {plan.d}, n = {max(1, round(problem.alpha * plan.d))}, {plan.method} from {plan.start}: "
+        f"d = {plan.d}, n = {max(1, round(problem.alpha * plan.d))}, {plan.method} from {plan.start}{held}: "
         f"{len(runs)} of {len(simulation.runs) + len(simulation.failures)} seeds converged; "
         + (", ".join(f"{count} {name}" for name, count in simulation.branches.items()) or "none to average"),
     ]
@@ -90,6 +91,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "exact_teacher": plan.exact,
         "polish": plan.polish,
         "restarts": plan.restarts,
+        "project": plan.project,
         "status": (
             "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
         ),

@@ -19,7 +19,20 @@ from ..simulation.wells import Polish
 from .contract import clean, parameters_json
 from .tables import BLOCKS, describe_fields, load_dataset
 
-_OF_PLAN = ("d", "start", "method", "tolerance", "most", "rate", "inertia", "damping", "exact", "polish", "restarts")
+_OF_PLAN = (
+    "d",
+    "start",
+    "method",
+    "tolerance",
+    "most",
+    "rate",
+    "inertia",
+    "damping",
+    "exact",
+    "polish",
+    "restarts",
+    "project",
+)
 
 
 @to_dataset.register(Simulation)

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..problems.problem import Problem
 from .augmented import augmented_lagrangian
-from .risk import Risk, Value, Weights, on_sphere
+from .risk import Risk, Value, Weights
 
 _MEMORY = 20  # pairs kept by L-BFGS
 _POWER_STEPS = 12
@@ -76,7 +76,7 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     def packed(weights: Weights) -> np.ndarray:
         return np.concatenate([weights.W.ravel(), weights.phi * unit])
 
-    x, iterations = packed(on_sphere(risk.problem, start)), 0
+    x, iterations = packed(risk.placed(start)), 0
     for _ in range(4):
         result = minimize(
             function,
@@ -92,7 +92,7 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Minimum:
                 "gtol": 0.1 * descent.tolerance,
             },
         )
-        x, iterations = packed(on_sphere(risk.problem, unpacked(result.x))), iterations + int(result.nit)
+        x, iterations = packed(risk.placed(unpacked(result.x))), iterations + int(result.nit)
         value = risk(unpacked(x))
         if gradient_norm(value.gradient) <= descent.tolerance or iterations >= descent.most:
             break
@@ -106,7 +106,7 @@ def gradient_descent(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     sphere.
     """
     _smooth_penalty(risk.problem, "gd")
-    start = on_sphere(risk.problem, start)
+    start = risk.placed(start)
     step = (0.5 if descent.rate is None else descent.rate) / curvature(risk, start)
     weights, value = start, risk(start)
     for iteration in range(1, descent.most + 1):
@@ -114,7 +114,7 @@ def gradient_descent(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         if not np.isfinite(norm) or norm <= descent.tolerance:
             return _ended(weights, value, norm, iteration - 1, descent)
         trial = Weights(weights.W - step * value.gradient.W, weights.phi - step * value.gradient.phi)
-        trial = on_sphere(risk.problem, trial)
+        trial = risk.placed(trial)
         new = risk(trial)
         if new.training_loss <= value.training_loss + 1e-15:
             weights, value = trial, new
@@ -131,7 +131,7 @@ def adam(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     _smooth_penalty(risk.problem, "adam")
     rate = 0.02 if descent.rate is None else descent.rate
     keep, square = _FADING
-    at = on_sphere(risk.problem, start)
+    at = risk.placed(start)
     x = np.concatenate([at.W.ravel(), at.phi])
     first, second = np.zeros_like(x), np.zeros_like(x)
     begun = None
@@ -140,7 +140,7 @@ def adam(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         return Weights(x[: start.W.size].reshape(start.W.shape), x[start.W.size :])
 
     for iteration in range(1, descent.most + 1):
-        at = on_sphere(risk.problem, unpacked(x))
+        at = risk.placed(unpacked(x))
         x, value = np.concatenate([at.W.ravel(), at.phi]), risk(at)
         norm = gradient_norm(value.gradient)
         begun = norm if begun is None else max(begun, norm)
@@ -152,7 +152,7 @@ def adam(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         # A fixed rate never comes to rest: its steps keep a size whatever the gradient.
         size = rate * min(1.0, (norm / begun) ** 0.5 * 10)
         x = x - size * (first / (1 - keep**iteration)) / (np.sqrt(second / (1 - square**iteration)) + 1e-8)
-    at = on_sphere(risk.problem, unpacked(x))
+    at = risk.placed(unpacked(x))
     value = risk(at)
     return _ended(at, value, gradient_norm(value.gradient), descent.most, descent)
 

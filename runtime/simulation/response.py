@@ -76,7 +76,7 @@ class Response:
     def _directions(self, minimum: Weights) -> np.ndarray:
         """What is held, as orthonormal rows in the coordinates of M, (k, d, s)."""
         held = self.risk.held(minimum)
-        if not len(held):
+        if self._root is None or not len(held):
             return held
         flat = np.array([self._rooted(direction).ravel() for direction in held])
         return np.ascontiguousarray(np.linalg.qr(flat.T)[0].T).reshape(held.shape)

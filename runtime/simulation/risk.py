@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from .held import directions
 from .instance import Instance
 
 
@@ -97,10 +98,15 @@ def refuse_own(problem: Problem, method: str) -> None:
 
 
 class Risk:
-    """sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance."""
+    """sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance, as a function of where `placed` puts weights.
 
-    def __init__(self, instance: Instance) -> None:
+    Args:
+        held: name of overlaps that are held at zero, see `held.entries`; None for none.
+    """
+
+    def __init__(self, instance: Instance, held: str | None = None) -> None:
         self.instance = instance
+        self._zeros = directions(instance, held)
         self.problem = instance.problem
         self.holds_own = holds_own(self.problem)
         self.evaluations = 0
@@ -159,10 +165,11 @@ class Risk:
 
     def __call__(self, weights: Weights) -> Value:
         """Both parts with their gradient, under given norms those of the scaled columns; counts as one evaluation."""
+        weights = self._without_held(weights)
         at = on_sphere(self.problem, weights)
         data, slope = self.data(at)
         penalty, other = self.penalty(at)
-        gradient = Weights(slope.W + other.W, slope.phi + other.phi)
+        gradient = self._without_held(Weights(slope.W + other.W, slope.phi + other.phi))
         if not self.problem.has_sphere:
             return Value(data, penalty, gradient)
         lengths = np.linalg.norm(weights.W, axis=0)
@@ -171,12 +178,25 @@ class Risk:
         along = Weights((gradient.W - units * radial) * scale / lengths, gradient.phi)
         return Value(data, penalty, along, -radial / scale)
 
+    def placed(self, weights: Weights) -> Weights:
+        """The nearest weights with the overlaps zero that are held there, and with the norms that are given."""
+        return on_sphere(self.problem, self._without_held(weights))
+
     def held(self, weights: Weights) -> np.ndarray:
-        """Directions in which weights do not move, (k, d, s): the radial one of every column whose norm is given."""
-        d, s = weights.W.shape
+        """Orthonormal directions in which placed weights do not move, (k, d, s).
+
+        Those of overlaps held at zero, and the radial one of every column whose norm is given.
+        """
         if not self.problem.has_sphere:
-            return np.zeros((0, d, s))
-        return np.einsum("ia,ab->aib", weights.W / np.linalg.norm(weights.W, axis=0), np.eye(s))
+            return self._zeros
+        radial = np.einsum("ia,ab->aib", weights.W / np.linalg.norm(weights.W, axis=0), np.eye(weights.W.shape[1]))
+        return np.concatenate([self._zeros, radial])
+
+    def _without_held(self, weights: Weights) -> Weights:
+        if not len(self._zeros):
+            return weights
+        along = np.einsum("kia,ia->k", self._zeros, weights.W)
+        return Weights(weights.W - np.einsum("k,kia->ia", along, self._zeros), weights.phi)
 
     def curvature_through_q(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
         """What the q held by the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L s)."""

@@ -14,6 +14,7 @@ from ..saddle_point import observables
 from ..saddle_point.starts import start_mixture
 from .augmented import gradient_of, has_corners, refuse_penalty
 from .gamp import DAMPING, INERTIA, contraction, gamp
+from .held import entries
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .kinds import kind_of
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
@@ -24,6 +25,7 @@ from .wells import Polish, polished
 RANDOM = "random"
 WELLS = "wells"
 NEWTON, GAMP = "newton", "gamp"
+_HOLDING = ("lbfgs", "gd", "adam")
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
 _BESIDE_ZERO = 1e-3  # of the size of the start
@@ -43,6 +45,7 @@ class Plan:
         memory: bytes of data a seed may hold.
         polish: `wells` moves samples out of wrong wells of their own objectives (`wells.polished`); None ends where the
             method does.
+        project: name of overlaps that are held at zero, as theta (`held.entries`); None lets all of them be.
         restarts: how often polishing begins anew from its lowest minimum so far, with a few samples moved.
     """
 
@@ -59,6 +62,7 @@ class Plan:
     memory: float = DEFAULT_MEMORY
     polish: str | None = None
     restarts: int = 0
+    project: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ def run(plan: Plan, seed: int) -> Run:
             slope = Weights(gradient_of(instance, weights.W, -trajectory.g), slope.phi)
         gradient = gradient_norm(slope)
     else:
-        risk, how = Risk(instance), Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
+        risk, how = Risk(instance, plan.project), Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
 
         def descend(weights: Weights) -> Minimum:
             return METHODS[plan.method](risk, weights, how)
@@ -262,6 +266,12 @@ def checked(plan: Plan) -> Plan:
         refuse_own(problem, method)
     if method == NEWTON:
         refuse_penalty(problem)
+    if plan.project is not None:
+        entries(problem, plan.project)
+        if method not in _HOLDING:
+            raise InputError(
+                f"{method} does not hold {plan.project} at zero; allowed methods are {', '.join(_HOLDING)}"
+            )
     if plan.polish is not None:
         _refuse_polish(plan, method, in_loss)
     if plan.restarts != int(plan.restarts) or plan.restarts < 0:

@@ -169,7 +169,8 @@ def simulate(
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
-        options: further fields of `Plan`: polish, restarts, tolerance, most, rate, inertia, damping, exact, memory.
+        options: further fields of `Plan`: polish, restarts, project, tolerance, most, rate, inertia, damping, exact,
+            memory.
 
     Raises:
         InputError: something unknown, or out of range.
@@ -233,7 +234,7 @@ def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[st
     try:
         return Plan(problem, d, start, method, **options)
     except TypeError:
-        allowed = "polish, restarts, tolerance, most, rate, inertia, damping, exact, memory"
+        allowed = "polish, restarts, project, tolerance, most, rate, inertia, damping, exact, memory"
         raise InputError(f"unknown option among {', '.join(options)}; known are {allowed}") from None
 
 

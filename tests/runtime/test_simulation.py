@@ -22,6 +22,7 @@ from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.simulation import augmented, workers
 from saddleforge.simulation.finite_transition import PairedDifference, root_of
 from saddleforge.simulation.gamp import contraction, gamp, state_evolution
+from saddleforge.simulation.held import entries
 from saddleforge.simulation.instance import Instance, coordinates
 from saddleforge.simulation.minimisers import METHODS, Descent, gradient_norm
 from saddleforge.simulation.orientation import column_orders, images, oriented, permute
@@ -362,8 +363,44 @@ def test_a_plan_says_what_is_wrong_with_it():
     ):
         with pytest.raises(InputError, match=sentence):
             checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
-    with pytest.raises(InputError, match="unknown option among speed; known are tolerance"):
+    with pytest.raises(InputError, match="unknown option among speed; known are polish"):
         simulate(at, speed=3)
+
+
+# Overlaps held at zero
+
+
+def test_the_least_squares_estimator_without_overlap_is_the_minimum_with_theta_held_at_zero():
+    at = problem("ridge_regression", alpha=2.0, spectrum=[[0.3, 0.2], [0.7, 1.5]])
+    instance = Instance(at, 60, seed=1)
+    risk = Risk(instance, "theta")
+    found = METHODS["lbfgs"](risk, random_weights(at, 60), Descent(1e-7))
+    assert found.status == "converged"
+    assert overlaps_of(instance, found.weights).theta == pytest.approx(0.0, abs=1e-12)
+    known = instance.coordinates
+    free = np.linalg.svd(known.gamma * known.pi, full_matrices=True)[0][:, 1:]
+    rows = rows_of(instance)
+    fields = rows @ found.weights.W
+    labels = fields - Response(risk, found.weights, found.value).slopes
+    inside = np.linalg.solve(free.T @ (rows.T @ rows + at.strengths[0] * np.eye(60)) @ free, free.T @ rows.T @ labels)
+    assert np.allclose(found.weights.W, free @ inside, atol=1e-6)
+
+
+def test_what_is_held_at_zero_is_so_on_the_positional_branch_and_costs_training_loss():
+    plan = checked(Plan(problem("dot_product_attention", alpha=2.0), 100, "positional", "lbfgs"))
+    free, held = run(plan, 0), run(replace(plan, project="theta"), 0)
+    assert np.abs(held.overlaps.theta).max() < 1e-12 < np.abs(free.overlaps.theta).min()
+    assert held.training_loss >= free.training_loss
+
+
+def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
+    at = problem("value_attention", alpha=2.0)
+    assert len(entries(at, "theta")) == 8 and len(entries(at, "theta_2")) == 4
+    assert entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and entries(at, "m_1_2") == [("m", (0, 1))]
+    with pytest.raises(InputError, match="no overlap 'q' that can be held at zero; known are m, theta, m_1_1"):
+        entries(at, "q")
+    with pytest.raises(InputError, match="gamp does not hold theta at zero"):
+        checked(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))
 
 
 # Given norms
