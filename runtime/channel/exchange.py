@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,11 +13,13 @@ from ..problems.problem import Problem
 from ..problems.symmetry import EXACT, Exchange, loss_exchanges
 from .fields import Fields
 
+_SAME = 1e-10  # of nodes that an exchange takes to each other, up to rounding
+
 
 @dataclass(frozen=True)
 class Reduction:
-    """Exchanges under which the law of the fields, the loss and the nodes of a rule are invariant, the identity left
-    out. Nothing is reduced where there are none."""
+    """Exchanges under which the law of the fields and the loss are invariant, and most often the nodes of a rule, the
+    identity left out. Nothing is reduced where there are none."""
 
     exchanges: tuple[Exchange, ...]
 
@@ -37,28 +39,36 @@ class Reduction:
         """
         if not axes:
             return cls(())
-        found = [e for e in loss_exchanges(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
-        return cls(tuple(e for e in found if _keeps_fields(e, fields) and _keeps_nodes(e, problem, axes)))
+        return cls.in_fields(problem, fields, labels).where(lambda e: _keeps_nodes(e, problem, axes))
 
-    def orbits(self, nodes: np.ndarray, problem: Problem) -> np.ndarray:
+    @classmethod
+    def in_fields(cls, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Those for one assignment of labels, whether a rule's nodes are invariant or not."""
+        found = [e for e in loss_exchanges(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
+        return cls(tuple(e for e in found if _keeps_fields(e, fields)))
+
+    def where(self, keeps: Callable[[Exchange], bool]) -> Reduction:
+        """The subgroup that keeps something else, too."""
+        return Reduction(tuple(e for e in self.exchanges if keeps(e)))
+
+    def orbits(self, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0) -> np.ndarray:
         """(N,): how many nodes each stands for, 0 for those that another one stands for.
 
         Args:
-            nodes: (N, coordinates of Y and of the noise) in standard normal coordinates.
+            nodes: (N, coordinates of Y, of omega where student_rank is given, and of the noise), standard normal.
         """
         if not self.exchanges:
             return np.ones(len(nodes))
-        keys = np.round(nodes, 9) + 0.0
-        images = [np.round(_moved(e, nodes, problem), 9) + 0.0 for e in self.exchanges]
+        # A number for every node that no two share by chance: of an orbit, the node with the largest is visited.
+        number = np.sqrt(np.arange(2.0, 2.0 + nodes.shape[1]))
+        own = nodes @ number
         first, fixed = np.ones(len(nodes), bool), np.ones(len(nodes))
-        for image in images:
-            different = image != keys
-            column = np.argmax(different, axis=1)
-            rows = np.arange(len(nodes))
-            moved = different[rows, column]
-            first &= ~moved | (keys[rows, column] > image[rows, column])
-            fixed += ~moved
-        return np.where(first, (1 + len(images)) / fixed, 0.0)
+        for exchange in self.exchanges:
+            # An exchange is orthogonal: of all images, these are the numbers.
+            gap = own - nodes @ (moved(exchange, np.eye(nodes.shape[1]), teacher_rank, student_rank) @ number)
+            first &= gap > -_SAME
+            fixed += np.abs(gap) <= _SAME
+        return np.where(first, self._size / fixed, 0.0)
 
     def moments(self, out: np.ndarray, row: int, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
         """Token rows averaged over the group; what follows them in `out` is invariant."""
@@ -111,12 +121,18 @@ def _of_packed(exchange: Exchange, units: Units, clusters: int) -> np.ndarray:
     return np.stack([exchange.of_overlaps(one, clusters).pack() for one in unpacked], axis=1)
 
 
-def _moved(exchange: Exchange, nodes: np.ndarray, problem: Problem) -> np.ndarray:
-    """The images of nodes in the coordinates of Y and the noise."""
-    tokens, teachers = problem.tokens, problem.teacher_rank
-    known = nodes[:, : tokens * teachers].reshape(len(nodes), tokens, teachers)
-    image = known[:, exchange.order] * np.array(exchange.teacher, float)
-    return np.concatenate([image.reshape(len(nodes), -1), exchange.noise * nodes[:, tokens * teachers :]], axis=1)
+def moved(exchange: Exchange, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0) -> np.ndarray:
+    """The images of nodes in the standard normal coordinates of Y, of omega where student_rank is given, and of the
+    noise."""
+    tokens = len(exchange.tokens)
+    y, x = tokens * teacher_rank, tokens * student_rank
+    known, fields, noise = np.split(nodes, [y, y + x], axis=1)
+    images = [
+        block.reshape(len(nodes), tokens, -1)[:, exchange.order] * np.array(signs, float)
+        for block, signs in ((known, exchange.teacher), (fields, exchange.student))
+        if block.size
+    ]
+    return np.concatenate([*(image.reshape(len(nodes), -1) for image in images), exchange.noise * noise], axis=1)
 
 
 def _keeps_fields(exchange: Exchange, fields: Fields) -> bool:

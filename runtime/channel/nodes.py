@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import combinations, pairwise
-from math import comb
+from itertools import pairwise
 
 import numpy as np
 
@@ -74,29 +73,6 @@ def tensor(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
     for _, w in axes:
         weights = np.multiply.outer(weights, w).ravel()
     return np.stack([g.ravel() for g in grids], axis=1), weights
-
-
-@lru_cache(maxsize=16)
-def smolyak(dimension: int, level: int) -> tuple[np.ndarray, np.ndarray]:
-    """Smolyak's sparse grid of Gauss-Hermite rules with 1, 3, 5, ... nodes: exact for total degree 2 level + 1.
-
-    Some weights are negative. Returns (N, dimension) and (N,).
-    """
-    rule: dict[tuple[float, ...], float] = {}
-    for excess in range(max(0, level - dimension + 1), level + 1):
-        sign = (-1) ** (level - excess) * comb(dimension - 1, level - excess)
-        for bars in combinations(range(excess + dimension - 1), dimension - 1):
-            edges = (-1, *bars, excess + dimension - 1)
-            extra = [right - left - 1 for left, right in pairwise(edges)]
-            active = [axis for axis, number in enumerate(extra) if number]
-            nodes, weights = tensor([gauss_hermite(2 * extra[axis] + 1) for axis in active])
-            for node, weight in zip(nodes, weights, strict=True):
-                place = [0.0] * dimension
-                for axis, z in zip(active, node, strict=True):
-                    place[axis] = float(z) if abs(z) > 1e-12 else 0.0
-                key = tuple(place)
-                rule[key] = rule.get(key, 0.0) + sign * float(weight)
-    return np.array(list(rule)), np.array(list(rule.values()))
 
 
 def sobol_normal(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:

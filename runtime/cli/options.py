@@ -52,14 +52,16 @@ AccuracyOption = Annotated[
 IntegratorOption = Annotated[
     str,
     typer.Option(
-        "--integrator", metavar="RULE", help="auto, gauss-hermite, sobol, prox-space, lines, pieces or sparse-grid."
+        "--integrator",
+        metavar="RULE",
+        help="auto, gauss-hermite, sobol, prox-space, lines, pieces or lattice.",
     ),
 ]
 PointsOption = Annotated[
     int | None,
     typer.Option(
         "--points",
-        help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol) and level (sparse-grid).",
+        help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol), digits aimed at (lattice).",
     ),
 ]
 ProofOption = Annotated[
@@ -275,8 +277,9 @@ def checked_points(integrator: str, points: int | None) -> int | None:
         *others, last = FAMILIES
         raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
     family = FAMILIES.get(integrator)
-    if family is not None and not 4 <= points <= family.most_points:
-        raise InputError(f"--points {points} is out of range; {integrator} allows 4 to {family.most_points}")
+    if family is not None and not family.least_points <= points <= family.most_points:
+        allowed = f"{family.least_points} to {family.most_points}"
+        raise InputError(f"--points {points} is out of range; {integrator} allows {allowed}")
     return points
 
 

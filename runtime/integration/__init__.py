@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ..errors import InputError
+from .lattice import Lattice
 from .lines import Lines
 from .pieces import Pieces
 from .prox_space import ProxSpace
 from .rule import Averages, Rule
-from .sampled import GaussHermite, Sobol, SparseGrid
+from .sampled import GaussHermite, Sobol
 
 FAMILIES: dict[str, type[Rule]] = {
-    family.name: family for family in (GaussHermite, Sobol, ProxSpace, Lines, Pieces, SparseGrid)
+    family.name: family for family in (GaussHermite, Sobol, ProxSpace, Lines, Pieces, Lattice)
 }
 
 
@@ -18,7 +19,7 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
     """A rule by its name on the command line.
 
     Args:
-        points: an axis (Gauss-Hermite, prox-space, lines), a panel (pieces), log2 (Sobol), the level (sparse grid).
+        points: an axis (Gauss-Hermite, prox-space, lines), a panel (pieces), log2 (Sobol), digits (lattice).
 
     Raises:
         InputError: no such rule.
@@ -38,12 +39,12 @@ __all__ = [
     "FAMILIES",
     "Averages",
     "GaussHermite",
+    "Lattice",
     "Lines",
     "Pieces",
     "ProxSpace",
     "Rule",
     "Sobol",
-    "SparseGrid",
     "other_families",
     "rule_named",
 ]

@@ -146,7 +146,7 @@ class Lines(Sampled):
         refuse(float(self.points) ** (problem.dimension - 1))  # before a node is made
         known = TeacherRule.of(problem, fields, self.points, equidistant=True)
         refuse(float(len(known.nodes)) * float(self.points) ** len(inner))
-        orbits = reduction.orbits(known.nodes, problem)
+        orbits = reduction.orbits(known.nodes, problem.teacher_rank)
         nodes, weights = replace(known, weights=known.weights * orbits).with_fields(inner, teachers)
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)

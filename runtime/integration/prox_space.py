@@ -181,7 +181,7 @@ class ProxSpace(Rule):
         reduction = Reduction.of(problem, fields, labels, known.axes)
         edges = prox_box(problem, fields, labels)
         grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
-        orbits = reduction.orbits(nodes, problem)
+        orbits = reduction.orbits(nodes, problem.teacher_rank)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
         tables = problem.solver.prox_space
         teachers = tables.teacher_table(

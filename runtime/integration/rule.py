@@ -71,7 +71,7 @@ class Rule:
     is like wherever the default does not hold.
 
     Attributes:
-        name: on the command line; most_points: that `--points` may ask for.
+        name: on the command line; least_points, most_points: that `--points` may ask for.
         replicated: whether it comes in replicates whose spread is its error (`replicate`).
         in_x: whether its nodes lie in X, where no proximal map is needed and jumps are known.
         blind: whether its nodes know nothing of kinks and jumps of the integrand.
@@ -79,6 +79,7 @@ class Rule:
     """
 
     name: str
+    least_points: ClassVar[int] = 4
     most_points: ClassVar[int]
     replicated: ClassVar[bool] = False
     in_x: ClassVar[bool] = False
@@ -238,6 +239,11 @@ class Rule:
     def suits(cls, problem: Problem) -> bool:
         """Whether a whole solution that another family gave may be found again by this one."""
         return False
+
+    def sizes_ahead(self, error: float, accuracy: float) -> int:
+        """How many sizes finer a rule may be tried next that is off by less than the accuracy: the next, where errors
+        are hard to foresee."""
+        return 1
 
     def tolerance(self, accuracy: float) -> float:
         """Residual asked of Newton."""

@@ -1,10 +1,8 @@
-"""Rules whose nodes are points in the fields: products of Gauss-Hermite, Sobol sets, sparse grids."""
+"""Rules whose nodes are points in the fields: products of Gauss-Hermite, Sobol sets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,23 +10,22 @@ import numpy as np
 from ..channel import boltzmann
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
-from ..channel.nodes import gauss_hermite, smolyak, sobol_normal, tensor
+from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.points import CHUNKS
 from ..channel.tangents import law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from .rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
+from .rule import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
 _TOTALS = 6
-_FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
+FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
 MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
-_FEW = 3  # dimensions, in which a product has more digits than lines or a sparse grid
+FEW = 3  # dimensions, in which a product has more digits than lines or a lattice
 _OPINIONS = (24, 36, 54, 80, 120, 180)  # nodes an axis of products that look again at what other rules gave
-_LEVELS = (4, 5, 6, 7, 8)  # of sparse grids that do
 _MOST_WARM = 2e9  # losses evaluated by a product rule at a finite temperature, X and omega together
 
 
@@ -226,7 +223,7 @@ def _slope_averages(
     return slope, np.einsum("n,nlarb,nlerf->lraebf", weights, matrices, matrices, optimize=True)
 
 
-def _is_smooth(problem: Problem, bistable: float) -> bool:
+def is_smooth(problem: Problem, bistable: float) -> bool:
     """Whether the proximal map neither jumps nor has corners in several fields, which no other rule knows of."""
     part = integrated(problem).solver
     bends = problem.inverse_temperature is None and part.channel.FIELDS > 1 and part.proximal.CORNERS
@@ -267,7 +264,7 @@ class GaussHermite(Sampled):
         if count > 2e8:
             raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use Sobol")
         known = TeacherRule.of(problem, fields, self.points)
-        orbits = reduction.orbits(known.nodes, problem)
+        orbits = reduction.orbits(known.nodes, problem.teacher_rank)
         kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
         axes = [gauss_hermite(self.points)] * fields_of_student
         return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
@@ -299,74 +296,22 @@ class GaussHermite(Sampled):
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[GaussHermite, ...]:
         """In few dimensions, where the proximal map neither jumps nor bends in several fields."""
-        smooth = integrated(problem).dimension <= _FEW and _is_smooth(problem, bistable)
+        smooth = integrated(problem).dimension <= FEW and is_smooth(problem, bistable)
         levels = (cls(points) for points in _OPINIONS if smooth)
         return tuple(level for level in levels if level.nodes(problem) <= MOST_NODES)
 
     def finer(self) -> GaussHermite:
         """As of `Rule`: half as many nodes again (two at least) an axis, and more of X at a finite temperature."""
-        return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=_FINER * self.inner)
+        return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=FINER * self.inner)
 
     def coarser(self) -> GaussHermite:
         """As of `Rule`: two thirds of the nodes an axis, but two or more, and fewer of X at a finite temperature."""
-        return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / _FINER)
+        return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / FINER)
 
 
 PRODUCTS = tuple(GaussHermite(points) for points in (12, 18, 28, 42, 64))
 # At a finite temperature everything is smooth; the colder, the more nodes.
 WARM_PRODUCTS = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64, 96, 144))
-
-
-@dataclass(frozen=True)
-class SparseGrid(Sampled):
-    """Smolyak's sparse grid of Gauss-Hermite rules: for integrands that are smooth, in many dimensions.
-
-    Where the proximal map jumps, or the loss has kinks, its negative weights make it worse than a Sobol set.
-    """
-
-    level: int = 4
-    starts: int | None = None
-    name: str = "sparse-grid"
-    most_points: ClassVar[int] = 12
-    blind: ClassVar[bool] = True
-    inner: float = 1.0
-
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> SparseGrid:
-        """The level."""
-        return cls(points or 4)
-
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` is the level of the grid, the seed is null."""
-        return {"rule": self.name, "points": self.level, "seed": None}
-
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [smolyak(problem.dimension, self.level)]
-
-    def nodes(self, problem: Problem) -> float:
-        """Up to the factor by which shells share nodes."""
-        dimension = integrated(problem).dimension
-        return float(comb(self.level + dimension, dimension) * 2 ** min(self.level, dimension))
-
-    def least_counts(
-        self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
-    ) -> tuple[float, ...]:
-        """Shells add up with changing signs: a level may agree by chance with the next, the one before guards it."""
-        least = super().least_counts(steps, averages, derivative)
-        return *least[:1], *(max(count, DIFFERENCE_SAFETY) for count in least[1:2]), *least[2:]
-
-    @classmethod
-    def opinions(cls, problem: Problem, bistable: float) -> tuple[SparseGrid, ...]:
-        """Where the proximal map neither jumps nor bends in several fields."""
-        return tuple(cls(level) for level in _LEVELS) if _is_smooth(problem, bistable) else ()
-
-    def finer(self) -> SparseGrid:
-        """As of `Rule`: one level more, and more nodes of X at a finite temperature."""
-        return replace(self, level=self.level + 1, inner=_FINER * self.inner)
-
-    def coarser(self) -> SparseGrid:
-        """As of `Rule`: one level less, but 1 or more, and fewer nodes of X at a finite temperature."""
-        return replace(self, level=max(1, self.level - 1), inner=self.inner / _FINER)
 
 
 @dataclass(frozen=True)
@@ -431,7 +376,7 @@ class Sobol(Sampled):
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[Sobol, ...]:
         """Where the proximal map jumps, or bends in several fields: two, the finer of half the noise or less."""
-        return () if _is_smooth(problem, bistable) else (cls(13), cls(15))
+        return () if is_smooth(problem, bistable) else (cls(13), cls(15))
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

@@ -232,7 +232,7 @@ class Grids:
         L, t = problem.tokens, problem.teacher_rank
         fields = fields_of(problem, frame.overlaps, labels)
         known = TeacherRule.of(problem, fields, self.points, equidistant=True)
-        weights = known.weights * reduction.orbits(known.nodes, problem)
+        weights = known.weights * reduction.orbits(known.nodes, problem.teacher_rank)
         left = self.reach**2 - (known.nodes**2).sum(axis=1)
         kept = (weights > 0) & (left > 0)
         nodes, weights, left = known.nodes[kept], weights[kept], left[kept]

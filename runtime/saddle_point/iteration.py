@@ -164,7 +164,8 @@ def newton(
 ) -> FixedPoint:
     """Newton on G(u) - u = 0 with a Jacobian from differences, kept up to date by Broyden's rank-one corrections.
 
-    Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap).
+    Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap). The
+    Jacobian returned is the one that last made it fall.
 
     Args:
         differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and once more where the contraction
@@ -174,6 +175,8 @@ def newton(
     matrix, refreshed = start.jacobian, False
     taken, drift = u, start.drift
     best_u, best_image, best = u, u, np.inf
+    # Steps within the noise of a floor say nothing of the slope, whatever Broyden's formula makes of them.
+    believed = matrix
     stalls = 0
     last_u = last_gap = None
     iteration = 0
@@ -182,7 +185,7 @@ def newton(
         moved = float(np.max(np.abs(best_u - taken) / block_scales(best_u, sizes)))
         visited = start.iterations + iteration
         known = best_image if np.isfinite(best) else None
-        return FixedPoint(best_u, sizes, best, status, visited, matrix, drift + moved, known)
+        return FixedPoint(best_u, sizes, best, status, visited, believed, drift + moved, known)
 
     for iteration in range(1, max_iterations + 1):
         try:
@@ -213,13 +216,14 @@ def newton(
         try:
             if matrix is None or (stalls == 2 and not refreshed):
                 matrix, refreshed, last_u = differentiate(best_u, best_image), True, None
-                taken, drift = best_u, 0.0
+                taken, drift, believed = best_u, 0.0, matrix
             elif last_u is not None and last_gap is not None:
                 scales = block_scales(u, sizes)
                 step, change = (u - last_u) / scales, (gap - last_gap) / scales
                 scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
                 scaled += np.outer(change - scaled @ step, step) / (step @ step)
                 matrix = scaled * scales[:, None] / scales + np.eye(len(u))
+                believed = matrix if improved else believed
             move = state_map.correction(matrix, u, gap, sizes)
         except (DomainError, np.linalg.LinAlgError):
             break

@@ -11,8 +11,9 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError
-from ..integration import Averages, Pieces, ProxSpace, Rule, Sobol, pace
+from ..integration import Averages, Lattice, Pieces, ProxSpace, Rule, Sobol, pace
 from ..integration.estimates import two_standard_errors
+from ..integration.lattice import affordable
 from ..integration.pieces import FINE_PANELS, PANELS
 from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
 from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS
@@ -32,15 +33,23 @@ APPROACH_RULE = Sobol(log2=8, scramblings=4)  # coarse, of the damped approach
 _HASTY_GRIDS = 4  # of a single field, before pieces are tried
 MASS_TOLERANCE = 1e-3
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
+_BLIND_FLOOR = 1e-2  # of the accuracy, where a few nodes may swap
 _PATIENT_LEVEL = 2  # of SAMPLES, from which slopes are taken over the larger set
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
+_GAIN = 0.85  # error in powers of two per size of Sobol sets, each twice the one before
+_COPIES = 4  # of a Sobol set, by signs
+_FEW_POINTS = 1e5  # of lattices, before they are compared with Sobol sets
+_CUSPED = 0.6  # digits that a lattice gains, where it would gain one of smooth averages
+_LATTICES = 4  # that take the time of one size of Sobol sets, about
+_FEW_JUMPS = 1e-3  # of the measure, with which sums over lattices are still better than Sobol sets
 _FAR = 1e-2  # in block scales: beyond, slopes are taken anew
 
 
 def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) -> FixedPoint:
     """Newton's method on a rule, from where another one ended, to the residual that the accuracy asks of it.
 
-    A smooth rule that stalls above a residual of 1e-7 ends with MAX_ITERATIONS, not FLOOR. Slopes that were taken far
+    A smooth rule that stalls above a residual of 1e-7 ends with MAX_ITERATIONS, not FLOOR; one whose nodes know nothing
+    of jumps, above what a hundredth of the accuracy allows. Slopes that were taken far
     from where it converged are taken anew there.
 
     Args:
@@ -54,7 +63,8 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
             rule.tolerance(task.accuracy),
             lambda u, image: jacobian_by_rule(problem, rule, u, point.sizes, sample, symmetry, image),
         )
-        if reached.status is Status.FLOOR and not rule.replicated and reached.residual > SMOOTH_FLOOR:
+        floor = max(SMOOTH_FLOOR, _BLIND_FLOOR * task.accuracy) if rule.blind else SMOOTH_FLOOR
+        if reached.status is Status.FLOOR and not rule.replicated and reached.residual > floor:
             # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
             return replace(reached, status=Status.MAX_ITERATIONS)
         if not reached.status.success or reached.drift <= _FAR:
@@ -79,7 +89,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
             return _refine(task, approach, products, patient=near is None)
         return climb_samples(task, approach)
     if channel.FIELDS > 2 or not (part.solver.proximal.HAS_PROX_SPACE or channel.FIELDS == 1):
-        return climb_samples(task, approach)
+        return _in_many_fields(task, approach, near)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(
         replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
@@ -101,9 +111,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
             return found
         solution = found if solution is None else min(solution, found, key=_quality)
         if solution.losses is not None:
-            u, residual = solution.overlaps.pack(), solution.residual
-            known = solution.jacobian, solution.drift
-            approach = FixedPoint(u, solution.overlaps.sizes, residual, Status.CONVERGED, 0, *known)
+            approach = _point_of(solution)
     if solution is None:
         return climb_samples(task, approach)
     if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
@@ -121,18 +129,66 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     return best if best.losses is not None else climb_samples(task, approach)
 
 
+def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:
+    """Lattices where the proximal map hardly jumps, and Sobol sets where it does or no lattice leads anywhere."""
+    problem = task.problem
+    levels = affordable(problem)[: _LATTICES * task.effort]
+    try:
+        bistable = APPROACH_RULE.averages(problem, approach.overlaps).bistable
+    except DomainError:  # as extrapolated overlaps may be
+        return failed_solution(task, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
+    if not levels or bistable > _FEW_JUMPS:
+        return climb_samples(task, approach)
+    levels = levels[_first_level(levels, task.accuracy, near) :]
+    small = max(1, sum(level.nodes(problem) <= _FEW_POINTS for level in levels))
+    found = _refine(task, approach, levels[:small], patient=near is None)
+    if found.losses is None:
+        return climb_samples(task, approach)
+    if found.success or task.effort == 1:
+        return found
+    point = _point_of(found)
+    if not _lattices_are_faster(task, point, found):
+        return climb_samples(task, point)
+    further = _refine(task, point, levels[small:], patient=False) if levels[small:] else found
+    return min(found, further, key=_quality)
+
+
+def _lattices_are_faster(task: Task, point: FixedPoint, found: Solution) -> bool:
+    """Whether a lattice needs fewer nodes for the accuracy than Sobol sets, by what small ones of both are off.
+
+    Of nodes that exchanges take to each other, a lattice visits one.
+    """
+    problem, sample = task.problem, SAMPLES[0]
+    assert isinstance(found.rule, Lattice) and found.averages is not None
+    spread = replicate_shifts(task, point, sample)
+    if spread is None:
+        return True
+    noise = float(np.max(two_standard_errors(spread[0]) / point.overlaps.block_scales))
+    points = _COPIES * sample.nodes(problem) * max(1.0, noise / task.accuracy) ** (1 / _GAIN)
+    lost = float(np.log10(found.relative_error / task.accuracy))
+    per_digit = 1.0 if found.averages.bistable <= NEGLIGIBLE_JUMPS else _CUSPED
+    visited = replace(found.rule, digits=found.rule.digits + lost / per_digit).nodes(problem)
+    return visited / (1 + len(task.symmetry.exchanges)) <= points
+
+
+def _point_of(solution: Solution) -> FixedPoint:
+    """Where a solution is, to begin from with another rule."""
+    overlaps, known = solution.overlaps, (solution.jacobian, solution.drift)
+    return FixedPoint(overlaps.pack(), overlaps.sizes, solution.residual, Status.CONVERGED, 0, *known)
+
+
 def _quality(solution: Solution) -> tuple[bool, float]:
     """Sort key: solutions before failures, the most accurate first."""
     return solution.losses is None, solution.relative_error
 
 
-def _first_level(levels: Sequence[ProxSpace | Pieces], accuracy: float, near: Solution | None) -> int:
+def _first_level(levels: Sequence[Rule], accuracy: float, near: Solution | None) -> int:
     """Where to begin climbing: at the level that a neighbouring solution needed, one below if it was too good."""
-    sizes = [level.points for level in levels]
-    if near is None or not isinstance(near.rule, type(levels[0])) or near.rule.points not in sizes:
+    sizes = [level.describe() for level in levels]
+    if near is None or near.rule.describe() not in sizes:
         return 0
     generous = near.relative_error < accuracy / 10
-    return max(sizes.index(near.rule.points) - int(generous), 0)
+    return max(sizes.index(near.rule.describe()) - int(generous), 0)
 
 
 def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: bool = True) -> Solution:
@@ -146,7 +202,10 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
     trail: list[np.ndarray] = []
-    for level in levels:
+    ahead = 0
+    for number, level in enumerate(levels):
+        if number < ahead:
+            continue
         covered = not level.in_x or covers(problem, level, point.overlaps)
         reached = newton_at(task, level, point) if covered else replace(point, status=Status.MAX_ITERATIONS)
         if patient and covered and not reached.status.success and failures == 0:
@@ -167,12 +226,14 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
         budget.offer(partial(finish_point, task, reached, level, finer))
         if finer is None:
             break
-        if DIFFERENCE_SAFETY * np.max(np.abs(finer[0]) / reached.overlaps.block_scales) < accuracy:
+        error = DIFFERENCE_SAFETY * float(np.max(np.abs(finer[0]) / reached.overlaps.block_scales))
+        ahead = min(number + level.sizes_ahead(error, accuracy), len(levels) - 1)
+        if error < accuracy:
             solution = finish_point(task, reached, level, finer)
             if solution.success:
                 return solution
             budget.offer(partial(replace, solution))
-        left(_so_far(finer[0], reached, accuracy))
+        left(f"half width so far about {error:.0e}, asked {accuracy:.0e}")
         point = reached.moved(reached.u + finer[0])
     if solved is None:
         return failed_solution(task, reached, level)
@@ -185,12 +246,6 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
     wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
     share = wider.relative_error / solution.relative_error
     return replace(wider, test_error_error=share * solution.test_error_error)
-
-
-def _so_far(shift: np.ndarray, point: FixedPoint, accuracy: float) -> str:
-    """The half width that the difference to a finer rule tells, beside the one asked for."""
-    reached = DIFFERENCE_SAFETY * float(np.max(np.abs(shift) / point.overlaps.block_scales))
-    return f"half width so far about {reached:.0e}, asked {accuracy:.0e}"
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
@@ -232,5 +287,4 @@ def climb_samples(task: Task, approach: FixedPoint) -> Solution:
         left(f"half width so far {error:.0e}, asked {accuracy:.0e}")
         if error <= accuracy or position >= last:
             return finish_point(task, point, rule)
-        gain = 0.85  # error in powers of two per level
-        position = min(last, position + max(1, round(float(np.log2(error / accuracy)) / gain)))
+        position = min(last, position + max(1, round(float(np.log2(error / accuracy)) / _GAIN)))

@@ -28,13 +28,13 @@ _FINEST, _COARSEST = 1e-6, 0.1
 
 def other_family(problem: Problem, rule: Rule) -> str:
     """The family by which a whole solution of a rule is found again: with nodes in X, if those of the rule are not, or
-    else one that finds jumps and bends of the proximal map in another way.
+    else one that finds jumps and bends of the proximal map in another way, or else any that is made for such a loss.
 
     Raises:
         InputError: there is none that is good enough.
     """
     suited = [family for family in other_families(rule) if family.suits(problem)]
-    for family in [*(f for f in suited if f.in_x != rule.in_x), *(f for f in suited if f.splits_jumps)]:
+    for family in [*(f for f in suited if f.in_x != rule.in_x), *(f for f in suited if f.splits_jumps), *suited]:
         return family.name
     fields = integrated(problem).solver.channel.FIELDS
     raise InputError(f"no second rule for {fields} student fields is as good as Sobol sets; name one")

@@ -24,7 +24,7 @@ import numpy as np
 
 import saddleforge as sf
 from saddleforge.comparison.compare import scaling
-from saddleforge.integration import GaussHermite, Lines, ProxSpace, Rule, Sobol, SparseGrid
+from saddleforge.integration import GaussHermite, Lattice, Lines, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import damped
 from saddleforge.saddle_point.starts import start_overlaps
@@ -47,7 +47,7 @@ LADDERS: dict[str, tuple[Rule, ...]] = {
     "prox-space": tuple(ProxSpace(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60), (160, 80))),
     "lines": tuple(Lines(n) for n in (16, 24, 32, 48, 64)),
     "gauss-hermite": tuple(GaussHermite(n) for n in (4, 6, 8, 12, 16, 24, 32, 48)),
-    "sparse-grid": tuple(SparseGrid(level) for level in range(2, 8)),
+    "lattice": tuple(Lattice(1.0 + digits / 2) for digits in range(20)),
     "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
 }
 LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))

@@ -10,7 +10,7 @@ import saddleforge as sf
 from saddleforge.derive.theory.corners import sides_of
 from saddleforge.derive.theory.kinks import slope_jump
 from saddleforge.errors import InputError
-from saddleforge.integration import GaussHermite, ProxSpace, SparseGrid, rule_named
+from saddleforge.integration import GaussHermite, Lattice, ProxSpace, rule_named
 
 NOISE = {"u": sf.GaussianNoise("Delta"), "v": sf.GaussianNoise("Delta")}
 STATE = 0.7, 1.2  # q and V of every token
@@ -156,7 +156,7 @@ def test_responses_at_corners_are_differences(name):
 def test_rules_that_know_no_corners_are_refused_or_left_out():
     problem = sf.problem(separable, alpha=1.5)
     assert not ProxSpace.suits(problem)
-    assert not GaussHermite.opinions(problem, 0.0) and not SparseGrid.opinions(problem, 0.0)
+    assert not GaussHermite.opinions(problem, 0.0) and not Lattice.opinions(problem, 0.0)
     with pytest.raises(InputError, match="slope does not jump; use Sobol"):
         sf.solve(problem, integrator="prox-space")
     with pytest.raises(InputError, match="pieces is for one student field; 2 are read, use Sobol"):

@@ -253,3 +253,13 @@ def test_free_sign_is_fixed_by_theta_and_else_by_m(m, theta, positive):
 def test_every_failure_names_the_next_thing_to_try(status):
     assert len(status.advice) > 20
     assert status.success is (status is Status.FLOOR)
+
+
+def test_slopes_are_not_learnt_from_the_noise_of_a_floor():
+    """Steps as small as what swapping nodes change would turn any Jacobian into nonsense."""
+    smooth, noise = linear(0.6, 0.3, 0.0, -2.0), np.random.default_rng(3)
+    exact = jacobian(smooth, TRUTH, SIZES)  # type: ignore[arg-type]
+    rough = Map(lambda u: smooth(u, SIZES) + 1e-5 * noise.standard_normal(4))
+    point = newton(rough, at(start().pack()), 1e-12, lambda u, image: exact)
+    assert point.status is Status.FLOOR
+    assert point.jacobian == pytest.approx(exact, abs=1e-2)

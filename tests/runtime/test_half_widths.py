@@ -11,7 +11,7 @@ from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.equations import BranchEquations
 from saddleforge.errors import DomainError
 from saddleforge.following.events import integration_shift
-from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Rule, SparseGrid
+from saddleforge.integration import Averages, GaussHermite, Lattice, Lines, ProxSpace, Rule
 from saddleforge.integration.estimates import Comparison, compared, difference_counts, finest_half_width, half_width
 from saddleforge.thresholds.conditions import parse_condition
 
@@ -31,11 +31,7 @@ def test_where_errors_fall_by_a_rate_two_differences_tell_it():
         assert counts(rule, 1e-3, 1e-4)[0] == pytest.approx(1.5 * 1.9 / 0.1)  # no faster than can be allowed for
 
 
-def test_a_level_of_a_sparse_grid_is_guarded_by_the_one_before():
-    assert counts(SparseGrid(5), 1e-8, 1e-3)[1] == 1.5
-
-
-@pytest.mark.parametrize("rule", [GaussHermite(8), SparseGrid(5)])
+@pytest.mark.parametrize("rule", [GaussHermite(8), Lattice(5.0)])
 def test_nodes_that_know_nothing_of_jumps_have_no_rate_there(rule):
     jumping = (averages(bistable=1e-3),) * 4
     assert counts(rule, 1e-8, 1e-3, 1e-2, known=jumping) == [1.5, 1.5, 1.5]
@@ -93,7 +89,7 @@ def logistic() -> sf.Problem:
     return sf.problem("logistic_regression", alpha=2.0)
 
 
-@pytest.mark.parametrize(("rule", "points"), [("gauss-hermite", 10), ("sparse-grid", 5), ("prox-space", 24)])
+@pytest.mark.parametrize(("rule", "points"), [("gauss-hermite", 10), ("prox-space", 24)])
 def test_a_followed_branch_has_the_half_widths_of_solve(logistic, agree, rule, points):
     solution = sf.solve(logistic, integrator=rule, points=points, accuracy=0.5)
     equations = BranchEquations(BranchMap.of(solution, ("alpha",), [1.0]))

@@ -115,7 +115,7 @@ def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
     axes = [trapezoid(32)] * 2
     nodes, _ = tensor(axes)
     reduction = Reduction.of(problem, fields_of(problem, SEMANTIC, (0, 0)), (0, 0), axes)
-    orbits = reduction.orbits(nodes, problem)
+    orbits = reduction.orbits(nodes, problem.teacher_rank)
     assert orbits.sum() == len(nodes)
     assert np.sum(orbits > 0) == 32 * 32 / 4 + 32 / 2  # two orbits of two on each diagonal
 
