@@ -71,7 +71,7 @@ def points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
         basis: (n, n), rows.
     """
     n = len(basis)
-    upper = np.linalg.qr(basis.T, mode="r")
+    upper = np.linalg.qr(basis.T)[1]
     numbers = np.zeros((1, 0))
     left = np.full(1, radius**2 * (1 + _ROUNDING))
     for i in range(n - 1, -1, -1):
@@ -108,7 +108,7 @@ def _e8() -> np.ndarray:
 def _projected(basis: np.ndarray) -> np.ndarray:
     """The projection on the hyperplane orthogonal to the first vector, in coordinates of that plane."""
     rows = basis[1:] - np.outer(basis[1:] @ basis[0], basis[0]) / (basis[0] @ basis[0])
-    return np.asarray(np.linalg.qr(rows.T, mode="r")).T
+    return np.linalg.qr(rows.T)[1].T
 
 
 def _e6() -> np.ndarray:
