@@ -77,7 +77,7 @@ def curve(
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:
         return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
-    checked_steps(rsb, problem)
+    checked_steps(rsb, problem, most=1)
     over, grid = checked_grid(problem, over, values, ranges)
     beside = symmetric_curve(problem, over=over, values=grid, **chosen)
     symmetric = dict(zip(beside.values.tolist(), beside.solutions, strict=True))
@@ -160,7 +160,7 @@ class BrokenBranch:
             finer = solve_symmetric(solution.problem, solution.symmetric, accuracy=self.accuracy, seed=self.seed)
             found = replace(solution, symmetric=finer) if not finer.success else broken(finer, accuracy=self.accuracy)
         else:
-            from_here = continued(solution.symmetric, solution.state, solution.parisi, accuracy=self.accuracy)
+            from_here = continued(solution.symmetric, solution.state, solution.rates, accuracy=self.accuracy)
             if from_here is None:
                 return None
             found = from_here
@@ -180,7 +180,7 @@ class BrokenBranch:
                 last = middle
         return last, missing
 
-    def _guess(self, value: float) -> tuple[Broken, float] | None:
+    def _guess(self, value: float) -> tuple[Broken, tuple[float, ...]] | None:
         """Where the two nearest broken solutions point to in the state and log y; None without one."""
         broken_at = [known for known, solution in self.known.items() if solution.state is not None]
         if not broken_at:
@@ -189,7 +189,7 @@ class BrokenBranch:
         one = self.known[nearest]
         assert one.state is not None
         if not others:
-            return one.state, one.parisi
+            return one.state, one.rates
         other = self.known[others[0]]
         step = (value - nearest) / (nearest - others[0])
         assert other.state is not None
@@ -197,8 +197,8 @@ class BrokenBranch:
         grown = np.linalg.eigvalsh(state.distance).min() > 0.5 * np.linalg.eigvalsh(one.state.distance).min()
         turned = np.any(state.between.pack() * one.state.between.pack() < 0)
         if abs(step) > 2 or turned or not grown:
-            return one.state, one.parisi
-        return state, one.parisi * (one.parisi / other.parisi) ** step
+            return one.state, one.rates
+        return state, tuple(y * (y / there) ** step for y, there in zip(one.rates, other.rates, strict=True))
 
     def _elsewhere(self, value: float, near: Broken) -> Solution:
         """What replica symmetry has where its branch has ended: something that starts nearby leads to."""

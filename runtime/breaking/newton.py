@@ -1,4 +1,4 @@
-"""Newton's method on the saddle point of one-step breaking, at a given Parisi parameter y or with dPhi/dy = 0."""
+"""Newton's method on the saddle point with replica symmetry broken, at Parisi parameters y or with dPhi/dy = 0."""
 
 from __future__ import annotations
 
@@ -24,24 +24,34 @@ class Reached:
     """Where an iteration ended.
 
     Attributes:
-        state, y: there; answer: what follows from them.
+        state, rates: there, y of every level (K,); answer: what follows from them.
         residual: max |G(u) - u| over block scales, and of y dPhi/dy over |Phi| where y is solved for.
         matrix: Jacobian of the equations in (u, log y); None where it was not taken.
         evaluations: of the map.
     """
 
     state: Broken
-    y: float
+    rates: np.ndarray
     answer: Answer
     residual: float
     matrix: np.ndarray | None
     evaluations: int
 
+    @property
+    def y(self) -> float:
+        """Of the outermost level: the one of one step."""
+        return float(self.rates[0])
+
+    @property
+    def slope(self) -> float:
+        """dPhi/dy of the same level."""
+        return float(self.answer.slopes[0])
+
 
 @dataclass
 class Equations:
     """G(u) - u in coordinates along the directions that the symmetry leaves, and y dPhi/dy where y is an unknown, too:
-    its logarithm stands last."""
+    its logarithms stand last."""
 
     breaking_map: BreakingMap
     with_y: bool
@@ -49,9 +59,9 @@ class Equations:
     evaluations: int = 0
 
     @classmethod
-    def around(cls, breaking_map: BreakingMap, state: Broken, y: float, with_y: bool) -> Equations:
+    def around(cls, breaking_map: BreakingMap, state: Broken, rates: np.ndarray, with_y: bool) -> Equations:
         """For looking around a state."""
-        return cls(breaking_map.around(state, y), with_y, breaking_map.directions(state))
+        return cls(breaking_map.around(state, rates), with_y, breaking_map.directions(state))
 
     def coordinates(self, packed: np.ndarray) -> np.ndarray:
         """Of a packed state, (k,)."""
@@ -61,36 +71,38 @@ class Equations:
         """The packed state of coordinates, log y left out."""
         return coordinates[: len(self.directions)] @ self.directions
 
-    def unknowns(self, state: Broken, y: float) -> np.ndarray:
+    def unknowns(self, state: Broken, rates: np.ndarray) -> np.ndarray:
         """Coordinates, and log y."""
         z = self.coordinates(state.pack())
-        return np.append(z, np.log(y)) if self.with_y else z
+        return np.append(z, np.log(rates)) if self.with_y else z
 
-    def state(self, z: np.ndarray, like: Broken, y: float) -> tuple[Broken, float]:
-        """Unpacked; `y` where it is no unknown."""
-        return Broken.unpack(self.packed(z), like.sizes), float(np.exp(z[-1])) if self.with_y else y
+    def state(self, z: np.ndarray, like: Broken, rates: np.ndarray) -> tuple[Broken, np.ndarray]:
+        """Unpacked; `rates` where they are no unknowns."""
+        own = np.exp(z[len(self.directions) :]) if self.with_y else rates
+        return Broken.unpack(self.packed(z), like.sizes), own
 
-    def values(self, state: Broken, y: float) -> tuple[np.ndarray, Answer]:
+    def values(self, state: Broken, rates: np.ndarray) -> tuple[np.ndarray, Answer]:
         """What is to vanish."""
         self.evaluations += 1
-        answer = self.breaking_map(state, y)
+        answer = self.breaking_map(state, rates)
         gap = self.coordinates(answer.image.pack() - state.pack())
-        return (np.append(gap, y * answer.slope) if self.with_y else gap), answer
+        return (np.append(gap, rates * answer.slopes) if self.with_y else gap), answer
 
     def units(self, state: Broken, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
         """Scales of the unknowns and of the equations."""
         scales = np.max(np.abs(self.directions) * state.block_scales, axis=1)
         if not self.with_y:
             return scales, scales
-        return np.append(scales, 1.0), np.append(scales, abs(answer.free_entropy))
+        ones = np.ones(len(answer.slopes))
+        return np.append(scales, ones), np.append(scales, abs(answer.free_entropy) * ones)
 
-    def matrix(self, z: np.ndarray, like: Broken, y: float, base: np.ndarray, answer: Answer) -> np.ndarray:
+    def matrix(self, z: np.ndarray, like: Broken, rates: np.ndarray, base: np.ndarray, answer: Answer) -> np.ndarray:
         """Derivatives of the equations by one-sided differences.
 
         Raises:
             DomainError: both sides leave the domain.
         """
-        scales, _ = self.units(self.state(z, like, y)[0], answer)
+        scales, _ = self.units(self.state(z, like, rates)[0], answer)
         columns = []
         for i, scale in enumerate(scales):
             for way in (1.0, -1.0):
@@ -98,7 +110,7 @@ class Equations:
                 moved = z.copy()
                 moved[i] += step
                 try:
-                    columns.append((self.values(*self.state(moved, like, y))[0] - base) / step)
+                    columns.append((self.values(*self.state(moved, like, rates))[0] - base) / step)
                     break
                 except DomainError:
                     if way < 0:
@@ -106,25 +118,25 @@ class Equations:
         return np.stack(columns, axis=1)
 
 
-def settled(breaking_map: BreakingMap, state: Broken, y: float, steps: int) -> Broken:
-    """The state after damped steps of V and Delta at one y, everything else of one minimiser being held.
+def settled(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, steps: int) -> Broken:
+    """The state after damped steps of V and Delta at given y, everything else of one minimiser being held.
 
     Raises:
         DomainError: they leave the domain.
     """
     held = state.within
     for _ in range(steps):
-        image = breaking_map(state, y).image
+        image = breaking_map(state, rates).image
         V = (1 - _SETTLING) * state.between.V + _SETTLING * image.between.V
-        distance = (1 - _SETTLING) * state.distance + _SETTLING * image.distance
-        state = Broken(replace(held, q=held.q - distance, V=V), distance)
+        distances = (1 - _SETTLING) * state.distances + _SETTLING * image.distances
+        state = Broken(replace(held, q=held.q - distances.sum(axis=0), V=V), distances)
     return state
 
 
 def newton(
     breaking_map: BreakingMap,
     state: Broken,
-    y: float,
+    rates: np.ndarray,
     tolerance: float,
     with_y: bool = False,
     matrix: np.ndarray | None = None,
@@ -141,23 +153,24 @@ def newton(
     Raises:
         DomainError: no step stays inside the domain.
     """
-    equations = Equations.around(breaking_map, state, y, with_y)
-    z = equations.unknowns(state, y)
-    gap, answer = equations.values(*equations.state(z, state, y))
+    equations = Equations.around(breaking_map, state, rates, with_y)
+    z = equations.unknowns(state, rates)
+    gap, answer = equations.values(*equations.state(z, state, rates))
     best, before = np.inf, np.inf
     stalls = 0
     fresh = False
     for _ in range(most):
-        at, y_at = equations.state(z, state, y)
+        at, rates_at = equations.state(z, state, rates)
         scales, units = equations.units(at, answer)
         residual = float(np.max(np.abs(gap) / units))
-        left(f"one-step breaking at y = {y_at:.4g}: residual {residual:.0e}, asked {tolerance:.0e}")
+        told = ", ".join(f"{y:.4g}" for y in rates_at)
+        left(f"breaking at y = {told}: residual {residual:.0e}, asked {tolerance:.0e}")
         stalls = 0 if residual < 0.5 * best else stalls + 1
         best = min(best, residual)
         if (residual < tolerance and matrix is not None) or stalls > 3:
             break
         if matrix is None or (not fresh and residual > _FALL * before):
-            matrix, fresh = equations.matrix(z, state, y, gap, answer), True
+            matrix, fresh = equations.matrix(z, state, rates, gap, answer), True
         else:
             fresh = False
         before = residual
@@ -169,17 +182,17 @@ def newton(
         for _ in range(_HALVINGS):
             try:
                 tried = z + length * move
-                gap_there, answer = equations.values(*equations.state(tried, state, y))
+                gap_there, answer = equations.values(*equations.state(tried, state, rates))
                 break
             except DomainError:
                 length /= 2
         else:
-            raise DomainError("no step stays inside the domain of one-step breaking")
+            raise DomainError("no step stays inside the domain of broken replica symmetry")
         step = (tried - z) / scales
         if np.abs(step).max() > _TELLING:
             matrix = matrix + np.outer(gap_there - gap - matrix @ (tried - z), step / scales) / float(step @ step)
         z, gap = tried, gap_there
-    at, y_at = equations.state(z, state, y)
+    at, rates_at = equations.state(z, state, rates)
     _, units = equations.units(at, answer)
     residual = float(np.max(np.abs(gap) / units))
-    return Reached(at, y_at, answer, residual, matrix, equations.evaluations)
+    return Reached(at, rates_at, answer, residual, matrix, equations.evaluations)

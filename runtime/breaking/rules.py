@@ -55,11 +55,13 @@ def first_rate(rule: TiltedRule) -> float:
     return _FIRST[1] if isinstance(rule, Grids) else _FIRST[0]
 
 
-def averages(problem: Problem, state: Broken, y: float, rule: TiltedRule, slopes: bool = False) -> TiltedAverages:
+def averages(
+    problem: Problem, state: Broken, rates: np.ndarray, rule: TiltedRule, slopes: bool = False
+) -> TiltedAverages:
     """As of `tilted_averages`."""
     if isinstance(rule, Grids):
-        return rule.averages(problem, state.between, state.distance, y, slopes)
-    return tilted_averages(problem, state.between, state.distance, y, rule, slopes)
+        return rule.averages(problem, state.between, state.distances, rates, slopes)
+    return tilted_averages(problem, state.between, state.distances, rates, rule, slopes)
 
 
 def shift_counts(rule: TiltedRule, shifts: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -67,9 +69,9 @@ def shift_counts(rule: TiltedRule, shifts: Sequence[np.ndarray]) -> tuple[float,
     return difference_factors(*shifts, slowest=_SCATTER) if isinstance(rule, Grids) else difference_factors(*shifts)
 
 
-def framed(rule: TiltedRule, state: Broken, y: float) -> TiltedRule:
+def framed(rule: TiltedRule, state: Broken, rates: np.ndarray) -> TiltedRule:
     """The rule for looking around a state: grids that stay where they are."""
-    return rule.framed(state.between, state.distance, y) if isinstance(rule, Grids) else rule
+    return rule.framed(state.between, state.distances, rates) if isinstance(rule, Grids) else rule
 
 
 def of_rows(rule: TiltedRule) -> Pieces:
@@ -77,17 +79,20 @@ def of_rows(rule: TiltedRule) -> Pieces:
     return rule if isinstance(rule, Pieces) else PANELS[-1]
 
 
+def told_beside(rule: object) -> bool:
+    """Whether energies are told beside another one: on grids their errors are nearly the same."""
+    return isinstance(rule, Grids)
+
+
 def offsets(symmetric: Solution, rules: Sequence[TiltedRule], state: Broken, y: float) -> list[float]:
-    """How far above the training loss of replica symmetry what grids make of it lies: the energy of a solution with
-    blocks is off by nearly the same. 0 for rules that need no such help.
+    """How far above the training loss of replica symmetry what rules make of it lies: the energy of a solution with
+    blocks is off by nearly the same.
 
     Of copies that weigh the same f_1 is -E_z M, and q_0 + Delta the replica symmetric q: its average is E M.
     """
-    if not any(isinstance(rule, Grids) for rule in rules):
-        return [0.0] * len(rules)
     problem, overlaps = symmetric.problem, symmetric.overlaps
     exact = float(symmetric.rule.averages(problem, overlaps).moreau.mean())
-    copies = Broken(replace(overlaps, q=overlaps.q - state.distance), state.distance)
-    found = [averages(problem, copies, _SOFT * y, rule) for rule in rules]
+    copies = replace(state, between=replace(overlaps, q=overlaps.q - state.distance))
+    found = [averages(problem, copies, np.array([_SOFT * y]), rule) for rule in rules]
     # f_1 = -E M + y Var M / 2 and <M> = E M - y Var M, to first order.
-    return [problem.alpha * (-2 * one.free - one.moreau - exact) for one in found]
+    return [problem.alpha * (-2 * float(one.free[0]) - one.moreau - exact) for one in found]

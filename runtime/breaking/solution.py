@@ -1,4 +1,4 @@
-"""A solution with one step of replica symmetry breaking: a plain value."""
+"""A solution with replica symmetry broken: a plain value."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
 from ..solving.solution import Solution
+from .rules import told_beside
 from .state import Broken
 
 NEGLIGIBLE_JUMPS = 1e-6  # of the measure, tilted
+_CLUSTERS = {1: "states form clusters", 2: "clusters of states form clusters"}
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,10 @@ class Splitting:
 
     Attributes:
         clustering: Perron root of the map by which q_0 would split (type I), stable below 1.
-        splitting: that by which q_1 would (type II), of the smooth part of the slope; with jumps the true one is
-            infinite.
+        splitting: that by which q of one minimiser would (type II), of the smooth part of the slope; with jumps the
+            true one is infinite.
         bistable: probability, tilted, that the Moreau objective has a second minimum, so that the proximal map jumps.
+        steps: of breaking.
     """
 
     clustering: float
@@ -37,13 +40,14 @@ class Splitting:
     splitting: float
     splitting_error: float
     bistable: float
+    steps: int = 1
 
     @property
     def verdict(self) -> str:
         """In words."""
         words = []
         for name, value, error, meaning in (
-            ("type I", self.clustering, self.clustering_error, "states form clusters"),
+            ("type I", self.clustering, self.clustering_error, _CLUSTERS[self.steps]),
             ("type II", self.splitting, self.splitting_error, "states split"),
         ):
             text = with_error(value, error)
@@ -65,16 +69,17 @@ def relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray)
 
 @dataclass(frozen=True)
 class BrokenSolution:
-    """One-step breaking beside the replica symmetric solution that it starts from.
+    """One or two steps of breaking beside the replica symmetric solution that they start from.
 
     Attributes:
-        symmetric: that solution.
-        state: q_0, V, m, theta and Delta (docs/theory.md (18.1), (18.16)); None where no breaking was found, or none
-            converged.
-        parisi: y, given or with dPhi/dy = 0; given: which of the two.
+        symmetric: that solution; shallower: that of a step less, of two.
+        state: q_0, V, m, theta and Delta of every step (docs/theory.md (18.1), (18.16)); None where no breaking was
+            found, or none converged.
+        rates: Parisi parameters y from q_0 inwards, one a step, given or with dPhi/dy = 0; given: which of the two.
         errors: half widths of the packed state; within_errors: of the packed overlaps of one minimiser.
-        parisi_error: of y, 0 where it is given.
-        energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y; its half width.
+        rate_errors: of y, 0 where it is given.
+        energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
+        own_error: its half width; on grids beside the energy of a step less, from which it is told there.
         complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
         test_error: of one of these states.
@@ -85,16 +90,16 @@ class BrokenSolution:
     symmetric: Solution
     state: Broken | None
     status: Status
-    parisi: float
+    rates: tuple[float, ...]
     given: bool
     residual: float
     evaluations: int
     rule: Rule | Grids
     errors: np.ndarray
     within_errors: np.ndarray
-    parisi_error: float
+    rate_errors: tuple[float, ...]
     energy: float
-    energy_error: float
+    own_error: float
     complexity: float
     complexity_error: float
     parts: tuple[float, float]
@@ -104,6 +109,7 @@ class BrokenSolution:
     stability: Splitting | None
     multipliers_error: np.ndarray | None = None
     found: str = ""
+    shallower: BrokenSolution | None = None
 
     @property
     def problem(self) -> Problem:
@@ -114,6 +120,26 @@ class BrokenSolution:
     def start(self) -> str:
         """Of the replica symmetric solution."""
         return self.symmetric.start
+
+    @property
+    def steps(self) -> int:
+        """Of breaking, 0 where none was found."""
+        return len(self.rates)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Delta of every step, (K, C, s, s)."""
+        return np.zeros((0, *self.overlaps.q.shape)) if self.state is None else self.state.distances
+
+    @property
+    def parisi(self) -> float:
+        """y of the outermost step, of one step the only one; nan without any."""
+        return self.rates[0] if self.rates else np.nan
+
+    @property
+    def parisi_error(self) -> float:
+        """Its half width."""
+        return self.rate_errors[0] if self.rates else np.nan
 
     @property
     def branch(self) -> str:
@@ -132,12 +158,12 @@ class BrokenSolution:
 
     @property
     def overlaps(self) -> Overlaps:
-        """Of one minimiser: q_1 in the place of q."""
+        """Of one minimiser: its own q in the place of q."""
         return self.symmetric.overlaps if self.state is None else self.state.within
 
     @property
     def half_widths(self) -> Overlaps:
-        """Errors in the shape of the overlaps, of q_1 in the place of q."""
+        """Errors in the shape of the overlaps, of q of one minimiser in the place of q."""
         return Overlaps.unpack(self.within_errors, self.overlaps.sizes)
 
     @property
@@ -147,7 +173,7 @@ class BrokenSolution:
 
     @property
     def relative_error(self) -> float:
-        """Largest half width of an overlap, q_0 and q_1 among them, relative to the size of its block.
+        """Largest half width of an overlap, q_0 and q of one minimiser among them, relative to the size of its block.
 
         That of y, along which the energy is flat, and of Delta with it are left out."""
         if self.state is None:
@@ -160,6 +186,13 @@ class BrokenSolution:
         return self.energy
 
     @property
+    def energy_error(self) -> float:
+        """Half width of the energy."""
+        if not told_beside(self.rule):
+            return self.own_error
+        return self.own_error + (self.shallower or self.symmetric).training_loss_error
+
+    @property
     def training_loss_error(self) -> float:
         """Its half width."""
         return self.energy_error
@@ -170,14 +203,27 @@ class BrokenSolution:
         there is none."""
         if self.alone:
             return np.nan, np.nan
-        return self.energy - self.symmetric.training_loss, self.energy_error + self.symmetric.training_loss_error
+        if self.state is None:
+            return 0.0, 0.0
+        beside = self.symmetric.training_loss_error
+        if told_beside(self.rule):
+            beside = self.shallower.energy_moved[1] if self.shallower else 0.0
+        return self.energy - self.symmetric.training_loss, self.own_error + beside
+
+    @property
+    def energy_moved_further(self) -> tuple[float, float]:
+        """How far the second step moved the energy from that of the first, and a half width; nan without a second."""
+        if self.shallower is None:
+            return np.nan, np.nan
+        beside = 0.0 if told_beside(self.rule) else self.shallower.own_error
+        return self.energy - self.shallower.energy, self.own_error + beside
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
         """For a terminal."""
         return presenting.table(self, names)
 
     def to_json(self) -> dict[str, object]:
-        """The JSON object of `solve --rsb 1`."""
+        """The JSON object of `solve --rsb`."""
         return presenting.to_json(self)
 
     def __repr__(self) -> str:

@@ -1,13 +1,15 @@
-"""The saddle point of one-step breaking at a given Parisi parameter y: u -> G(u), free entropy and its slope in y.
+"""The saddle point with replica symmetry broken, at given Parisi parameters y: u -> G(u), free entropy and its slopes.
 
-With V~ = V + y Delta and V~^ = V^ - y Delta^ everything reads as without breaking.
+With V~ = V + y Delta and V~^ = V^ - y Delta^, level by level, everything reads as without breaking.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from .. import budget
 from ..errors import InputError
@@ -23,33 +25,33 @@ from .state import Broken
 
 @dataclass(frozen=True)
 class Answer:
-    """What follows from a state at one y.
+    """What follows from a state at given y.
 
     Attributes:
         image: the next state; averages: at the state.
-        between: conjugates with V~^ and q_0^; within: with V^ and q_1^.
-        rows: what rows of W make of them.
-        free_entropy: Phi(y), extremal where the state is the saddle point; slope: its derivative in y, others held.
+        hats: conjugates, from V~^ and q_0^ inwards to V^ and q_K^, (K + 1).
+        rows: what rows of W make of the conjugates.
+        free_entropy: Phi(y), extremal where the state is the saddle point; slopes: its derivatives in y, others held,
+            (K,).
     """
 
     image: Broken
     averages: TiltedAverages
-    between: Conjugates
-    within: Conjugates
+    hats: tuple[Conjugates, ...]
     rows: Rows
     free_entropy: float
-    slope: float
+    slopes: np.ndarray
 
 
 @dataclass(frozen=True)
 class BreakingMap:
-    """u -> G(u) of a problem by a rule, at the Parisi parameter y.
+    """u -> G(u) of a problem by a rule, at Parisi parameters y (K,), from the outermost level inwards.
 
     Attributes:
         symmetry: of the states that are looked for.
 
     Raises:
-        InputError: a model whose one-step equations are not solved here.
+        InputError: a model whose equations with replica symmetry broken are not solved here.
     """
 
     problem: Problem
@@ -59,7 +61,7 @@ class BreakingMap:
     def __post_init__(self) -> None:
         refuse(self.problem)
 
-    def __call__(self, state: Broken, y: float) -> Answer:
+    def __call__(self, state: Broken, rates: np.ndarray) -> Answer:
         """What follows from a state.
 
         Raises:
@@ -67,17 +69,19 @@ class BreakingMap:
         """
         budget.check()
         problem, between = self.problem, state.between
-        found = averages(problem, state, y, self.rule)
-        outer, inner = (conjugates_of(problem, between, moments) for moments in found.moments)
-        # The second set differs in q^ alone; V^ = V~^ + y (q_1^ - q_0^).
-        inner = replace(inner, V=outer.V + y * (inner.q - outer.q))
-        rows = rows_at(problem, outer, inner, y, of_rows(self.rule))
-        phi, slope = self._free_entropy(state, y, found, outer, inner, rows)
-        return Answer(Broken(rows.between, rows.distance), found, outer, inner, rows, phi, slope)
+        found = averages(problem, state, rates, self.rule)
+        outer, *within = (conjugates_of(problem, between, moments) for moments in found.moments)
+        # The others differ from the first in q^ alone; V_(k+1)^ = V_k^ + y_k (q_k^ - q_(k-1)^).
+        hats = [outer]
+        for y, inner in zip(rates, within, strict=True):
+            hats.append(replace(inner, V=hats[-1].V + y * (inner.q - hats[-1].q)))
+        rows = rows_at(problem, hats, rates, of_rows(self.rule))
+        phi, slopes = self._free_entropy(state, rates, found, hats, rows)
+        return Answer(Broken(rows.between, rows.distances), found, tuple(hats), rows, phi, slopes)
 
-    def around(self, state: Broken, y: float) -> BreakingMap:
+    def around(self, state: Broken, rates: np.ndarray) -> BreakingMap:
         """The same map for looking around a state."""
-        return replace(self, rule=framed(self.rule, state, y))
+        return replace(self, rule=framed(self.rule, state, rates))
 
     def directions(self, state: Broken) -> np.ndarray:
         """Directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""
@@ -88,24 +92,24 @@ class BreakingMap:
         rows, columns = triangle(sizes[1])
         places = numbered.q[:, rows, columns].ravel().astype(int) - 1  # of q among the overlaps
         along = of_overlaps[np.abs(of_overlaps[:, places]).sum(axis=1) > 0][:, places]
-        out = np.zeros((len(of_overlaps) + len(along), count + len(places)))
-        out[: len(of_overlaps), :count], out[len(of_overlaps) :, count:] = of_overlaps, along
-        return out
+        return np.asarray(block_diag(of_overlaps, *[along] * len(state.distances)))
 
     def _free_entropy(
-        self, state: Broken, y: float, averages: TiltedAverages, outer: Conjugates, inner: Conjugates, rows: Rows
-    ) -> tuple[float, float]:
+        self, state: Broken, rates: np.ndarray, averages: TiltedAverages, hats: Sequence[Conjugates], rows: Rows
+    ) -> tuple[float, np.ndarray]:
         """Phi(y) and dPhi/dy with everything else held, (18.8) and (18.19)."""
-        between, distance = state.between, state.distance
-        mixed = between.V + y * distance  # V~
-        trace = float(np.sum(outer.V * between.q) - np.sum(outer.q * mixed)) / 2
+        between, outer, alpha = state.between, hats[0], self.problem.alpha
+        variances = state.variances(rates)
+        trace = float(np.sum(outer.V * between.q) - np.sum(outer.q * variances[0])) / 2
         trace -= float(np.sum(outer.m * between.m) + np.sum(outer.theta * between.theta))
-        gap = float(np.sum(outer.V * mixed) - np.sum(inner.V * between.V))
-        alpha = self.problem.alpha
-        phi = trace + gap / (2 * y) + rows.free + alpha * averages.free
-        slope = -gap / (2 * y * y) + rows.slope - alpha / y * (averages.moreau + averages.free)
-        slope -= float(np.sum((y * inner.q - inner.V) * distance)) / (2 * y)
-        return phi, slope
+        gaps = -np.diff([float(np.sum(hat.V * V)) for hat, V in zip(hats, variances, strict=True)]) / (2 * rates)
+        free = np.append(averages.free, -averages.moreau)
+        phi = trace + float(gaps.sum()) + rows.free + alpha * float(free[0])
+        moved = [
+            float(np.sum((y * inner.q - inner.V) * distance)) / 2
+            for y, inner, distance in zip(rates, hats[1:], state.distances, strict=True)
+        ]
+        return phi, rows.slopes + (alpha * np.diff(free) - gaps - moved) / rates
 
 
 def refuse(problem: Problem) -> None:

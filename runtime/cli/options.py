@@ -71,7 +71,12 @@ ProofOption = Annotated[
     ),
 ]
 RsbOption = Annotated[
-    int, typer.Option("--rsb", metavar="0|1", help="Steps of replica symmetry breaking: losses of one or two fields.")
+    int,
+    typer.Option(
+        "--rsb",
+        metavar="0|1|2",
+        help="Steps of replica symmetry breaking: losses of one or two fields; 2 with `solve` and `stability`.",
+    ),
 ]
 TemperatureOption = Annotated[
     float | None,

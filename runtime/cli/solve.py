@@ -100,9 +100,9 @@ def solve(
     symbols = options.own_symbols(problem, rename)
     wanted = options.names(derivatives)
     if rsb and accuracy < DOUBLES:
-        raise InputError(f"--rsb 1 goes with accuracies of {DOUBLES:g} and above")
+        raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
     if rsb and (all_branches or verify or proof or wanted is not None):
-        raise InputError("--rsb 1 goes with one start, without --sensitivities, --verify and --proof")
+        raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
@@ -139,7 +139,7 @@ def _broken(
     problem: Problem, begin: str | Overlaps, rsb: int, parisi: float | None, chosen: dict[str, Any], json: bool,
     symbols: dict[str, str],
 ) -> Outcome:  # fmt: skip
-    """With one step of replica symmetry breaking."""
+    """With steps of replica symmetry breaking."""
     from ..breaking.solve import solve as solve_broken
 
     found = solve_broken(problem, begin, rsb=rsb, parisi=parisi, **chosen)
@@ -324,7 +324,7 @@ def stability(
         return Outcome(text, data)
     from ..breaking.solve import broken
 
-    found = broken(solution, accuracy=accuracy)
+    found = broken(solution, accuracy=accuracy, steps=rsb)
     text = f"{text}\n\n{found.table()}"
     data = {**data, "breaking": found.to_json()["breaking"], "found": found.found or None}
     if not found.success:

@@ -1,13 +1,13 @@
-"""Averages of one-step replica symmetry breaking over a row of W with any penalty, one column.
+"""Averages with replica symmetry broken over a row of W with any penalty, one column.
 
 At b^0 and the teacher's row, with b = b^0 + z and z ~ N(0, D), <.> is the average over z tilted by exp(y N(b)), N the
 maximum over w of w b - G w^2 / 2 - r(w) (docs/theory.md (18.9), (18.17)). -N and w are to a row what M and g are to a
-sentence.
+sentence; a level between b^0 and b is averaged over as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from ..problems.overlaps import Conjugates
 from ..problems.problem import Problem
 from ..problems.solver import loops
 from .pieces import REACH, Pieces
-from .tilted import PANEL, Scale, halved, tilted_at
+from .tilted import PANEL, Level, Scale, halved, outwards, tilted_at
 
 _HALVINGS = 40  # of a panel of b: w(b) bends at corners
 _DOUBLINGS = 40  # of the line
@@ -43,44 +43,42 @@ Minimiser = Callable[[np.ndarray, np.ndarray], Minimum]
 
 @dataclass(frozen=True)
 class RowAverages:
-    """Of one spectral atom.
+    """Of one spectral atom, with K levels of b around b^0.
 
     Attributes:
-        between, within: E[<w>^2] and E[<w^2>]; slope: E[d<w>/db^0]; with_fields: E[<w> z], z = (tau, pi), (C + t,).
-        free: E[(1 / y) log E_z exp(y N)]; value, penalty: E[<N>], E[<r>].
-        squares: E[(d<w>/db^0)^2] and E[<J^2>], (2,).
+        overlaps: E[<w>^2] and, of one level after the other, <w>^2 down to E[<w^2>], (K + 1,).
+        slope: E[d<w>/db^0]; with_fields: E[<w> z], z = (tau, pi), (C + t,).
+        free: E[(1 / y) log E_z exp(y N)], the same of the levels within, and E[<N>] the last, (K + 1,).
+        penalty: E[<r>]; squares: E[(d<w>/db^0)^2] and E[<J^2>], (2,).
     """
 
-    between: float
-    within: float
+    overlaps: np.ndarray
     slope: float
     with_fields: np.ndarray
-    free: float
-    value: float
+    free: np.ndarray
     penalty: float
     squares: np.ndarray
 
 
-def penalised_rows(
-    problem: Problem, outer: Conjugates, inner: Conjugates, rate: float, rule: Pieces
-) -> list[RowAverages]:
-    """Of every atom, at V~^, q_0^, m^ and theta^ (`outer`), V^ and q_1^ (`inner`) and the Parisi parameter y (`rate`).
+def penalised_rows(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces) -> list[RowAverages]:
+    """Of every atom, at the conjugates of K + 1 levels from b^0 inwards, V^ of what a level leaves to those within, and
+    the Parisi parameters y (`rates`, (K,)).
 
     Raises:
         DomainError: no such averages exist.
     """
     law, known = problem.law, problem.solver.penalty.KNOWN
+    outer, inner = hats[0], hats[-1]
     found = []
     for gamma, gram in zip(law.gamma, law.gram, strict=True):
-        stiffness, spread, apart = (
-            float(gamma @ block[:, 0, 0]) for block in (inner.V, outer.q, inner.q - outer.q)
-        )  # fmt: skip
+        stiffness, spread = (float(gamma @ block[:, 0, 0]) for block in (inner.V, outer.q))
+        apart = np.diff([float(gamma @ level.q[:, 0, 0]) for level in hats])
         field = np.concatenate([outer.m[:, 0], gamma @ outer.theta[:, 0]])[None]
         covariance = np.empty((known + 1, known + 1))
         cross = np.empty((known + 1, gram.shape[0]))
         loops("weight_rows").covariances(len(gamma), gram, field, np.array([[spread]]), covariance, cross)
         minimiser = partial(_minimum, problem, stiffness)
-        found.append(row_averages(minimiser, covariance, cross, apart, rate, rule))
+        found.append(row_averages(minimiser, covariance, cross, apart, rates, rule))
     return found
 
 
@@ -100,62 +98,78 @@ def _minimum(problem: Problem, stiffness: float, b: np.ndarray, known: np.ndarra
 
 
 def row_averages(
-    minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variance: float, rate: float, rule: Pieces
-) -> RowAverages:
+    minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variances: np.ndarray, rates: np.ndarray,
+    rule: Pieces,
+) -> RowAverages:  # fmt: skip
     """Of a row given by its minimum at a field.
 
     Args:
         covariance: of (pi, b^0), pi what the penalty knows, (KNOWN + 1, KNOWN + 1); cross: with z, (KNOWN + 1, C + t).
-        variance: D.
+        variances: D of every level, (K,).
     """
     factor = np.empty_like(covariance)
     loops("matrices").factor(covariance, factor)
     spread, count = float(factor[-1, -1]), len(factor) - 1
-    if not (spread > 0 and variance > 0):
+    if not (spread > 0 and np.all(variances > 0)):
         raise DomainError("the fields of rows do not vary within states, or between them")
     zeta, weight = tensor([trapezoid(rule.outer)] * count)
     zeta, weight = zeta[weight > _LIGHT], weight[weight > _LIGHT]
     known, centre = zeta @ factor[:-1, :-1].T, zeta @ factor[-1, :-1]
-    width = float(np.sqrt(variance))
-    rows, b, lengths, least = _fields(minimiser, known, centre, spread, variance, rate, rule)
-    columns = np.stack([least.w, least.w**2, least.value, least.penalty, least.response**2], axis=1)
+    level, reach = _fields(minimiser, known, centre, spread, variances, rates, rule)
     # N grows as softest b^2 / 2: with that much of it in the normal law, what is left tilts near nodes only.
-    softest = float(least.response[np.concatenate([rows[:-1], rows[1:] - 1])].min())
-    wider = 1 / (1 - rate * variance * softest)
-    costs = softest * b * b / 2 - least.value
-
-    def averages(which: np.ndarray, places: np.ndarray) -> np.ndarray:
-        out = tilted_at(rows, b, lengths, costs, rate, variance * wider, least.w, columns, which, wider * places)
-        out[..., 1] += wider * softest * places**2 / 2 + np.log(wider) / (2 * rate)
-        return out
-
-    sums, own = np.zeros(8), np.zeros(count + 1)
-    longest = max(PANEL * width / spread, _LONGEST)
+    ends = np.concatenate([level.rows[:-1], level.rows[1:] - 1])
+    softest = float(np.sqrt(level.columns[ends, -1].min()))
+    for k in range(len(rates) - 1, 0, -1):
+        averages = partial(_averages, level, softest, float(rates[k]), float(variances[k]))
+        longest = PANEL * float(np.sqrt(variances[k - 1])) / float(reach[k - 1])
+        softest /= 1 - float(rates[k] * variances[k]) * softest
+        level = outwards(averages, centre, float(reach[k - 1]), longest, rule, Scale())
+    averages = partial(_averages, level, softest, float(rates[0]), float(variances[0]))
+    levels = len(rates)
+    sums, own = np.zeros(4 + 2 * levels + 2), np.zeros(count + 1)
+    longest = max(PANEL * float(np.sqrt(variances[0])) / spread, _LONGEST)
     for which, z, share, out in halved(averages, centre, spread, longest, rule, Scale()):
-        mean, free, drift, with_w, _, square, value, penalty, bent = np.moveaxis(out, -1, 0)
+        mean, free, drift, with_w, _, *linear = np.moveaxis(out, -1, 0)
         heavy = share * weight[which][:, None]
-        slope = (with_w - drift * mean) / variance  # z counted from elsewhere has the same covariance
-        values = np.stack([mean**2, square, slope, free, value, penalty, slope**2, bent], axis=-1)
+        slope = (with_w - drift * mean) / variances[0]  # z counted from elsewhere has the same covariance
+        values = np.stack([slope, slope**2, mean**2, free, *linear], axis=-1)
         sums += np.einsum("pj,pjf->f", heavy, values)
         own[:-1] += np.einsum("pj,pj,pk->k", heavy, mean, zeta[which])
         own[-1] += float(np.sum(heavy * mean * z))
     with_fields = np.empty((1, cross.shape[1]))
     loops("weight_rows").to_fields(factor, cross, own[None], with_fields)
-    between, within, slope, free, value, penalty = map(float, sums[:6])
-    return RowAverages(between, within, slope, with_fields[0], free, value, penalty, sums[6:])
+    slope, bent, *_, penalty, own_bent = map(float, sums)
+    overlaps, free = sums[2:-2].reshape(levels + 1, 2).T
+    return RowAverages(overlaps, slope, with_fields[0], free, penalty, np.array([bent, own_bent]))
+
+
+def _averages(
+    level: Level, softest: float, rate: float, variance: float, which: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """`tilted_at` with softest b^2 / 2 of what f grows by in the normal law."""
+    wider = 1 / (1 - rate * variance * softest)
+    costs = softest * level.omega**2 / 2 - level.columns[:, 2]
+    out = tilted_at(level, costs, rate, variance * wider, which, wider * places)
+    out[..., 1] += wider * softest * places**2 / 2 + np.log(wider) / (2 * rate)
+    return out
 
 
 def _fields(
-    minimiser: Minimiser, known: np.ndarray, centre: np.ndarray, spread: float, variance: float, rate: float,
-    rule: Pieces,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Minimum]:  # fmt: skip
-    """Where lines begin (R + 1,), nodes of b on them, quadrature weights of db, and rows there.
+    minimiser: Minimiser, known: np.ndarray, centre: np.ndarray, spread: float, variances: np.ndarray,
+    rates: np.ndarray, rule: Pieces,
+) -> tuple[Level, np.ndarray]:  # fmt: skip
+    """Nodes of b with w, w^2, N, r and J^2 there, and the spreads of fields of the levels between b^0 and b, (K - 1,),
+    that reach as far as they do.
 
     Panels are halved until w(b) is a polynomial: it bends where w comes to rest on a corner.
     """
     t, w = gauss_legendre(rule.points)
-    low_end, high_end = (_end(minimiser, known, centre, side, spread, variance, rate) for side in (-1.0, 1.0))
-    count = int(np.ceil((high_end - low_end).max() / (PANEL * np.sqrt(variance))))
+    far = [_end(minimiser, known, centre, side, spread, variances, rates) for side in (-1.0, 1.0)]
+    # Where b of a level has weight those of the levels outside have it where the tilt has moved it from.
+    drifts = np.cumsum((rates * variances)[:0:-1])[::-1]
+    between = [np.abs(end - np.outer(drifts, minimiser(end, known).w) - centre).max(axis=1) for end in far]
+    low_end, high_end = far
+    count = int(np.ceil((high_end - low_end).max() / (PANEL * np.sqrt(variances[-1]))))
     ends = np.linspace(low_end, high_end, count + 1, axis=1)
     which = np.repeat(np.arange(len(centre)), count)
     low, high = ends[:, :-1].ravel(), ends[:, 1:].ravel()
@@ -176,9 +190,10 @@ def _fields(
         which, low, middle, high = which[open_], low[open_], middle[open_], high[open_]
         which, low, high = np.tile(which, 2), np.concatenate([low, middle]), np.concatenate([middle, high])
     row, fields, lengths, *rest = (np.concatenate(each) for each in zip(*parts, strict=True))
-    order = np.lexsort((fields, row))
+    least, order = Minimum(*rest), np.lexsort((fields, row))
     rows = np.searchsorted(row[order], np.arange(len(centre) + 1))
-    return rows, fields[order], lengths[order], Minimum(*(each[order] for each in rest))
+    columns = np.stack([least.w, least.w**2, least.value, least.penalty, least.response**2], axis=1)
+    return Level(rows, fields[order], lengths[order], columns[order]), np.maximum(*between) / REACH
 
 
 def _end(
@@ -187,18 +202,18 @@ def _end(
     centre: np.ndarray,
     side: float,
     spread: float,
-    variance: float,
-    rate: float,
+    variances: np.ndarray,
+    rates: np.ndarray,
 ) -> np.ndarray:
-    """Beyond which b has no weight at any b^0 that has: the tilt moves its law to where b - y D w(b) = b^0, (R,).
+    """Beyond which b has no weight at any b^0 that has: the tilt moves its law to where b - sum y D w(b) = b^0, (R,).
 
     Raises:
         DomainError: the tilt grows faster than the law of z falls: r(w) + (G - y D) w^2 / 2 is not strictly convex.
     """
-    reach = REACH * (spread + np.sqrt(variance))
+    reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
     end = centre + side * reach
     for _ in range(_DOUBLINGS):
-        drift = end - rate * variance * minimiser(end, known).w
+        drift = end - drag * minimiser(end, known).w
         short = side * (drift - centre) < reach
         if not short.any():
             return end

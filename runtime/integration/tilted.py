@@ -1,7 +1,8 @@
-"""Averages of one-step replica symmetry breaking over the channel, of losses that read one student field.
+"""Averages with replica symmetry broken over the channel, of losses that read one student field.
 
 At omega_0 and Y, with omega = omega_0 + z and z ~ N(0, Delta), <.> is the average over z tilted by exp(-y M), and
-f_1 = (1/y) log E_z exp(-y M) (docs/theory.md section 18).
+f_1 = (1/y) log E_z exp(-y M) (docs/theory.md section 18). Of two steps omega_1 lies between the two, and what the inner
+one gives there, f_2 in place of -M and <g> in place of g, is averaged as they are.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,12 +35,12 @@ _LIGHT = 1e-18  # of the heaviest line
 
 @dataclass(frozen=True)
 class TiltedAverages:
-    """Averages over omega_0, Y and noise.
+    """Averages over omega_0, Y and noise, with K levels of omega around it.
 
     Attributes:
-        moments: (2, C, row), the generated MOMENTS with <g> in place of g and omega_0 of omega; in the second set
-            <g g^T> is averaged where the first has <g><g>^T.
-        free, moreau, loss: E[f_1], E[<M>] and E[<loss(X_prox)>].
+        moments: (K + 1, C, row), the generated MOMENTS with <g> in place of g and omega_0 of omega; in the others
+            <g g^T> of one level after the other, down to g itself, stands where the first has <g><g>^T.
+        free: E[f_1], and <f_k> of the levels within, (K,); moreau, loss: E[<M>] and E[<loss(X_prox)>].
         bistable: probability, tilted, that a second minimum was seen.
         squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth,
             as of `JacobianAverages.square`; empty where they were not asked for.
@@ -47,7 +48,7 @@ class TiltedAverages:
     """
 
     moments: np.ndarray
-    free: float
+    free: np.ndarray
     moreau: float
     loss: float
     bistable: float
@@ -75,6 +76,21 @@ class _Lines:
     between: np.ndarray | None
 
 
+class Level(NamedTuple):
+    """Nodes of the fields that a level holds, line by line.
+
+    Attributes:
+        rows: where each line begins, and the end, (R + 1,); omega: fields (M,), ascending in a line; lengths: weights
+            of domega.
+        columns: what is averaged, (M, K): g, g^2, f of the level and more; f of the innermost one is -M.
+    """
+
+    rows: np.ndarray
+    omega: np.ndarray
+    lengths: np.ndarray
+    columns: np.ndarray
+
+
 @dataclass
 class Scale:
     """The largest |<g>| seen."""
@@ -88,9 +104,10 @@ def suits(problem: Problem) -> bool:
 
 
 def tilted_averages(
-    problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, rule: Pieces, slopes: bool = False
+    problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, rule: Pieces, slopes: bool = False
 ) -> TiltedAverages:
-    """Averages at q_0, V, m, theta (as `overlaps`), Delta (`distance`, (C, s, s)) and the Parisi parameter y (`rate`).
+    """Averages at q_0, V, m, theta (as `overlaps`), Delta of every level (`distances`, (K, C, s, s)), from omega_0
+    inwards, and their Parisi parameters y (`rates`, (K,)).
 
     Args:
         slopes: whether squares of slopes are asked for.
@@ -100,9 +117,9 @@ def tilted_averages(
     """
     part = integrated(problem)
     if not isinstance(part, ReducedProblem):
-        return _averages(part, overlaps, distance, rate, rule, slopes)
+        return _averages(part, overlaps, distances, rates, rule, slopes)
     read = part.combinations
-    found = _averages(part, overlaps_of(part, overlaps), read.squared(distance), rate, rule, slopes)
+    found = _averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, rule, slopes)
     return of_tokens(problem, part, overlaps, found)
 
 
@@ -116,43 +133,46 @@ def of_tokens(problem: Problem, part: ReducedProblem, overlaps: Overlaps, found:
 
 
 def _averages(
-    problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, rule: Pieces, slopes: bool
+    problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, rule: Pieces, slopes: bool
 ) -> TiltedAverages:
     """The same over all fields of the problem: one token, one column."""
-    if not np.all(distance > _LEAST * overlaps.q):
+    if not np.all(distances > _LEAST * overlaps.q):
         raise DomainError("Delta is not positive definite, or too small to be told from zero")
-    channel = problem.solver.channel
-    rows: list[list[np.ndarray]] = [[], []]
-    totals = np.zeros(5)
+    channel, levels = problem.solver.channel, len(rates)
+    rows: list[list[np.ndarray]] = [[] for _ in range(levels + 1)]
+    totals = np.zeros(levels + 4)
     squares: list[list[np.ndarray]] = [[], []]
     for labels, probability in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
-        variance = float(distance[problem.context_of(labels)][0, 0, 0])
-        on_lines = partial(_on_lines, problem, fields, variance, rate, rule, slopes, Scale())
-        sums = _summed(problem, fields, rule, on_lines)
-        free, moreau, loss, bistable, mass, mean, along, between, within, smooth, whole = sums[:_SUMS]
-        with_teacher = sums[_SUMS : _SUMS + problem.teacher_rank]
-        for out, square in zip(rows, (between, within), strict=True):
+        variances = distances[:, problem.context_of(labels)][:, 0, 0, 0]
+        on_lines = partial(_on_lines, problem, fields, variances, rates, rule, slopes, Scale())
+        sums = _summed(problem, fields, rule, on_lines, levels)
+        mean, along, between, smooth, free = sums[:_OUTER]
+        within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
+        loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
+        for out, square in zip(rows, (between, *within), strict=True):
             known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
             row = np.zeros(channel.ROW)
             for text, shape, at in channel.MOMENTS:
                 row[at : at + int(np.prod(shape))] = known[text]
             out.append(row)
-        totals += probability * np.array([free, moreau, loss, bistable, mass])
+        totals += probability * np.array([free, *values[:-1], -values[-1], loss, bistable, mass])
         for out, square in zip(squares, (smooth, whole), strict=True):
             out.append(np.full((1,) * 6, square))
     moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
     known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-    free, moreau, loss, bistable, mass = map(float, totals)
-    return TiltedAverages(moments, free, moreau, loss, bistable, known_squares, mass)
+    moreau, loss, bistable, mass = map(float, totals[levels:])
+    return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, known_squares, mass)
 
 
-def _summed(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray]) -> np.ndarray:
+def _summed(
+    problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray], levels: int
+) -> np.ndarray:
     """Sums over Y and noise, (S,), of what lines (N,) give, (N, S)."""
     if problem.solver.proximal.TEACHER_STEPS:
         lines = _between_steps(problem, fields)
     elif problem.dimension == 2:
-        return _resolved(problem, fields, rule, on_lines)
+        return _resolved(problem, fields, rule, on_lines, levels)
     else:
         known = TeacherRule.of(problem, fields, rule.outer, equidistant=True)
         heavy = known.weights > _LIGHT * known.weights.max()
@@ -178,7 +198,9 @@ def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray, weight: np.nd
     return _Lines(features, y, noise, centre, float(fields.field_factor[0, 0, 0]), weight, None)
 
 
-def _resolved(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray]) -> np.ndarray:
+def _resolved(
+    problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray], levels: int
+) -> np.ndarray:
     """Where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved until what lines
     give is a polynomial there: it is not at a cusp of the Moreau envelope, where proximal points begin to jump."""
     t, w = gauss_legendre(rule.points)
@@ -193,7 +215,8 @@ def _resolved(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable
         share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         lines = _lines_at(problem, fields, z.reshape(-1, 1), share.ravel())
         found = on_lines(lines).reshape(*z.shape, -1)
-        values = found[..., _RESOLVED]
+        values = found[..., _BETWEEN : _OUTER + 2 * levels]  # signs of others can cancel along Y
+        values = np.delete(values, _SMOOTH - _BETWEEN, axis=-1)
         largest = np.maximum(largest, np.maximum(np.abs(values).max(axis=(0, 1)), 1e-300))
         tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(rule.points), values)).max(axis=1) / largest
         nearest = np.clip(0.0, low, high)
@@ -208,31 +231,33 @@ def _resolved(problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable
     return np.asarray(total)
 
 
-_SUMS = 11  # over lines: f_1, <M>, <loss>, bistable, mass, <g>, <g> omega_0, <g>^2, <g^2>, G~^2, <G^2>; then <g> Y
-_RESOLVED = (0, 1, 7, 8)  # of these, whose sign cannot cancel along Y
+# Sums over lines: <g>, <g> omega_0, <g>^2, G~^2, f_1; of every level within <g>^2 and f, -M the last; <loss>, bistable,
+# <G^2>, mass; then <g> Y.
+_OUTER, _BETWEEN, _SMOOTH = 5, 2, 3
 
 
 def _on_lines(
-    problem: Problem, fields: Fields, variance: float, rate: float, rule: Pieces, slopes: bool, scale: Scale,
-    lines: _Lines,
+    problem: Problem, fields: Fields, variances: np.ndarray, rates: np.ndarray, rule: Pieces, slopes: bool,
+    scale: Scale, lines: _Lines,
 ) -> np.ndarray:  # fmt: skip
     """Sums along every line, (N, S). The mass is that of nodes whose proximal point was found."""
     V = float(fields.variance[0, 0, 0])
-    width = float(np.sqrt(min(variance, V / rate)))
-    spread = float(np.sqrt(lines.spread**2 + variance))
+    # Of a level the variance of what it leaves to those within, V of theirs.
+    softness = V + np.cumsum((rates * variances)[::-1])[::-1] - rates * variances
+    widths = np.sqrt(np.minimum(variances, softness / rates))
+    spreads = np.sqrt(lines.spread**2 + np.cumsum(variances))
+    spread = float(spreads[-1])
     row, z, share = rule.panels(
-        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread), longest=PANEL * width / spread
-    )
-    order = np.lexsort((z, row))
-    row, z, share = row[order], z[order], share[order]
-    rows = np.searchsorted(row, np.arange(len(lines.centre) + 1))
-    lengths = share * np.exp(z * z / 2) * np.sqrt(2 * np.pi) * spread
-    omega = lines.centre[row] + spread * z
+        problem, fields, lines.known, lines.centre, np.full(len(lines.centre), spread),
+        longest=PANEL * float(widths[-1]) / spread,
+    )  # fmt: skip
+    order, level = along(lines.centre, spread, row, z, share)
+    row, rows, omega = row[order], level.rows, level.omega
     # Coordinates of the nodes: Y and noise as they are, omega by what is left.
     centre = fields.field_mean[0, 0] + lines.y @ fields.field_from_teacher[0, 0]
-    along = (omega - centre[row]) / fields.field_factor[0, 0, 0]
-    nodes = np.concatenate([lines.y[row], along[:, None], lines.noise[row]], axis=1)
-    sums = np.zeros((len(lines.centre), _SUMS + problem.teacher_rank))
+    beside = (omega - centre[row]) / fields.field_factor[0, 0, 0]
+    nodes = np.concatenate([lines.y[row], beside[:, None], lines.noise[row]], axis=1)
+    sums = np.zeros((len(lines.centre), _OUTER + 2 * len(rates) + 4 + problem.teacher_rank))
     for choice in noise_choices(problem):
         points = points_at(problem, fields, nodes, choice=choice)
         seen = points.minima > 0
@@ -241,13 +266,18 @@ def _on_lines(
         g, x = points.g[:, 0, 0], points.x[:, 0, 0]
         smooth = _slopes(problem, fields, omega, lines.known[row, choice]) if slopes else np.zeros(len(z))
         loss = points.value - (x - omega) ** 2 / (2 * V)
-        columns = np.stack([g, g * g, points.value, loss, points.minima > 1, smooth**2, seen], axis=1)
+        columns = np.stack([g, g * g, -points.value, loss, points.minima > 1, smooth**2, seen], axis=1)
         chance = _chances(problem, fields, lines, choice)
 
-        averages = partial(tilted_at, rows, omega, lengths, points.value, rate, variance, g, columns)
-        longest = PANEL * width / lines.spread
+        inner = level._replace(columns=columns)
+        for k in range(len(rates) - 1, 0, -1):
+            averages = partial(tilted_at, inner, -inner.columns[:, 2], rates[k], variances[k])
+            longest = PANEL * float(widths[k - 1] / spreads[k - 1])
+            inner = outwards(averages, lines.centre, float(spreads[k - 1]), longest, rule, scale)
+        averages = partial(tilted_at, inner, -inner.columns[:, 2], rates[0], variances[0])
+        longest = PANEL * float(widths[0]) / lines.spread
         for which, z_0, share, out in halved(averages, lines.centre, lines.spread, longest, rule, scale):
-            mean, free, drift, with_g, _, square, moreau, loss, bistable, whole, found = np.moveaxis(out, -1, 0)
+            mean, free, drift, with_g, _, *linear = np.moveaxis(out, -1, 0)
             weight = share * chance[which][:, None]
             if lines.between is None:
                 teachers = (lines.y @ fields.teacher_factor[0].T)[which][:, None]
@@ -255,13 +285,24 @@ def _on_lines(
                 low, high = lines.between[which].T[:, :, None]
                 within, teachers = _between(fields, z_0, low, high)
                 weight, teachers = weight * within, teachers[..., None]
-            response = (with_g - drift * mean) / variance
+            response = (with_g - drift * mean) / variances[0]
             apart = lines.centre[which][:, None] + lines.spread * z_0 - fields.field_mean[0, 0]
-            values = free, moreau, loss, bistable, found, mean, mean * apart, mean**2, square, response**2, whole
+            values = mean, mean * apart, mean**2, response**2, free, *linear
             rest = np.broadcast_to(mean[..., None] * teachers, (*z_0.shape, problem.teacher_rank))
-            along = np.concatenate([np.stack(values, axis=-1), rest], axis=-1)
-            np.add.at(sums, which, np.einsum("pj,pjf->pf", weight, along))
+            all_ = np.concatenate([np.stack(values, axis=-1), rest], axis=-1)
+            np.add.at(sums, which, np.einsum("pj,pjf->pf", weight, all_))
     return sums
+
+
+def along(
+    centre: np.ndarray, spread: float, row: np.ndarray, z: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, Level]:
+    """Nodes z (M,) of a normal law, with weights, on lines `row`: their order, and a level of centre + spread z."""
+    order = np.lexsort((z, row))
+    row, z, share = row[order], z[order], share[order]
+    rows = np.searchsorted(row, np.arange(len(centre) + 1))
+    lengths = share * np.exp(z * z / 2) * np.sqrt(2 * np.pi) * spread
+    return order, Level(rows, centre[row] + spread * z, lengths, np.empty((len(z), 0)))
 
 
 def _mended(points: Points, rows: np.ndarray, omega: np.ndarray, seen: np.ndarray) -> Points:
@@ -280,12 +321,31 @@ def _mended(points: Points, rows: np.ndarray, omega: np.ndarray, seen: np.ndarra
     return points._replace(value=value, g=g, x=x)
 
 
-def tilted_at(*known: Any) -> np.ndarray:
-    """<g>, f_1, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`; columns begin with g."""
-    columns, _, places = known[-3:]
+def tilted_at(
+    level: Level, costs: np.ndarray, rate: float, variance: float, which: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """<g>, f, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`."""
+    fields, columns = np.ascontiguousarray(level.columns[:, 0]), level.columns
     free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
-    loops("tilted").tilted(*known, free, out)
+    loops("tilted").tilted(
+        level.rows, level.omega, level.lengths, costs, rate, variance, fields, columns, which, places, free, out
+    )
     return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
+
+
+def outwards(
+    averages: Callable[[np.ndarray, np.ndarray], np.ndarray], centre: np.ndarray, spread: float, longest: float,
+    rule: Pieces, scale: Scale,
+) -> Level:  # fmt: skip
+    """What averages give at nodes of the next level outwards, of which it is averaged in turn; as of `halved`."""
+    parts = [
+        (np.repeat(which, z.shape[1]), z.ravel(), share.ravel(), out.reshape(-1, out.shape[-1]))
+        for which, z, share, out in halved(averages, centre, spread, longest, rule, scale)
+    ]
+    row, z, share, out = (np.concatenate(each) for each in zip(*parts, strict=True))
+    order, level = along(centre, spread, row, z, share)
+    mean, free = out[order, 0], out[order, 1]
+    return level._replace(columns=np.column_stack([mean, mean**2, free, out[order, 5:]]))
 
 
 def halved(

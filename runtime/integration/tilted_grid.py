@@ -1,7 +1,7 @@
-"""Averages of one-step replica symmetry breaking over the channel, of losses that read up to two student fields.
+"""Averages with replica symmetry broken over the channel, of losses that read up to two student fields.
 
-Y and noise take equidistant nodes, and at each the Moreau envelope stands on a grid of omega, on which a Gaussian blur
-leads from omega to omega_0, and back. Where the proximal map jumps sums over places are corrected
+Y and noise take equidistant nodes, and at each the Moreau envelope stands on a grid of omega, on which Gaussian blurs,
+one a level, lead from omega to omega_0, and back. Where the proximal map jumps sums over places are corrected
 (`loops.tilted_grid`).
 """
 
@@ -43,18 +43,18 @@ class Frame:
     With grids that moved with the state a derivative could not be told from the error of a grid."""
 
     overlaps: Overlaps
-    distance: np.ndarray
-    rate: float
+    distances: np.ndarray
+    rates: np.ndarray
 
     def resolved(self, problem: Problem, labels: tuple[int, ...]) -> np.ndarray:
-        """The narrowest of z, omega_0 and where two wells change places, along every field (L s,).
+        """The narrowest of z of any level, omega_0 and where two wells change places, along every field (L s,).
 
         Raises:
             DomainError: the state is outside the domain.
         """
         fields = fields_of(problem, self.overlaps, labels)
         own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
-        blocks = (self.distance[problem.context_of(labels)], own, fields.variance / self.rate)
+        blocks = (*self.distances[:, problem.context_of(labels)], own, fields.variance / self.rates.max())
         narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
         if not narrow.min() > 0:
             raise DomainError("Delta is not positive definite")
@@ -126,9 +126,9 @@ class Grids:
         """Fewer of them."""
         return replace(self, points=round(self.points * 3 / 4), density=self.density / 1.15, kept={})
 
-    def framed(self, overlaps: Overlaps, distance: np.ndarray, rate: float) -> Grids:
+    def framed(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> Grids:
         """The same rule on the grids of a state."""
-        return replace(self, frame=Frame(overlaps, distance, rate), kept={})
+        return replace(self, frame=Frame(overlaps, distances, rates), kept={})
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
@@ -137,45 +137,45 @@ class Grids:
         return part.channel.FIELDS <= 2 and not part.proximal.CORNERS
 
     def averages(
-        self, problem: Problem, overlaps: Overlaps, distance: np.ndarray, rate: float, slopes: bool = False
+        self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`."""
-        part = integrated(problem)
-        frame = self.frame or Frame(overlaps, distance, rate)
+        part, state = integrated(problem), Frame(overlaps, distances, rates)
+        frame = self.frame or state
         if not isinstance(part, ReducedProblem):
-            return self._averages(part, Frame(overlaps, distance, rate), frame, slopes)
+            return self._averages(part, state, frame, slopes)
         read = part.combinations
         state, where = (
-            Frame(overlaps_of(part, each.overlaps), read.squared(each.distance), each.rate)
-            for each in (Frame(overlaps, distance, rate), frame)
+            Frame(overlaps_of(part, each.overlaps), read.squared(each.distances), each.rates) for each in (state, frame)
         )
         return of_tokens(problem, part, overlaps, self._averages(part, state, where, slopes))
 
     def _averages(self, problem: Problem, state: Frame, frame: Frame, slopes: bool) -> TiltedAverages:
         """The same over all fields of the problem."""
         channel = problem.solver.channel
-        L, s, D = problem.tokens, problem.student_rank, channel.FIELDS
-        rows: list[list[np.ndarray]] = [[], []]
+        L, s, D, K = problem.tokens, problem.student_rank, channel.FIELDS, len(state.rates)
+        rows: list[list[np.ndarray]] = [[] for _ in range(K + 1)]
         squares: list[list[np.ndarray]] = [[], []]
-        totals = np.zeros(5)
+        totals = np.zeros(K + 4)
         for labels, probability in problem.label_choices:
             reduction = TeacherRule.reduction(
                 problem, fields_of(problem, state.overlaps, labels), labels, self.points, equidistant=True
             )
             sums, with_teacher = self._sums(problem, state, frame, labels, reduction, slopes)
-            mass, free, moreau = sums[:3]
-            mean = sums[3 : 3 + D].reshape(L, s)
-            along, between, within = (_blocks(one, L, s) for one in sums[3 + D :][: 3 * D * D].reshape(3, D, D))
-            bistable, *rest = sums[3 + D + 3 * D * D :]
-            for out, square in zip(rows, (between, within), strict=True):
+            mass, *costs = sums[: K + 2]
+            mean = sums[K + 2 : K + 2 + D].reshape(L, s)
+            end = K + 2 + D + (K + 2) * D * D
+            along, *products = (_blocks(one, L, s) for one in sums[K + 2 + D : end].reshape(K + 2, D, D))
+            bistable, *rest = sums[end:]
+            for out, square in zip(rows, products, strict=True):
                 known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
                 row = np.zeros((L, channel.ROW))
                 for text, shape, at in channel.MOMENTS:
                     row[:, at : at + int(np.prod(shape))] = known[text].reshape(L, -1)
                 out.append(reduction.moments(row.ravel(), channel.ROW, channel.MOMENTS))
             variance = state.overlaps.V[problem.context_of(labels)]
-            loss = moreau - 0.5 * float(np.sum(variance * within))
-            totals += probability * np.array([free, moreau, loss, bistable, mass])
+            loss = costs[-1] - 0.5 * float(np.sum(variance * products[-1]))
+            totals += probability * np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass])
             if slopes:
                 whole, smooth = np.array(rest).reshape(2, D, D, D, D)
                 for kept, one in zip(squares, (smooth, whole), strict=True):
@@ -183,8 +183,8 @@ class Grids:
                     kept.append(reduction.square(np.einsum("larblerf->lraebf", split)))
         moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
         known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-        free, moreau, loss, bistable, mass = map(float, totals)
-        return TiltedAverages(moments, free, moreau, loss, bistable, known_squares, mass)
+        moreau, loss, bistable, mass = map(float, totals[K:])
+        return TiltedAverages(moments, totals[:K], moreau, loss, bistable, known_squares, mass)
 
     def _sums(
         self, problem: Problem, state: Frame, frame: Frame, labels: tuple[int, ...], reduction: Reduction, slopes: bool
@@ -199,28 +199,30 @@ class Grids:
         if np.any(frame.resolved(problem, labels) > _STALE * state.resolved(problem, labels)):
             raise DomainError("Delta became too small for the grid that it is looked for on")
         layout = self._layout(problem, frame, labels, reduction)
-        distance = state.distance[problem.context_of(labels)]
-        spread = _plane(_whole(distance))
+        K = len(state.rates)
+        spreads = np.stack([_plane(_whole(each)) for each in state.distances[:, problem.context_of(labels)]])
         conditional = _whole(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
         precision = _plane(np.linalg.inv(conditional))
         norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
-        sums, with_teacher = np.zeros(_length(D, slopes)), np.zeros((L, s, t))
+        sums, with_teacher = np.zeros(_length(D, K, slopes)), np.zeros((L, s, t))
         for choice in noise_choices(problem):
             known = self._places(problem, fields, labels, reduction, layout, choice)
             for batch, places in zip(layout.batches(), known, strict=True):
-                if state.rate * float(np.ptp(places.costs)) > _STEEPEST:
+                if state.rates.max() * float(np.ptp(places.costs)) > _STEEPEST:
                     raise DomainError("exp(-y M) spans more than doubles hold")
-                out = np.zeros((len(batch.nodes), _length(D, slopes)))
+                out = np.zeros((len(batch.nodes), _length(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
                 loops("tilted_grid").tilted_on_grids(
                     places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0),
-                    places.costs, places.g, _more(problem, fields, batch, places, slopes), state.rate, spread,
+                    places.costs, places.g, _more(problem, fields, batch, places, slopes), state.rates, spreads,
                     _pad(_centres(fields, y), 0.0), precision, norm, _pad(fields.field_mean.ravel(), 0.0), slopes, out,
                 )  # fmt: skip
                 weights = batch.weights * places.chance
                 sums += weights @ out
                 teachers = np.einsum("lbc,plc->plb", fields.teacher_factor, y)
-                with_teacher += np.einsum("p,pla,plb->lab", weights, out[:, 3 : 3 + D].reshape(-1, L, s), teachers)
+                with_teacher += np.einsum(
+                    "p,pla,plb->lab", weights, out[:, K + 2 : K + 2 + D].reshape(-1, L, s), teachers
+                )
         return sums, with_teacher
 
     def _layout(self, problem: Problem, frame: Frame, labels: tuple[int, ...], reduction: Reduction) -> _Layout:
@@ -238,7 +240,9 @@ class Grids:
         nodes, weights, left = known.nodes[kept], weights[kept], left[kept]
         steps = frame.resolved(problem, labels) / self.density
         own = np.linalg.norm(_whole(fields.field_factor), axis=1)
-        widths = np.sqrt(np.diagonal(_whole(frame.distance[problem.context_of(labels)])))
+        widths = sum(
+            np.sqrt(np.diagonal(_whole(each))) for each in frame.distances[:, problem.context_of(labels)]
+        )  # fmt: skip
         half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * loops("tilted_grid").MARGIN * widths + 2 * steps
         counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
         if counts.prod(axis=1).max() > _LARGEST:
@@ -272,9 +276,9 @@ class Grids:
             self.kept[key] = found
 
 
-def _length(fields: int, slopes: bool) -> int:
+def _length(fields: int, levels: int, slopes: bool) -> int:
     """Of a row that `tilted_on_grids` fills."""
-    return 4 + fields + 3 * fields**2 + 2 * slopes * fields**4
+    return levels + 3 + fields + (levels + 2) * fields**2 + 2 * slopes * fields**4
 
 
 def _whole(blocks: np.ndarray) -> np.ndarray:

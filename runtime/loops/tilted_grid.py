@@ -1,4 +1,4 @@
-"""Averages over two Gaussian variables on grids, tilted by the exponential of what a place costs, which has kinks."""
+"""Averages over levels of two Gaussian variables on grids, tilted by exponentials of what a place costs, with kinks."""
 
 import math
 
@@ -14,52 +14,81 @@ _FARTHEST = 40.0  # exponent of the law of omega_0 beyond which nothing is summe
 
 @njit(cache=True, error_model="numpy", parallel=True)
 def tilted_on_grids(
-    starts, counts, steps, corners, costs, fields, more, rate, spread, centres, precision, norm, origin, slopes, out
+    starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin, slopes, out
 ):
-    """For grids p = 0, ... of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z, omega_0 normal
-    around centres[p] and z ~ N(0, spread), sums over omega_0 of
+    """For grids p = 0, ... of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z_1 + ... + z_K,
+    omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), sums over omega_0 of
 
-        1, f, <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, <g_a g_b>, <more_e>, G_ab G_ef,
+        1, c_1, <c_2>, ... <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, ... <g_a g_b>, <more_e>, G_ab G_ef,
 
-    f = (1 / rate) log E_z exp(-rate costs), <.> tilted by exp(-rate costs), G = d<g>/domega_0. One field lies along the
-    second axis, the first has one place. Where g, minus the gradient of the costs, jumps between places, what sums over
-    places miss is added (Euler-Maclaurin).
+    c_k = -(1 / rates[k]) log E exp(-rates[k] c_(k+1)) over z_k, the innermost being the costs, <.> tilted by the
+    exponentials of all levels, <<g_a> <g_b>> of every level with <g> over those within, G = d<g>/domega_0. One field
+    lies along the second axis, the first has one place. Where g, minus the gradient of the costs, jumps between places,
+    what sums over places miss is added (Euler-Maclaurin).
 
     Args:
         starts: of every grid in the flat arrays, and the end, (P + 1,); counts: (P, 2), of places.
         costs: (N,); fields: g, (N, D), D = 1 or 2; more: (N, E).
-        spread: (2, 2); centres: (P, 2); precision (2, 2) and norm: of the law of omega_0; origin: (2,).
+        rates: (K,); spreads: (K, 2, 2); centres: (P, 2); origin: (2,).
+        precision, norm: of the law of omega_0, (2, 2) and a number.
         slopes: whether to sum G_ab G_ef.
-        out: (P, 3 + D + 3 D^2 + E [+ D^4]), zero.
+        out: (P, K + 2 + D + (K + 2) D^2 + E [+ D^4]), zero.
     """
     for p in prange(len(counts)):
         one, two = starts[p], starts[p + 1]
         _grid(
-            counts[p, 0], counts[p, 1], steps, corners[p], costs[one:two], fields[one:two], more[one:two], rate, spread,
-            centres[p], precision, norm, origin, slopes, out[p],
+            counts[p, 0], counts[p, 1], steps, corners[p], costs[one:two], fields[one:two], more[one:two], rates,
+            spreads, centres[p], precision, norm, origin, slopes, out[p],
         )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
 def _grid(
-    rows, columns, steps, corner, costs, fields, more, rate, spread, centre, precision, norm, origin, slopes, out
+    rows, columns, steps, corner, costs, fields, more, rates, spreads, centre, precision, norm, origin, slopes, out
 ):
     """One grid of `tilted_on_grids`."""
-    size = fields.shape[1]
+    size, levels, places = fields.shape[1], len(rates), rows * columns
+    sources = np.zeros((levels, 2 + size + size * (size + 1) // 2, places))
+    blurred = np.empty((levels, 1 + size, places))
+    up, left = 0, 0  # of places at the edge, whose averages miss a part
     lowest = costs.min()
-    sources = _sources(rows, columns, steps, costs, fields, rate, lowest)
-    blurred = np.empty((1 + size, rows * columns))
-    changes = np.empty((size, 1 + size, rows * columns if slopes else 0))  # along every field
-    for k in range(1 + size):
-        _blur(sources[k], rows, columns, spread, steps, -1, blurred[k])
-        if slopes:
-            for b in range(size):
-                _blur(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
-    worth = np.zeros(rows * columns)
-    up, left = _reach(spread[0, 0], steps[0]), _reach(spread[1, 1], steps[1])
+    _sources(costs, fields, rates[-1], lowest, sources[-1])
+    _kinks(rows, columns, steps, costs, fields, rates[-1], lowest, sources[-1])
+    for level in range(levels - 1, -1, -1):
+        for k in range(1 + size):
+            _blur(sources[level, k], rows, columns, spreads[level], steps, -1, blurred[level, k])
+        up += _reach(spreads[level, 0, 0], steps[0])
+        left += _reach(spreads[level, 1, 1], steps[1])
+        # What the level costs from without, and its <g>.
+        costs, fields, lowest = _outwards(rows, columns, up, left, rates[level], lowest, blurred[level])
+        if level > 0:
+            _sources(costs, fields, rates[level - 1], lowest, sources[level - 1])
+    worth = np.zeros(places)
+    _outer(rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out)
+    if slopes:
+        _slopes(rows, columns, steps, sources[0], blurred[0], spreads[0], worth, fields, levels, more.shape[1], out)
+    # What a place of omega is worth: the law of omega_0 over E exp(-rate costs), carried back level by level.
+    carried = np.empty(places)
+    for level in range(levels):
+        for n in range(places):
+            if worth[n] != 0.0:
+                worth[n] /= blurred[level, 0, n]
+        _blur(worth, rows, columns, spreads[level], steps, -1, carried)
+        _carry(carried, sources[level], size, level, levels, out)
+        for n in range(places):
+            worth[n] = carried[n] * sources[level, 0, n]
+    k = levels + 2 + size + (levels + 2) * size * size
+    for n in range(places):
+        for e in range(more.shape[1]):
+            out[k + e] += worth[n] * more[n, e]
+
+
+@njit(cache=True, error_model="numpy")
+def _outer(rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out):
+    """Sums over omega_0, and the law's share of every place."""
+    size = fields.shape[1]
     cell = steps[1] if size == 1 else steps[0] * steps[1]
     away = np.empty(2)
-    jacobian = np.empty((size, size))
     for i in range(up, rows - up):
         away[0] = corner[0] + i * steps[0]
         for j in range(left, columns - left):
@@ -70,37 +99,48 @@ def _grid(
                 continue
             n = i * columns + j
             share = norm * cell * math.exp(-0.5 * square)
-            total = blurred[0, n]
-            worth[n] = share / total
+            worth[n] = share
             out[0] += share
-            out[1] += share * (math.log(total) / rate - lowest)
+            out[1] += share * costs[n]
+            first = levels + 2 + size
             for a in range(size):
-                mean = blurred[1 + a, n] / total
-                out[3 + a] += share * mean
+                out[levels + 2 + a] += share * fields[n, a]
                 for b in range(size):
-                    out[3 + size + a * size + b] += share * mean * (away[2 - size + b] - origin[2 - size + b])
-                    out[3 + size + (size + a) * size + b] += share * mean * blurred[1 + b, n] / total
-                    if slopes:
-                        jacobian[a, b] = (changes[b, 1 + a, n] - mean * changes[b, 0, n]) / total
-            if slopes:
-                k = 3 + size + 3 * size * size + more.shape[1]
-                for a in range(size):
-                    for b in range(size):
-                        for e in range(size):
-                            for f in range(size):
-                                out[k] += share * jacobian[a, b] * jacobian[e, f]
-                                k += 1
-    # What a place omega is worth: the law of omega_0 over E_z exp(-rate costs), carried back.
-    _blur(worth, rows, columns, spread, steps, -1, blurred[0])
-    _carry(blurred[0], sources, more, size, out)
+                    out[first + a * size + b] += share * fields[n, a] * (away[2 - size + b] - origin[2 - size + b])
+                    out[first + (size + a) * size + b] += share * fields[n, a] * fields[n, b]
 
 
 @njit(cache=True, error_model="numpy")
-def _sources(rows, columns, steps, costs, fields, rate, lowest):
-    """exp(-rate (costs - lowest)) times 1, g, costs and g_a g_b (a <= b), with what their sums miss at kinks."""
+def _slopes(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
+    """Sums over omega_0 of G_ab G_ef, G = d<g>/domega_0: `before` other columns stand before them."""
     size = fields.shape[1]
-    sources = np.empty((2 + size + size * (size + 1) // 2, rows * columns))
+    changes = np.empty((size, 1 + size, rows * columns))  # along every field
+    for k in range(1 + size):
+        for b in range(size):
+            _blur(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
+    jacobian = np.empty((size, size))
     for n in range(rows * columns):
+        if worth[n] == 0.0:
+            continue
+        for a in range(size):
+            for b in range(size):
+                jacobian[a, b] = (changes[b, 1 + a, n] - fields[n, a] * changes[b, 0, n]) / blurred[0, n]
+        k = levels + 2 + size + (levels + 2) * size * size + before
+        for a in range(size):
+            for b in range(size):
+                for e in range(size):
+                    for f in range(size):
+                        out[k] += worth[n] * jacobian[a, b] * jacobian[e, f]
+                        k += 1
+
+
+@njit(cache=True, error_model="numpy")
+def _sources(costs, fields, rate, lowest, sources):
+    """exp(-rate (costs - lowest)) times 1, g, costs and g_a g_b (a <= b); 0 where the costs are infinite."""
+    size = fields.shape[1]
+    for n in range(len(costs)):
+        if costs[n] == math.inf:
+            continue
         weight = math.exp(-rate * (costs[n] - lowest))
         k = 1 + size
         sources[0, n] = weight
@@ -110,29 +150,47 @@ def _sources(rows, columns, steps, costs, fields, rate, lowest):
             for b in range(a, size):
                 k += 1
                 sources[k, n] = weight * fields[n, a] * fields[n, b]
+
+
+@njit(cache=True, error_model="numpy")
+def _kinks(rows, columns, steps, costs, fields, rate, lowest, sources):
+    """Add to sources what their sums miss at kinks."""
+    size = fields.shape[1]
     if size == 2:
         for j in range(columns):
             _correct(j, columns, rows, 0, steps[0], costs, fields, rate, lowest, sources)
     for i in range(rows):
         _correct(i * columns, 1, columns, size - 1, steps[1], costs, fields, rate, lowest, sources)
-    return sources
 
 
 @njit(cache=True, error_model="numpy")
-def _carry(worth, sources, more, size, out):
-    """Sums over omega of what is averaged linearly."""
-    k = 3 + size + 2 * size * size
+def _outwards(rows, columns, up, left, rate, lowest, blurred):
+    """-(1 / rate) log E exp(-rate costs), infinite at the edge, <g> there, and the lowest of the first."""
+    size = len(blurred) - 1
+    costs, fields, least = np.full(rows * columns, math.inf), np.zeros((rows * columns, size)), math.inf
+    for i in range(up, rows - up):
+        for j in range(left, columns - left):
+            n = i * columns + j
+            costs[n] = lowest - math.log(blurred[0, n]) / rate
+            least = min(least, costs[n])
+            for a in range(size):
+                fields[n, a] = blurred[1 + a, n] / blurred[0, n]
+    return costs, fields, least
+
+
+@njit(cache=True, error_model="numpy")
+def _carry(worth, sources, size, level, levels, out):
+    """Sums over the fields of a level of what it costs and of <g> <g>."""
+    k = levels + 2 + size + (2 + level) * size * size
     for n in range(len(worth)):
         if worth[n] == 0.0:
             continue
-        out[2] += sources[1 + size, n] * worth[n]
+        out[2 + level] += sources[1 + size, n] * worth[n]
         source = 2 + size
         for a in range(size):
             for b in range(a, size):
                 out[k + a * size + b] += sources[source, n] * worth[n]
                 source += 1
-        for e in range(more.shape[1]):
-            out[k + size * size + e] += sources[0, n] * more[n, e] * worth[n]
     for a in range(size):
         for b in range(a):
             out[k + a * size + b] = out[k + b * size + a]

@@ -1,4 +1,4 @@
-"""One-step breaking: as `solve --rsb 1` prints it, for people and as JSON."""
+"""Broken replica symmetry: as `solve --rsb` prints it, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from .solution import overlap_lines, problem_line
 
 @table.register(BrokenSolution)
 def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = None) -> str:
-    """What `solve --rsb 1` prints: the overlaps of one minimiser, those between states, energies and verdicts."""
+    """What `solve --rsb` prints: the overlaps of one minimiser, those between states, energies and verdicts."""
     symmetric, problem = solution.symmetric, solution.problem
     if solution.state is None:
         return "\n".join([table(symmetric, names), f"  one step of breaking: {solution.found}"])
+    steps = "one step" if solution.steps == 1 else "two steps"
     shown = symbols_of(problem, names)
     widths = solution.state_half_widths
     assert widths is not None
-    parisi = f"{solution.parisi:.6g}, given" if solution.given else with_error(solution.parisi, solution.parisi_error)
+    rates = ", ".join(map(with_error, solution.rates, solution.rate_errors))
+    parisi = f"{solution.parisi:.6g}, given" if solution.given else rates
     lines = [
         problem_line(problem, shown),
-        f"start {solution.start}, reached {solution.branch}, one step of replica symmetry breaking; "
+        f"start {solution.start}, reached {solution.branch}, {steps} of replica symmetry breaking; "
         f"{solution.status.words}, residual {solution.residual:.1e}",
     ]
     if solution.status.advice:
         lines.append(f"  {solution.status.advice}")
-    lines.append(f"  y = {parisi} (Parisi parameter)")
+    lines.append(f"  y = {parisi} (Parisi parameter{'s' * (solution.steps > 1)})")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     lines += _between_lines(solution, shown["q"][0])
     if solution.multipliers is not None:
@@ -47,6 +49,9 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
         lines.append(f"{energy}; replica symmetry has no such solution, its {symmetric.branch} one has {beside}")
     else:
         lines.append(f"{energy}, replica symmetric {beside}, moved by {with_error(*solution.energy_moved)}")
+    if solution.shallower is not None:
+        once = with_error(solution.shallower.energy, solution.shallower.energy_error)
+        lines.append(f"  one step has   {once}, the second moved it by {with_error(*solution.energy_moved_further)}")
     if solution.given:
         lines.append(f"  complexity    {with_error(solution.complexity, solution.complexity_error)} per d")
     if math.isfinite(solution.test_error):
@@ -60,22 +65,24 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
         lines.append(f"  {solution.stability.verdict}")
     if symmetric.stability:
         lines.append(f"  {symmetric.stability.verdict}")
+    if solution.found:
+        lines.append(f"  {solution.found}")
     return "\n".join(lines)
 
 
 def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
-    """q_0 and Delta of every context, a line a column of W."""
+    """q_0 and Delta of every step and context, a line a column of W."""
     problem, state, widths = solution.problem, solution.state, solution.state_half_widths
     assert state is not None and widths is not None
-    lines = []
+    lines, deltas = [], ["Delta"] if solution.steps == 1 else ["Delta1", "Delta2"]
     for context in range(problem.contexts):
         token, cluster = divmod(context, problem.clusters)
         label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
         for a in range(problem.student_rank):
             parts = []
             for name, blocks, errors in (
-                (f"{q} between states", state.between.q, widths.between.q),
-                ("Delta", state.distance, widths.distance),
+                (f"{q} between {'states' if solution.steps == 1 else 'clusters'}", state.between.q, widths.between.q),
+                *zip(deltas, state.distances, widths.distances, strict=True),
             ):
                 for b in range(a, problem.student_rank):
                     index = "" if problem.student_rank == 1 else f"_{a + 1}{b + 1}"
@@ -86,7 +93,7 @@ def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
 
 @to_json.register(BrokenSolution)
 def broken_json(solution: BrokenSolution) -> dict[str, Any]:
-    """The object `solve --rsb 1 --json` prints; null in `breaking` where none was found."""
+    """The object `solve --rsb --json` prints; null in `breaking` where none was found."""
     problem, symmetric, state = solution.problem, solution.symmetric, solution.state
     widths = solution.state_half_widths
     shape = (problem.tokens, problem.clusters, *[problem.student_rank] * 2)
@@ -97,18 +104,20 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
     breaking, verdict = None, solution.stability
     if state is not None and widths is not None:
         breaking = {
-            "parisi": solution.parisi,
+            "rates": list(solution.rates),
             "given": solution.given,
             "q_between": block(state.between.q),
-            "distance": block(state.distance),
+            "distances": [block(each) for each in state.distances],
             "complexity": solution.complexity,
             "energy_moved": solution.energy_moved[0],
+            "energy_moved_further": solution.energy_moved_further[0],
             "errors": {
-                "parisi": solution.parisi_error,
+                "rates": list(solution.rate_errors),
                 "q_between": block(widths.between.q),
-                "distance": block(widths.distance),
+                "distances": [block(each) for each in widths.distances],
                 "complexity": solution.complexity_error,
                 "energy_moved": solution.energy_moved[1],
+                "energy_moved_further": solution.energy_moved_further[1],
             },
             "stability": verdict and {**vars(verdict), "verdict": verdict.verdict},
         }
@@ -120,7 +129,7 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
         "start": solution.start,
         "branch": solution.branch,
         "status": solution.status.value,
-        "rsb": 0 if state is None else 1,
+        "rsb": solution.steps,
         "found": solution.found or None,
         "residual": solution.residual,
         "evaluations": solution.evaluations,
@@ -137,5 +146,6 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
             "test_error": solution.test_error_error,
         },
         "integrator": solution.rule.describe(),
+        "shallower": solution.shallower and to_json(solution.shallower),
         "symmetric": to_json(symmetric),
     }

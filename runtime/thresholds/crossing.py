@@ -51,7 +51,7 @@ def crossing(
         NotConvergedError: no sign change of the difference where both branches exist.
     """
     if rsb != 0:
-        checked_steps(rsb, problem)
+        checked_steps(rsb, problem, most=1)
         if verify:
             raise InputError("verify = True goes with rsb = 0: one step of breaking has no second family of rules")
     pair = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)

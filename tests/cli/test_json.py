@@ -65,11 +65,37 @@ def test_a_step_of_breaking_stands_beside_replica_symmetry(call):
     breaking, symmetric = found["breaking"], found["symmetric"]
     assert found["rsb"] == 1 and found["found"] is None and set(symmetric) >= SOLVE_KEYS
     assert breaking["energy_moved"] == pytest.approx(found["training_loss"] - symmetric["training_loss"], abs=1e-15)
-    q, between, distance = found["overlaps"]["q"], breaking["q_between"], breaking["distance"]
+    q, between, distance = found["overlaps"]["q"], breaking["q_between"], breaking["distances"][0]
     assert q[0][0][0][0] == pytest.approx(between[0][0][0][0] + distance[0][0][0][0], abs=1e-14)
     text = call(*arguments).stdout
-    assert f"y = {with_error(breaking['parisi'], breaking['errors']['parisi'])} (Parisi parameter)" in text
+    assert f"y = {with_error(breaking['rates'][0], breaking['errors']['rates'][0])} (Parisi parameter)" in text
     assert breaking["stability"]["verdict"] in text and symmetric["stability"]["verdict"] in text
+
+
+def test_a_second_step_of_breaking_stands_beside_the_first(call):
+    arguments = "solve", "perceptron", "--set", "alpha=2", "--rsb", "2"
+    done = call(*arguments, "--json")
+    assert done.status == 0
+    found = json.loads(done.stdout)
+    breaking, once = found["breaking"], found["shallower"]
+    assert (found["rsb"], once["rsb"], once["shallower"]) == (2, 1, None)
+    moved = breaking["energy_moved_further"]
+    assert moved == pytest.approx(found["training_loss"] - once["training_loss"], abs=1e-15)
+    assert 0 < breaking["errors"]["energy_moved_further"] < 1e-3 * moved
+    low, high = breaking["rates"]
+    assert low < once["breaking"]["rates"][0] < high and len(breaking["distances"]) == 2
+    text = call(*arguments).stdout
+    assert f"y = {', '.join(map(with_error, breaking['rates'], breaking['errors']['rates']))} (Parisi" in text
+    assert f"the second moved it by {with_error(moved, breaking['errors']['energy_moved_further'])}" in text
+
+
+def test_a_curve_has_a_step_of_breaking_at_every_point(call):
+    arguments = "curve", "tukey_regression", "--set", "width=0.5", "--over", "alpha=1.5:2:2", "--rsb", "1"
+    done = call(*arguments, "--json")
+    assert done.status == 0
+    found = json.loads(done.stdout)
+    assert [point["parameters"]["alpha"] for point in found["points"]] == [1.5, 2.0] and not any(found["ends"].values())
+    assert all(point["rsb"] == 1 and point["breaking"]["energy_moved"] > 0 for point in found["points"])
 
 
 def test_convex_losses_are_replica_symmetric(call):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq, fixed_point
+from scipy.optimize import minimize
 
 import saddleforge as sf
 from saddleforge.integration import Pieces
@@ -22,31 +22,50 @@ def test_amplitudes_without_a_signal(strength, published):
         assert found.parisi == pytest.approx(1.78453, abs=6e-6)
 
 
-def test_spins_in_the_place_of_rows():
+def spins(b, known):
+    """Rows +-1 at fields b: N = |b|."""
+    return Minimum(np.sign(b), np.zeros_like(b), np.zeros_like(b), np.abs(b))
+
+
+def averages_of_spins(q, y, points):
+    """At overlaps q (K,) of the levels outside q_K = 1 and Parisi parameters y (K,)."""
+    apart = np.diff([*q, 1.0])
+    return row_averages(spins, np.array([[q[0]]]), np.zeros((1, 1)), apart, np.array(y), Pieces(points))
+
+
+@pytest.mark.parametrize(
+    ("begin", "published"),
+    [
+        ([0.5, 1.4], -0.7652594),
+        ([0.3, 0.6, 0.8, 2.5], -0.7636080),
+        pytest.param([0.2, 0.45, 0.7, 0.6, 1.5, 4.0], -0.7633135, marks=pytest.mark.slow),
+    ],
+    ids=["one step", "two", "three"],
+)
+def test_spins_in_the_place_of_rows(begin, published):
     """Sherrington and Kirkpatrick's model at T = 0: rows +-1, N = |b|, and q^ = q in the place of sentences.
 
-    Phi(y) = -y (1 - q_0^2) / 4 + E (1 / y) log E exp(y |b|); energies -0.76526, replica symmetric -(2 / pi)^(1/2), at
-    q_0 = 0.4768, y = 1.361 (Parisi, J. Phys. A 13 (1980) 1101).
+    The energy sum_k y_k (q_k^2 - q_(k-1)^2) / 4 - E f_1 is greatest in all q and y. Replica symmetric -(2 / pi)^(1/2);
+    one step at q_0 = 0.4768, y = 1.361 (Parisi, J. Phys. A 13 (1980) 1101); infinitely many -0.763167.
     """
+    steps = len(begin) // 2
 
-    def spins(b, known):
-        return Minimum(np.sign(b), np.zeros_like(b), np.zeros_like(b), np.abs(b))
+    def energy(x):
+        """And its gradient: overlaps of rows are those of sentences."""
+        q, y = x[:steps], x[steps:]
+        if np.any(np.diff([0.0, *q, 1.0]) < 1e-3) or np.any(y < 1e-3):
+            return 0.0, np.zeros_like(x)
+        found = averages_of_spins(q, y, 10)
+        squares, free = np.array([*q, 1.0]) ** 2, found.free
+        along_q = -np.diff([0.0, *y]) / 2 * (q - found.overlaps[:-1])
+        along_y = np.diff(squares) / 4 - np.diff(free) / y
+        return free[0] - y @ np.diff(squares) / 4, -np.concatenate([along_q, along_y])
 
-    def averages(q, y):
-        return row_averages(spins, np.array([[q]]), np.zeros((1, 1)), 1 - q, y, Pieces(16))
+    found = minimize(energy, begin, jac=True, method="BFGS", options={"gtol": 1e-7})
+    assert found.fun == pytest.approx(-published, abs=1e-7)
+    if steps == 1:
+        assert found.x == pytest.approx((0.4768, 1.361), abs=1e-3)
 
-    def between(y):
-        return float(fixed_point(lambda q: averages(q, y).between, 0.5, xtol=1e-10))
 
-    def energy(q, y):
-        return y * (1 - q * q) / 4 - averages(q, y).free
-
-    def slope(y, step=1e-4):
-        q = between(y)
-        return energy(q, y + step) - energy(q, y - step)
-
-    y = brentq(slope, 1.2, 1.5, xtol=1e-6)
-    q = between(y)
-    assert energy(q, y) == pytest.approx(-0.76526, abs=5e-6)
-    assert (q, y) == pytest.approx((0.4768, 1.361), abs=1e-3)
-    assert averages(1 - 1e-6, 1.0).free == pytest.approx(np.sqrt(2 / np.pi), abs=1e-3)
+def test_spins_that_coincide_are_replica_symmetric():
+    assert averages_of_spins([1 - 1e-6], [1.0], 16).free[0] == pytest.approx(np.sqrt(2 / np.pi), abs=1e-3)

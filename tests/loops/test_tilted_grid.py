@@ -47,7 +47,7 @@ def along():
     )
 
 
-def on_grid(normal, density):
+def on_grid(normal, density, rates=(RATE,), spreads=(SPREAD**2,)):
     """Rows of the loop for the envelope along a normal, (1,) or (2,)."""
     size, step = len(normal), SPREAD / density
     counts = np.array([1 if size == 1 else 2 * int(9 * LAW / step), 2 * int(9 * LAW / step) + 1])
@@ -59,20 +59,21 @@ def on_grid(normal, density):
     t = omega @ tangent
     fields = np.outer(g, normal) - STIFF * np.outer(t, tangent)
     plane = np.diag([size - 1.0, 1.0])
-    out = np.zeros((1, 4 + size + 3 * size**2 + size**4))
+    levels = len(rates)
+    out = np.zeros((1, levels + 3 + size + (levels + 2) * size**2 + size**4))
     tilted_on_grids(
         np.array([0, len(omega)]), counts[None], np.full(2, step), corner[None], cost + STIFF * t**2 / 2, fields,
-        np.ones((len(omega), 1)), RATE, SPREAD**2 * plane, np.zeros((1, 2)), plane / LAW**2,
+        np.ones((len(omega), 1)), np.array(rates), np.multiply.outer(spreads, plane), np.zeros((1, 2)), plane / LAW**2,
         (2 * np.pi * LAW**2) ** (-size / 2), np.zeros(2), True, out,
     )  # fmt: skip
     return out[0]
 
 
 def test_one_field_across_a_kink():
-    mass, free, cost, g, with_field, between, within, more, slope = on_grid(np.ones(1), 3.0)
+    mass, value, cost, g, with_field, between, within, more, slope = on_grid(np.ones(1), 3.0)
     assert mass == pytest.approx(1, abs=1e-10)  # beyond the grid
     assert more == pytest.approx(1, abs=2e-4)  # carried back over a kink as it is
-    found = [free, cost, g, with_field, between, within, slope]
+    found = [-value, cost, g, with_field, between, within, slope]
     assert np.allclose(found, across(), rtol=0, atol=3e-5)
 
 
@@ -82,7 +83,7 @@ def test_two_fields_across_a_kink_at_any_angle(angle):
     out = on_grid(normal, 2.0)
     free, cost, g, with_field, between, within, slope = across()
     more = along()
-    assert out[1] == pytest.approx(free + more[0], abs=2e-5)
+    assert -out[1] == pytest.approx(free + more[0], abs=2e-5)
     assert out[2] == pytest.approx(cost + more[1], abs=2e-5)
     assert normal @ out[3:5] == pytest.approx(g, abs=2e-5)
     tangent = np.array([-normal[1], normal[0]])
@@ -94,6 +95,16 @@ def test_two_fields_across_a_kink_at_any_angle(angle):
     assert tangent @ square @ tangent == pytest.approx(more[3], abs=1e-9)
     G = np.einsum("abef,a,b,e,f->", out[18:].reshape(2, 2, 2, 2), *[normal] * 4)
     assert np.isclose(G, slope, rtol=0, atol=1e-4)
+
+
+def test_two_levels_of_one_rate_are_one():
+    """However the spread is shared out between them, but for the reach of each of the blurs."""
+    normal = np.array([np.cos(0.4), np.sin(0.4)])
+    one, two = on_grid(normal, 2.0), on_grid(normal, 2.0, rates=(RATE, RATE), spreads=np.array([0.6, 0.4]) * SPREAD**2)
+    assert two[1:3] == pytest.approx([one[1], two[2]], abs=1e-6)
+    assert two[3] == pytest.approx(one[2], abs=1e-6)
+    assert two[4:14] == pytest.approx(one[3:13], abs=2e-6)  # <g>, <g> omega_0, <g> <g>
+    assert two[18:] == pytest.approx(one[13:], abs=1e-5)  # <g g>, what is carried back, G G
 
 
 def test_a_kink_costs_no_order():

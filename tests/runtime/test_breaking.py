@@ -8,6 +8,8 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.breaking.deeper import deepened
+from saddleforge.breaking.newton import newton
 from saddleforge.breaking.rows import rows_at
 from saddleforge.breaking.solve import broken
 from saddleforge.breaking.state import Broken
@@ -35,7 +37,8 @@ def solved(name, start="semantic", parisi=None, **values):
 
 def state(q, V, theta, distance, m=0.0):
     block = np.ones((1, 1, 1))
-    return Broken(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distance * block)
+    distances = np.multiply.outer(np.atleast_1d(distance), block)
+    return Broken(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distances)
 
 
 PERCEPTRON = {"alpha": 2.0}  # errors within a margin: the loss jumps
@@ -50,13 +53,13 @@ def test_a_quadratic_loss_has_closed_forms():
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, V, theta, apart, y = 0.6, 0.7, 0.5, 0.3, 2.5
     at = state(q, V, theta, apart)
-    found = tilted_averages(problem, at.between, at.distance, y, Pieces(16), slopes=True)
+    found = tilted_averages(problem, at.between, at.distances, np.array([y]), Pieces(16), slopes=True)
     residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2  # E (omega_0 - Y - u)^2
     stiff, soft = 1 + V, 1 + V + y * apart
     places = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
     between, within = found.moments[:, 0]
     assert found.mass == pytest.approx(1, abs=1e-13)
-    assert found.free == pytest.approx(-np.log(soft / stiff) / (2 * y) - residual / (2 * soft), rel=1e-12)
+    assert found.free[0] == pytest.approx(-np.log(soft / stiff) / (2 * y) - residual / (2 * soft), rel=1e-12)
     assert between[places["g*g.T"]] == pytest.approx(residual / soft**2, rel=1e-12)
     assert within[places["g*g.T"]] == pytest.approx(residual / soft**2 + apart / (stiff * soft), rel=1e-12)
     assert between[places["g*domega.T"]] == pytest.approx(-(q - theta) / soft, rel=1e-12)
@@ -65,32 +68,53 @@ def test_a_quadratic_loss_has_closed_forms():
     assert (outer, inner) == pytest.approx((soft**-2, stiff**-2), rel=1e-12)
 
 
+def test_a_quadratic_loss_has_closed_forms_in_two_steps():
+    """The same once more: a level takes y Delta from the stiffness 1 + V + ... of those within."""
+    problem = sf.problem("ridge_regression", alpha=2.0)
+    q, V, theta, apart, y = 0.6, 0.7, 0.5, np.array([0.2, 0.1]), np.array([1.5, 4.0])
+    at = state(q, V, theta, apart)
+    found = tilted_averages(problem, at.between, at.distances, y, Pieces(16))
+    residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2
+    stiff = 1 + V + np.array([y @ apart, y[1] * apart[1], 0.0])  # of omega_0, omega_1 and omega
+    steps = np.log(stiff[:-1] / stiff[1:]) / (2 * y)
+    squares = residual / stiff[0] ** 2 + np.cumsum([0.0, *apart / (stiff[:-1] * stiff[1:])])
+    places = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
+    assert found.mass == pytest.approx(1, abs=1e-13)
+    assert found.free[0] == pytest.approx(-steps.sum() - residual / (2 * stiff[0]), rel=1e-12)
+    spread = residual + apart[0] + 0.0  # of omega_1 - Y - u without a tilt
+    inner = stiff[1] ** 2 * squares[1]
+    assert inner < spread
+    assert found.free[1] == pytest.approx(-steps[1] - inner / (2 * stiff[1]), rel=1e-12)
+    assert found.moments[:, 0, places["g*g.T"]] == pytest.approx(squares, rel=1e-12)
+    assert found.moreau == pytest.approx(stiff[2] * squares[2] / 2, rel=1e-12)
+
+
 def test_averages_over_the_teacher_hold_where_two_wells_of_the_loss_merge():
     """(Y^2 - X^2)^2 / 2 at V = 3.7 has one well where Y^2 < 1 / (2 V), and two beyond."""
     problem = sf.problem("phase_retrieval", alpha=1.0)
     at = state(0.2, 3.7, 0.1, 0.4)
-    one, other = (tilted_averages(problem, at.between, at.distance, 16.0, Pieces(points)) for points in (8, 12))
+    one, other = (tilted_averages(problem, at.between, at.distances, np.array([16.0]), Pieces(n)) for n in (8, 12))
     assert one.moments == pytest.approx(other.moments, rel=1e-6)
-    assert (one.free, one.moreau, one.mass) == pytest.approx((other.free, other.moreau, 1.0), rel=1e-8)
+    assert (*one.free, one.moreau, one.mass) == pytest.approx((*other.free, other.moreau, 1.0), rel=1e-8)
 
 
 @pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
 def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
     rs = symmetric(name, **values)
-    distance = 1e-6 * rs.overlaps.q
-    answer = BreakingMap(rs.problem, Pieces(16))(Broken(rs.overlaps, distance), 3.0)
+    distances = 1e-6 * rs.overlaps.q[None]
+    answer = BreakingMap(rs.problem, Pieces(16))(Broken(rs.overlaps, distances), np.array([3.0]))
     assert answer.image.between.pack() == pytest.approx(rs.overlaps.pack(), rel=5e-3, abs=1e-9)  # the root of Delta
     assert -answer.free_entropy == pytest.approx(rs.training_loss, rel=1e-5)
-    assert abs(answer.slope) < 1e-6
+    assert abs(answer.slopes[0]) < 1e-6
 
 
 def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     """y to zero at any Delta: replica symmetry with q = q_1, and D'(D) of docs/theory.md (8.20)."""
     rs = symmetric("perceptron", **PERCEPTRON)
     y, distance = 1e-6, 0.1 * rs.overlaps.q
-    at = Broken(replace(rs.overlaps, q=rs.overlaps.q - distance), distance)
-    answer = BreakingMap(rs.problem, Pieces(16))(at, y)
+    at = Broken(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
+    answer = BreakingMap(rs.problem, Pieces(16))(at, np.array([y]))
     image = StateMap(rs.problem, Pieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
     assert answer.image.within.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
     _, responses = answer.rows.squares()
@@ -100,11 +124,27 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     )
 
 
+@pytest.mark.parametrize("name", ["perceptron", "lasso_regression"])
+def test_two_steps_of_one_parisi_parameter_are_one(name):
+    """Delta may then be shared out between them at will: of a perceptron, whose norm is given, and of rows that rest on
+    a corner."""
+    problem, rates = sf.problem(name, alpha=2.0), np.array([2.5, 2.5])
+    q, V, theta, apart = 0.6, 0.7, 0.5, 0.3
+    breaking_map = BreakingMap(problem, PANELS[1])
+    one = breaking_map(state(q, V, theta, apart), rates[:1])
+    two = breaking_map(state(q, V, theta, [0.1, 0.2]), rates)
+    assert two.free_entropy == pytest.approx(one.free_entropy, rel=1e-11)
+    assert two.slopes.sum() == pytest.approx(one.slopes[0], rel=1e-9)
+    assert two.image.within.pack() == pytest.approx(one.image.within.pack(), rel=1e-9, abs=1e-12)
+    assert two.image.distance == pytest.approx(one.image.distance, rel=1e-9)
+    assert np.concatenate(two.rows.squares()) == pytest.approx(np.concatenate(one.rows.squares()), rel=1e-4)
+
+
 def test_grids_have_the_averages_of_panels():
     """Amplitudes, whose proximal map jumps: the same averages by either rule."""
-    problem, at, y = sf.problem("amplitude_retrieval", alpha=1.0), state(0.5, 0.6, 0.1, 0.1), 2.0
-    exact = tilted_averages(problem, at.between, at.distance, y, PANELS[2], slopes=True)
-    found = Grids(48, 4.0, 6.5).averages(problem, at.between, at.distance, y, slopes=True)
+    problem, at, y = sf.problem("amplitude_retrieval", alpha=1.0), state(0.5, 0.6, 0.1, 0.1), np.array([2.0])
+    exact = tilted_averages(problem, at.between, at.distances, y, PANELS[2], slopes=True)
+    found = Grids(48, 4.0, 6.5).averages(problem, at.between, at.distances, y, slopes=True)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=6e-5)
     for name in ("free", "moreau", "loss"):
         assert getattr(found, name) == pytest.approx(getattr(exact, name), abs=6e-5)
@@ -112,28 +152,42 @@ def test_grids_have_the_averages_of_panels():
 
 
 TOKENS = (  # one column on two tokens: Delta knows of no direction across
-    "dot_product_attention", {"alpha": 2.0, "omega": 0.3}, 780.0, 6.5e-4 * np.ones((2, 1, 1)),
+    "dot_product_attention", {"alpha": 2.0, "omega": 0.3}, 780.0, 6.5e-4 * np.ones((1, 2, 1, 1)),
     Overlaps(*(x * np.ones((2, 1, 1)) for x in (0.05029, 10.8)), np.array([[0.2585], [-0.2585]]), np.zeros((2, 1, 1))),
 )  # fmt: skip
 COLUMNS = (  # two columns of one token: Delta does
-    "committee_machine", {"alpha": 2.0}, 4.0, np.array([[[0.05, 0.02], [0.02, 0.04]]]),
+    "committee_machine", {"alpha": 2.0}, 4.0, np.array([[[[0.05, 0.02], [0.02, 0.04]]]]),
     Overlaps(np.array([[[0.6, 0.1], [0.1, 0.5]]]), np.array([[[0.8, 0.1], [0.1, 0.7]]]), np.zeros((1, 2)),
              np.array([[[0.4, 0.0], [0.1, 0.3]]])),
 )  # fmt: skip
+
+
+def test_grids_have_the_averages_of_panels_in_two_steps():
+    problem, at, y = (
+        sf.problem("amplitude_retrieval", alpha=1.0),
+        state(0.5, 0.6, 0.1, [0.1, 0.08]),
+        np.array([1.5, 3.0]),
+    )
+    exact = tilted_averages(problem, at.between, at.distances, y, PANELS[1], slopes=True)
+    found = Grids(48, 4.0, 6.5).averages(problem, at.between, at.distances, y, slopes=True)
+    assert np.allclose(found.moments, exact.moments, rtol=0, atol=6e-5)
+    assert np.allclose(found.free, exact.free, rtol=0, atol=6e-5)
+    assert found.moreau == pytest.approx(exact.moreau, abs=6e-5)
+    assert found.squares[0].item() == pytest.approx(exact.squares[0].item(), rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "values", "y", "apart", "overlaps"), [TOKENS, COLUMNS], ids=["tokens", "columns"])
 def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, values, y, apart, overlaps):
     """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2."""
     problem, step = sf.problem(name, **values), 1e-3
-    rule = Grids(10, 1.3, 4.5).framed(overlaps, apart, y)
+    rule = Grids(10, 1.3, 4.5).framed(overlaps, apart, np.array([y]))
 
     def free(scale=1.0, rate=y):
-        return rule.averages(problem, replace(overlaps, V=scale * overlaps.V), apart, rate).free
+        return rule.averages(problem, replace(overlaps, V=scale * overlaps.V), apart, np.array([rate])).free[0]
 
-    here = rule.averages(problem, overlaps, apart, y)
+    here = rule.averages(problem, overlaps, apart, np.array([y]))
     along_y = (free(rate=y * (1 + step)) - free(rate=y * (1 - step))) / (2 * step)
-    assert along_y == pytest.approx(-(here.moreau + here.free), rel=1e-4)
+    assert along_y == pytest.approx(-(here.moreau + here.free[0]), rel=1e-4)
     places = {text: slice(at, at + int(np.prod(shape))) for text, shape, at in problem.solver.channel.MOMENTS}
     squares = here.moments[1][:, places["g*g.T"]]
     along_V = (free(1 + step) - free(1 - step)) / (2 * step)
@@ -163,43 +217,49 @@ def test_a_ridge_written_as_a_penalty_is_a_ridge():
     written = sf.problem("elastic_net_regression", alpha=2.0, density=1.0, l1=0.0, l2=0.1)
     ridge = sf.problem("ridge_regression", alpha=2.0, **{"lambda": 0.1})
     at = state(0.6, 0.7, 0.5, 0.3)
-    one, other = (BreakingMap(problem, Pieces(12))(at, 2.5) for problem in (written, ridge))
+    one, other = (BreakingMap(problem, Pieces(12))(at, np.array([2.5])) for problem in (written, ridge))
     assert one.image.pack() == pytest.approx(other.image.pack(), rel=1e-10, abs=1e-12)
-    assert (one.free_entropy, one.slope) == pytest.approx((other.free_entropy, other.slope), rel=1e-10)
+    assert (one.free_entropy, *one.slopes) == pytest.approx((other.free_entropy, *other.slopes), rel=1e-10)
     assert one.rows.penalty() == pytest.approx(other.rows.penalty(), rel=1e-10)
     of_its_atom = one.rows.squares()[:, :1]  # the other one, of rows that the teacher leaves out, has no weight
     assert of_its_atom == pytest.approx(other.rows.squares(), rel=1e-9)
 
 
-def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy():
-    """Of the lasso, some of whose rows rest on the corner, in every conjugate and in y (docs/theory.md (18.8))."""
-    problem, y = sf.problem("lasso_regression", alpha=2.0), 1.5
-    block, step = np.ones((1, 1, 1)), 1e-5
-    begin = {"V": 1.0, "bare": 1.6, "q": 0.5, "theta": 0.4, "y": y}
+@pytest.mark.parametrize(("bare", "y"), [([1.0, 1.6], [1.5]), ([1.0, 1.3, 1.6], [1.2, 2.0])], ids=["one", "two"])
+def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy(bare, y):
+    """Of the lasso, some of whose rows rest on the corner, in V^ of every level, q_0^, theta^ and y (docs/theory.md
+    (18.8), (18.30))."""
+    problem, y, block, step = sf.problem("lasso_regression", alpha=2.0), np.array(y), np.ones((1, 1, 1)), 1e-5
 
-    def rows(**moved):
-        at = {**begin, **{name: begin[name] + by for name, by in moved.items()}}
-        outer = Conjugates(at["q"] * block, at["V"] * block, np.zeros((1, 1)), at["theta"] * block)
-        within = at["q"] + (at["bare"] - at["V"]) / at["y"]
-        return rows_at(problem, outer, replace(outer, q=within * block, V=at["bare"] * block), at["y"], Pieces(16))
+    def rows(bare=bare, q=0.5, theta=0.4, y=y):
+        squares = q + np.cumsum([0.0, *np.diff(bare) / y])
+        outer = Conjugates(block, block, np.zeros((1, 1)), theta * block)
+        hats = [replace(outer, q=square * block, V=V * block) for square, V in zip(squares, bare, strict=True)]
+        return rows_at(problem, hats, y, Pieces(16))
+
+    def slope(name, at, unit=1.0):
+        return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
 
     here = rows()
-    q, V, theta = here.between.q.item(), here.between.V.item(), here.between.theta.item()
-    dressed = V + y * here.distance.item()
-    known = {"V": -q / 2 - dressed / (2 * y), "bare": V / (2 * y), "q": dressed / 2, "theta": theta, "y": here.slope}
-    for name, expected in known.items():
-        slope = (rows(**{name: step}).free - rows(**{name: -step}).free) / (2 * step)
-        assert slope == pytest.approx(expected, rel=1e-7), name
+    V = Broken(here.between, here.distances).variances(y)[:, 0, 0, 0]
+    assert slope("q", 0.5) == pytest.approx(V[0] / 2, rel=1e-7)
+    assert slope("theta", 0.4) == pytest.approx(here.between.theta.item(), rel=1e-7)
+    inverse = np.array([0.0, *1 / y, 0.0])
+    expected = (inverse[:-1] - inverse[1:]) * V / 2 - np.eye(len(V))[0] * here.between.q.item() / 2
+    for unit, known in zip(np.eye(len(V)), expected, strict=True):
+        assert slope("bare", np.array(bare), unit) == pytest.approx(known, rel=1e-7)
+    for unit, known in zip(np.eye(len(y)), here.slopes, strict=True):
+        assert slope("y", y, unit) == pytest.approx(known, rel=1e-7)
 
 
 def test_states_of_rows_that_coincide_are_replica_symmetric():
     """Delta^ to zero, of the lasso: the generated overlaps of replica symmetry, rows on the corner included."""
     problem, block = sf.problem("lasso_regression", alpha=2.0), np.ones((1, 1, 1))
     hats = Conjugates(0.5 * block, 1.2 * block, np.zeros((1, 1)), 0.4 * block)
-    found = rows_at(problem, hats, replace(hats, q=(0.5 + 1e-7) * block), 2.0, Pieces(16))
+    found = rows_at(problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), Pieces(16))
     symmetric = StateMap(problem, Pieces(16)).overlaps(hats, np.zeros(0))
     assert found.between.pack() == pytest.approx(symmetric.pack(), rel=1e-5)
-    assert found.distance.item() == pytest.approx(0, abs=1e-6)
+    assert found.distances.item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -226,11 +286,11 @@ def test_energies_of_sparse_rows_add_up_and_lie_above_replica_symmetry():
 def test_the_free_entropy_is_stationary_and_its_slope_the_total_one(name, values):
     found = solved(name, **values)
     breaking_map, u, y = BreakingMap(found.problem, Pieces(16)), found.state.pack(), found.parisi
-    here = breaking_map(found.state, y)
+    here = breaking_map(found.state, np.array([y]))
     for i, scale in enumerate(found.state.block_scales):
         shift = np.zeros(len(u))
         shift[i] = 1e-4 * scale
-        there = breaking_map(Broken.unpack(u + shift, found.state.sizes), y)
+        there = breaking_map(Broken.unpack(u + shift, found.state.sizes), np.array([y]))
         assert abs(there.free_entropy - here.free_entropy) < 1e-6 * abs(here.free_entropy)
     low, high = (solved(name, parisi=factor * 0.5 * y, **values) for factor in (0.999, 1.001))
     middle = solved(name, parisi=0.5 * y, **values)
@@ -260,7 +320,7 @@ def test_norms_are_those_of_one_minimiser():
     assert found.overlaps.q.item() == pytest.approx(1, abs=1e-12)
     spread = sf.problem("perceptron", alpha=2.0, norm=2.0, spectrum=[[0.5, 0.5], [0.5, 2.0]])
     start = state(2.0, 0.4, 1.0, 1.2)
-    answer = BreakingMap(spread, Pieces(8))(start, 3.0)
+    answer = BreakingMap(spread, Pieces(8))(start, np.array([3.0]))
     assert 2 * answer.rows.penalty() / answer.rows.strengths.item() == pytest.approx(4.0, rel=1e-10)
 
 
@@ -301,6 +361,110 @@ def test_multipliers_carry_half_widths_that_hold():
     assert 0 < coarse.multipliers_error.item() < 1e-2 * fine.multipliers.item()
     apart = np.abs(coarse.multipliers - fine.multipliers)
     assert np.all(apart <= coarse.multipliers_error + fine.multipliers_error)
+
+
+# Two steps
+
+
+@cache
+def twice(name, **values):
+    return deepened(solved(name, **values), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "energies"),
+    [("perceptron", PERCEPTRON, (0.33461026, 0.36122756, 0.36155114)),
+     ("tukey_regression", TUKEY, (0.04837307, 0.04923994, 0.04924994))],
+)  # fmt: skip
+def test_every_step_raises_the_energy_by_less(name, values, energies):
+    found = twice(name, **values)
+    assert found.success and found.steps == 2 and found.shallower.steps == 1
+    steps = (symmetric(name, **values), found.shallower, found)
+    assert [one.training_loss for one in steps] == pytest.approx(energies, abs=6e-9)
+    moved, width = found.energy_moved_further
+    assert 100 * width < moved < 0.1 * found.energy_moved[0]
+    assert sum(found.parts) == pytest.approx(found.energy, abs=1e-11)
+    low, high = found.rates
+    assert low < found.shallower.parisi < high
+    assert found.distances.shape == (2, 1, 1, 1) and found.distances.min() > 0
+    assert 1 < found.stability.clustering < found.shallower.stability.clustering
+    assert "clusters of states form clusters" in found.stability.verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "values", "energies"),
+    [("amplitude_retrieval", {"alpha": 3.0, "lambda": 0.0}, (0.20610728, 0.29184483, 0.29398884)),
+     ("amplitude_retrieval", {"alpha": 3.0, "lambda": 0.13317552342239194}, (0.28985236, 0.37244070, 0.37459216)),
+     ("phase_retrieval", {"alpha": 3.0}, (0.34105389, 0.51924000, 0.51976603))],
+)  # fmt: skip
+def test_states_without_a_signal_have_energies_in_order(name, values, energies):
+    found = sf.solve(sf.problem(name, **values), "uninformed", rsb=2, accuracy=1e-6)
+    assert found.success
+    known = [one.training_loss for one in (found.symmetric, found.shallower, found)]
+    assert known == sorted(known) == pytest.approx(energies, abs=2e-8)
+
+
+@pytest.mark.slow
+def test_attention_breaks_twice():
+    """Positional, omega = 0.3, alpha = 2: q, y and type I are known better than what the second step moves."""
+    found = sf.solve(sf.problem("dot_product_attention", alpha=2.0, omega=0.3), "positional", rsb=2, accuracy=1e-3)
+    assert found.success and found.steps == 2
+    levels = found.state.between.q[0].item() + np.cumsum([0.0, *found.distances[:, 0, 0, 0]])
+    assert levels == pytest.approx([0.050189, 0.050798, 0.050931], abs=5e-6)
+    for y, known, width in zip(found.rates, (576, 1954), found.rate_errors, strict=True):
+        assert y == pytest.approx(known, abs=2 * width)
+    assert found.stability.clustering == pytest.approx(1.0494, abs=2e-3)
+    moved, width = found.energy_moved_further
+    assert width < moved < 2e-8
+
+
+def test_the_free_entropy_of_two_steps_is_stationary_at_any_y():
+    """And its slopes are those at given overlaps, which then are the total ones."""
+    found, (_, rule, *_) = twice("perceptron", **PERCEPTRON), PANELS
+    breaking_map, rates = BreakingMap(found.problem, rule, found.symmetric.symmetry), np.array([3.5, 7.0])
+    at = newton(breaking_map, found.state, rates, 1e-11)
+    assert at.residual < 1e-11 and abs(at.answer.slopes).min() > 1e-6
+    sizes, u = at.state.sizes, at.state.pack()
+    directions = breaking_map.directions(at.state)
+    for along in directions * at.state.block_scales:
+        there = breaking_map(Broken.unpack(u + 1e-4 * along, sizes), rates)
+        assert abs(there.free_entropy - at.answer.free_entropy) < 1e-6 * abs(at.answer.free_entropy)
+    for unit, slope in zip(np.eye(2) * rates, at.answer.slopes, strict=True):
+        high, low = (breaking_map(at.state, rates + sign * 1e-4 * unit).free_entropy for sign in (1, -1))
+        assert (high - low) / (2e-4 * unit.sum()) == pytest.approx(slope, rel=1e-5)
+
+
+def test_half_widths_of_two_steps_hold_what_finer_rules_say():
+    once = solved("perceptron", **PERCEPTRON)
+    coarse, fine = twice("perceptron", **PERCEPTRON), deepened(once, 1e-12)
+    assert np.all(np.abs(coarse.state.pack() - fine.state.pack()) <= coarse.errors + fine.errors)
+    for one, other, *widths in zip(coarse.rates, fine.rates, coarse.rate_errors, fine.rate_errors, strict=True):
+        assert abs(one - other) <= sum(widths)
+    assert abs(coarse.energy - fine.energy) <= coarse.energy_error + fine.energy_error
+
+
+def test_without_a_second_step_the_first_is_returned(monkeypatch):
+    monkeypatch.setattr("saddleforge.breaking.deeper._begun", lambda *_: None)
+    once = solved("perceptron", **PERCEPTRON)
+    found = deepened(once)
+    assert found.steps == 1 and found.success and found.energy == once.energy
+    assert found.found.startswith("no second step found") and found.found in repr(found)
+    assert np.isnan(found.energy_moved_further).all()
+
+
+def test_without_a_first_step_there_is_no_second():
+    found = sf.solve(sf.problem("ridge_regression", alpha=2.0), rsb=2)
+    assert found.steps == 0 and found.success and found.energy_moved == (0.0, 0.0)
+
+
+def test_on_grids_the_error_of_replica_symmetry_moves_both_energies():
+    """They are told by what lies between them, in whose half width it has no part."""
+    found = solved("perceptron", **PERCEPTRON)
+    rs = replace(found.symmetric, training_loss_error=1e-3)
+    apart, beside = (replace(found, symmetric=rs, own_error=1e-6, rule=rule) for rule in (found.rule, Grids()))
+    assert (apart.energy_error, beside.energy_error) == pytest.approx((1e-6, 1e-3 + 1e-6))
+    assert (apart.energy_moved[1], beside.energy_moved[1]) == pytest.approx((1e-3 + 1e-6, 1e-6))
 
 
 # Along a parameter
@@ -366,7 +530,8 @@ def test_what_is_out_of_reach_is_said(name, values, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"rsb": 2}, r"rsb = 2 is out of range; allowed are 0 .* and 1"),
+        ({"rsb": 3}, r"rsb = 3 is out of range; allowed are 0 .* 1 and 2"),
+        ({"rsb": 2, "parisi": 1.0}, "goes with rsb=1"),
         ({"rsb": 1, "parisi": 0.0}, r"parisi = 0.0 is out of range; allowed is \(0, inf\)"),
         ({"parisi": 1.0}, "goes with rsb=1"),
     ],
@@ -382,3 +547,11 @@ def test_a_time_limit_hands_over_replica_symmetry():
         found = broken(rs)
     assert found.status is Status.TIME_LIMIT and not found.success
     assert found.training_loss == rs.training_loss
+
+
+def test_a_time_limit_hands_over_the_first_step():
+    once = solved("perceptron", **PERCEPTRON)
+    with sf.time_limit(1e-6):
+        found = deepened(once)
+    assert found.status is Status.TIME_LIMIT and not found.success
+    assert (found.steps, found.energy) == (1, once.energy)

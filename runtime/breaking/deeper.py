@@ -1,0 +1,114 @@
+"""From one step of breaking to two: states on both sides of its y, then where the energy is greatest in both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import DomainError, TimeLimitError
+from ..saddle_point.iteration import Status
+from .finishing import is_broken, map_of, polished
+from .newton import Equations, Reached, newton, settled
+from .rules import ladder, tolerances
+from .solution import BrokenSolution
+from .state import Broken
+from .state_map import BreakingMap
+
+_APART = (1.3, 1.15)  # of one step's y the first two are so much smaller and larger
+_SETTLING = 12  # damped steps before Newton's method at the first two
+_MOST = 30  # steps in both
+_LONGEST = 0.5  # of these, in log y
+_SHORTEST = 0.02
+
+
+def deepened(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolution:
+    """Two steps of breaking that start from one; that one, and why, where there is no second.
+
+    Raises:
+        InputError: a model that is out of its reach.
+    """
+    if once.state is None or not once.success:
+        return once
+    breaking_map = map_of(once.symmetric, ladder(once.problem)[0])
+    try:
+        begun = _begun(breaking_map, once.state, once.rates[0])
+        if begun is None:
+            return replace(once, found="no second step found: states that start apart come together")
+        found = _highest(breaking_map, begun)
+        if isinstance(found, str):
+            return replace(once, status=Status.MAX_ITERATIONS, found=found)
+        twice = polished(once.symmetric, found, False, accuracy, once)
+    except TimeLimitError:
+        return replace(once, status=Status.TIME_LIMIT, found="the time limit came before the second step")
+    if twice is None:
+        return replace(once, status=Status.LEFT_DOMAIN, found="the second step left its domain")
+    return twice
+
+
+def _begun(breaking_map: BreakingMap, once: Broken, y: float) -> Reached | None:
+    """States of two steps, y of one step between theirs; None where there are none.
+
+    With one y for both steps Delta may be shared out between them at will: with two of them it may not."""
+    both = Broken(once.between, np.concatenate([once.distances / 2] * 2))
+    for factor in _APART:
+        rates = y * np.array([1 / factor, factor])
+        try:
+            state = settled(breaking_map, both, rates, _SETTLING)
+            found = newton(breaking_map, state, rates, _tolerance(breaking_map))
+        except (DomainError, np.linalg.LinAlgError):
+            continue
+        if found.residual < _tolerance(breaking_map) and is_broken(found.state):
+            return found
+    return None
+
+
+def _tolerance(breaking_map: BreakingMap) -> float:
+    """Residuals asked on the way: what the second step moves is little."""
+    return tolerances(breaking_map.rule, 0.0)[1]
+
+
+def _highest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
+    """Where the energy -Phi is greatest in both y; else where the states were lost, in words.
+
+    Newton's method in log y, the states at every y solved for: of all unknowns at once it may end where a step has no
+    states of its own."""
+    tolerance = _tolerance(breaking_map)
+    for _ in range(_MOST):
+        equations = Equations.around(breaking_map, found.state, found.rates, True)
+        z = equations.unknowns(found.state, found.rates)
+        gap, answer = equations.values(found.state, found.rates)
+        _, units = equations.units(found.state, answer)
+        if np.max(np.abs(gap) / units) < tolerance:
+            return found
+        matrix, n = equations.matrix(z, found.state, found.rates, gap, answer), len(equations.directions)
+        own = matrix[:n, :n]
+        follows = -np.linalg.solve(own, matrix[:n, n:])  # of the states with log y
+        bend, directions = np.linalg.eigh(_symmetric(matrix[n:, n:] + matrix[n:, :n] @ follows))
+        step = -directions @ (directions.T @ gap[n:] / np.abs(bend))
+        step *= min(1.0, _LONGEST / float(np.abs(step).max()))
+        following = None
+        while following is None and np.abs(step).max() > _SHORTEST * tolerance:
+            following = _at(breaking_map, equations, z + np.append(follows @ step, step), found, own)
+            step /= 2
+        if following is None:
+            break
+        found = following
+    told = " and ".join(f"{y:.4g}" for y in found.rates)
+    return f"states of two steps were lost near y = {told}, before the complexities vanished"
+
+
+def _at(
+    breaking_map: BreakingMap, equations: Equations, z: np.ndarray, like: Reached, matrix: np.ndarray
+) -> Reached | None:
+    """States near those of unknowns, at their y; None where there are none."""
+    state, rates = equations.state(z, like.state, like.rates)
+    try:
+        found = newton(breaking_map, state, rates, _tolerance(breaking_map), matrix=matrix)
+    except (DomainError, np.linalg.LinAlgError):
+        return None
+    return found if found.residual < _tolerance(breaking_map) and is_broken(found.state) else None
+
+
+def _symmetric(matrix: np.ndarray) -> np.ndarray:
+    return (matrix + matrix.T) / 2
