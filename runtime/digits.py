@@ -1,6 +1,6 @@
 """How many digits: doubles, mpmath beyond them, balls where a proof is asked for.
 
-mpmath and python-flint are loaded when a call needs them.
+mpmath, python-flint and what locates thresholds are loaded when a call needs them.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from .branches.branch import Branch
 from .errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from .problems.overlaps import Overlaps
 from .problems.problem import Problem
 from .saddle_point.iteration import Status
 from .solving.solution import Solution
 from .solving.solve import solve
-from .thresholds import locating as thresholds
-from .thresholds.threshold import Threshold
 
 if TYPE_CHECKING:
+    from .branches.branch import Branch
     from .reference.solution import PreciseSolution
+    from .thresholds.threshold import Threshold
 
 DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision
 
@@ -59,6 +58,8 @@ def where(
         InputError: the condition cannot be read, or the model is out of reach of the accuracy.
         NotConvergedError: no sign change on the branch.
     """
+    from .thresholds import locating as thresholds
+
     if not (0 < accuracy < DOUBLES or proof):
         return thresholds.condition_threshold(
             problem, condition, parameter, on=on, bracket=bracket, accuracy=accuracy, seed=seed, branch=branch,

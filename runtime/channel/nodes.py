@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
+from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
 
+from ..errors import InputError
+from ..files import write_whole
+from ..problems.solver import cache_folder
+
+_KEPT = 12  # logarithm of the points of sets that are kept in the user's cache
 REACH = 9.0  # the standard normal measure beyond is 2e-19
 _GRID_REACH = 8.0  # 1e-15
 
@@ -87,15 +94,36 @@ def sobol_normal(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, 
 
 @lru_cache(maxsize=64)
 def _drawn(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    uniform = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(seed)).random_base2(log2)
-    tiny = 2.0**-40
-    nodes = ndtri(np.clip(uniform, tiny, 1 - tiny))
+    nodes = _kept(dimension, log2, seed) if log2 <= _KEPT else _scrambled(dimension, log2, seed)
     for group in groups:
         mirror = nodes.copy()
         mirror[:, list(group)] *= -1
         nodes = np.concatenate([nodes, mirror])
     nodes.setflags(write=False)
     return nodes
+
+
+def _scrambled(dimension: int, log2: int, seed: int) -> np.ndarray:
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    uniform = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(seed)).random_base2(log2)
+    tiny = 2.0**-40
+    return np.asarray(ndtri(np.clip(uniform, tiny, 1 - tiny)))
+
+
+def _kept(dimension: int, log2: int, seed: int) -> np.ndarray:
+    """A small set from the user's cache: every solve begins with some, and SciPy's statistics take long to load."""
+    import scipy
+
+    path = cache_folder() / "sobol" / f"{scipy.__version__}-{dimension}-{log2}-{seed}.npy"
+    with suppress(OSError, ValueError, EOFError):
+        known = np.load(path)
+        if known.shape == (2**log2, dimension) and np.isfinite(known).all():
+            return np.asarray(known)
+    drawn = _scrambled(dimension, log2, seed)
+    with suppress(OSError, InputError):
+        buffer = BytesIO()
+        np.save(buffer, drawn)
+        write_whole(path, buffer.getvalue())
+    return drawn

@@ -9,7 +9,6 @@ from functools import partial
 from itertools import pairwise, zip_longest
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from ..errors import DomainError, InputError
 from .rule import DIFFERENCE_SAFETY, Averages, Rule, bistable_share
@@ -27,6 +26,8 @@ def two_standard_errors(samples: np.ndarray) -> np.ndarray:
     skewed, since the outermost cells of a Sobol set carry tails that one point each decides: Johnson's correction
     (J. Am. Stat. Assoc. 73 (1978) 536) widens the interval by what their skewness exceeds its own standard error.
     """
+    from scipy.special import ndtr, stdtrit
+
     count = len(samples)
     factor = stdtrit(count - 1, ndtr(2.0))
     deviations, spread = samples - samples.mean(axis=0), samples.std(axis=0)

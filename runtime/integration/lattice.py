@@ -8,7 +8,6 @@ from math import gamma, log, pi
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import gammainccinv
 
 from ..channel.exchange import Reduction, moved
 from ..channel.fields import Fields
@@ -132,6 +131,8 @@ def affordable(problem: Problem) -> tuple[Lattice, ...]:
 
 def _radius(dimension: int, digits: float) -> float:
     """Beyond which a share 10^-digits of the normal measure, weighted with a power of the distance, lies."""
+    from scipy.special import gammainccinv
+
     return float(np.sqrt(2 * gammainccinv((dimension + _GROWTH) / 2, 10.0**-digits)))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ..branches.branch import Branch
 from ..errors import DomainError, InputError, NotConvergedError
@@ -112,7 +112,7 @@ def onset(
             onsets.append(ends[0] + (1 - below) * width / (above - below))
     values = np.array(onsets)
     mean = values.mean(axis=0)
-    spread = float(student.ppf(0.975, sets - 1) * values[:, -1].std(ddof=1) / np.sqrt(sets))
+    spread = float(stdtrit(sets - 1, 0.975) * values[:, -1].std(ddof=1) / np.sqrt(sets))
     stepping = float(abs(mean[0] - mean[-1]))
     error = spread + stepping
     evidence: dict[str, Any] = {

@@ -13,7 +13,7 @@ from scipy.stats import binom, norm
 import saddleforge as sf
 from saddleforge import InputError, Problem
 from saddleforge.channel.fields import fields_of
-from saddleforge.channel.nodes import _drawn, gauss_hermite, panels, sobol_normal, tensor
+from saddleforge.channel.nodes import _drawn, _kept, _scrambled, gauss_hermite, panels, sobol_normal, tensor
 from saddleforge.errors import DomainError
 from saddleforge.integration import FAMILIES, GaussHermite, ProxSpace, Sobol, rule_named
 from saddleforge.integration.estimates import two_standard_errors
@@ -98,6 +98,19 @@ def test_a_sobol_set_has_the_moments_of_the_normal_measure():
 def test_seeds_give_different_sets_and_the_same_seed_the_same():
     assert np.array_equal(sobol_normal(2, 5, 1, ()), _drawn.__wrapped__(2, 5, 1, ()))
     assert not np.array_equal(sobol_normal(2, 5, 1, ()), sobol_normal(2, 5, 2, ()))
+
+
+def test_small_sets_are_kept_for_the_next_process_and_drawn_again_where_their_file_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
+    drawn = _scrambled(3, 5, 7)
+    assert np.array_equal(_kept(3, 5, 7), drawn)
+    (file,) = (tmp_path / "sobol").iterdir()
+    assert np.array_equal(np.load(file), drawn)
+    for damage in (b"", file.read_bytes()[:-8], b"no array"):
+        file.write_bytes(damage)
+        assert np.array_equal(_kept(3, 5, 7), drawn)
+    monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null/nowhere")
+    assert np.array_equal(_kept(3, 5, 7), drawn)
 
 
 # The fields
