@@ -71,6 +71,10 @@ def solve(
         bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
     ] = False,
     proof: ProofOption = False,
+    stability_: Annotated[
+        bool,
+        typer.Option("--stability/--no-stability", help="Say whether the solution is stable; scans may go without."),
+    ] = True,
     rsb: RsbOption = 0,
     parisi: Annotated[
         float | None,
@@ -101,6 +105,8 @@ def solve(
     wanted = options.names(derivatives)
     if rsb and accuracy < DOUBLES:
         raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
+    if rsb and not stability_:
+        raise InputError(f"--no-stability goes without --rsb {rsb}, which is asked what comes after an instability")
     if rsb and (all_branches or verify or proof or wanted is not None):
         raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
     if deflate and not all_branches:
@@ -118,11 +124,12 @@ def solve(
         begin = options.beginning(problem, start, from_)
         outcome = _broken(problem, begin, rsb, parisi, chosen, json, symbols)
     elif all_branches:
-        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, symbols)
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, stability_, symbols)
     else:
         begin = options.beginning(problem, start, from_)
         try:
-            outcome = _solved(_solve_one(problem, begin, chosen, verify, proof), wanted, json, symbols)
+            found = _judged(_solve_one(problem, begin, chosen, verify, proof), stability_)
+            outcome = _solved(found, wanted, json, symbols)
         except NotProvedError as error:
             outcome = _not_proved(error, json, symbols)
     if target is None:
@@ -157,7 +164,7 @@ def _solved(
         status, message = Exit.NOT_CONVERGED, advice(solution)
     from ..solving.solution import Solution as InDoubles
 
-    if solution.success and isinstance(solution, InDoubles) and solution.stability is None:
+    if solution.success and isinstance(solution, InDoubles) and solution.judge and solution.stability is None:
         status, message = Exit.TIME_LIMIT, NO_VERDICT
     if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
@@ -227,13 +234,22 @@ def _solve_one(
         return replace(error.point, status=Status.TIME_LIMIT)
 
 
-def _solve_all(problem: Problem, chosen: dict[str, Any], symbols: dict[str, str]) -> Outcome:
+def _judged(solution: Solution | PreciseSolution, judge: bool) -> Any:
+    """The solution, without a verdict on its stability where none is asked for."""
+    from dataclasses import replace
+
+    from ..solving.solution import Solution
+
+    return replace(solution, judge=False) if isinstance(solution, Solution) and not judge else solution
+
+
+def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]) -> Outcome:
     from ..numbers import with_error
     from ..report.contract import parameters_json
     from ..solving.solutions import solutions
 
     failed: list[Solution] = []
-    ranked = solutions(problem, on_failure=failed.append, **chosen)
+    ranked = [_judged(found, judge) for found in solutions(problem, on_failure=failed.append, **chosen)]
     if not ranked and all(s.status is failed[0].status for s in failed):
         raise NotConvergedError(
             f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"

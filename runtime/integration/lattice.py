@@ -56,6 +56,11 @@ class Lattice(Sampled):
         """As of `Rule`; `points` are the digits aimed at, the seed is null."""
         return {"rule": self.name, "points": self.digits, "seed": None}
 
+    @property
+    def size(self) -> str:
+        """Digits."""
+        return f"{self.digits:g} digits aimed at"
+
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         return Reduction.in_fields(problem, fields, labels)
 

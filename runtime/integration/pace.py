@@ -26,10 +26,8 @@ def expected(problem: Problem, rule: Rule) -> float:
 
 def words(problem: Problem, rule: Rule) -> str:
     """A rule with its size, and how long an evaluation will take where that is felt."""
-    points = rule.describe()["points"]
-    size = " x ".join(str(p) for p in points) + " nodes" if isinstance(points, list) else f"{points} points"
     seconds = expected(problem, rule)
-    return f"{rule.name}, {size}" + (f", about {seconds:.0f} s an evaluation" if seconds >= 1 else "")
+    return f"{rule.name}, {rule.size}" + (f", about {seconds:.0f} s an evaluation" if seconds >= 1 else "")
 
 
 def _family(problem: Problem, rule: Rule) -> tuple[str, str, bool]:

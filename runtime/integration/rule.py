@@ -95,6 +95,12 @@ class Rule:
         """rule, points, seed for the JSON contract."""
         raise NotImplementedError
 
+    @property
+    def size(self) -> str:
+        """Of what size it is, in words."""
+        points = self.describe()["points"]
+        return " x ".join(str(n) for n in points) + " nodes" if isinstance(points, list) else f"{points} points"
+
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """Channel averages at the overlaps; raises DomainError outside their domain."""
         part = integrated(problem)

@@ -49,8 +49,10 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
             if math.isfinite(solution.baseline_error):
                 text += f"   (linear baseline {solution.baseline_error:.12g})"
             lines.append(text)
-    rule = solution.rule.describe()
-    lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are {solution.error_kind}")
+    rule = solution.rule
+    lines.append(f"  integrator {rule.name}, {rule.size}; errors are {solution.error_kind}")
+    if not solution.judge:
+        lines.append("  no verdict on stability was asked for")
     if solution.stability:
         lines.append(f"  {solution.stability.verdict}")
         leading = [v.real if abs(v) > VANISHING else 0.0 for v in solution.stability.eigenvalues[:3]]

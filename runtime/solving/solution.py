@@ -43,6 +43,7 @@ class Solution:
         jacobian, drift: dG/du that Newton's method used, and how far the overlaps have moved since, in block scales.
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
+        judge: whether `stability` is worked out when first asked for.
     """
 
     problem: Problem
@@ -69,6 +70,7 @@ class Solution:
     residual_shift: np.ndarray | None = field(default=None, repr=False)
     loss_rule: Rule | None = None
     multipliers_error: np.ndarray | None = None
+    judge: bool = True
 
     @property
     def training_loss(self) -> float:
@@ -122,13 +124,14 @@ class Solution:
         return self.judged()
 
     def judged(self, spectrum: bool = True, log2_lines: int | None = None) -> Stability | None:
-        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen; None without a solution, or
-        where a time limit comes first.
+        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen.
+
+        None without a solution, where no verdict is asked for (`judge`), or where a time limit comes first.
 
         Args:
             log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
         """
-        if self.averages is None or self.status is Status.TIME_LIMIT:
+        if self.averages is None or self.status is Status.TIME_LIMIT or not self.judge:
             return None
         try:
             with step("verdict on stability"):

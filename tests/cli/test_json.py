@@ -310,3 +310,12 @@ def test_simulate_prints_means_errors_and_every_run_the_same_on_any_number_of_th
     losses = [run["training_loss"] for run in data["runs"]]
     assert data["training_loss"] == pytest.approx(sum(losses) / 3)
     assert data["overlaps"]["V"] == [[[[None]]]]  # only gamp has one
+
+
+def test_a_verdict_on_stability_may_be_left_out(call):
+    arguments = ("solve", "ridge_regression", "--set", "alpha=2", "--no-stability")
+    found = json.loads(call(*arguments, "--json").stdout)
+    assert found["status"] == "converged" and found["stability"] is None
+    assert "no verdict on stability was asked for" in call(*arguments).stdout
+    refused = call(*arguments, "--rsb", "1")
+    assert refused.status == 2 and "--no-stability goes without --rsb 1" in refused.stderr
