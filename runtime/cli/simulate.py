@@ -57,6 +57,13 @@ def simulate(
         str | None,
         typer.Option("--project", metavar="OVERLAP", help="Hold an overlap at zero, as theta, m or theta_1_12."),
     ] = None,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--control-variates",
+            help="Take off what averages of the same data explain whose expectations are known: standard errors fall.",
+        ),
+    ] = False,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
     most: Annotated[
         int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
@@ -108,7 +115,7 @@ def simulate(
     problem = options.problem_of(model, set_)
     begin = RANDOM if start == RANDOM else options.start_of(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
-    chosen |= {"polish": polish, "restarts": restarts, "project": project}
+    chosen |= {"polish": polish, "restarts": restarts, "project": project, "controls": controls}
     limit = None if memory is None else 1e9 * memory
     given = (("inertia", inertia), ("damping", damping), ("memory", limit))
     chosen |= {name: value for name, value in given if value is not None}

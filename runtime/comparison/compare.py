@@ -15,7 +15,8 @@ from ..errors import InputError, TimeLimitError
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..simulation.simulation import Estimate, Simulation, simulate
+from ..simulation.estimate import Estimate
+from ..simulation.simulation import Simulation, simulate
 from ..solving.solution import Solution
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
     for name, value in theory.items():
         if runs and not any(run[name] for run in runs):
             continue  # exactly zero: a law without means, say
-        estimate = Estimate.of([run[name] for run in runs])
+        estimate = simulation.average([run[name] for run in runs])
         measured[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
     strengths, half_widths, kept = solution.multipliers, solution.multipliers_error, simulation.multipliers
     if strengths is not None and half_widths is not None and kept is not None:

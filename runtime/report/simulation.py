@@ -10,8 +10,9 @@ import numpy as np
 from .._version import __version__
 from ..numbers import with_error
 from ..presenting import table, to_json
+from ..simulation.estimate import Estimate
 from ..simulation.run import GAMP, Run
-from ..simulation.simulation import POLISH, SCALARS, Estimate, Simulation
+from ..simulation.simulation import POLISH, SCALARS, Simulation
 from .contract import blocks_json, parameters_json, trained_json
 from .solution import multiplier_line, overlap_lines, problem_line
 
@@ -45,6 +46,10 @@ def simulation_table(simulation: Simulation) -> str:
         f"{simulation.estimate('iterations').mean:.0f} iterations on average; in parentheses: one standard error "
         "of the mean over seeds"
     )
+    if plan.controls:
+        plain = Estimate.of([run.training_loss for run in runs])
+        share = loss.standard_error / plain.standard_error
+        lines.append(f"  control variates: standard error of the training loss {share:.2f} of that without them")
     if done := simulation.polish:
         lines += _polish_lines(simulation, done)
     if plan.method == GAMP:
@@ -92,6 +97,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "polish": plan.polish,
         "restarts": plan.restarts,
         "project": plan.project,
+        "controls": plan.controls,
         "status": (
             "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
         ),

@@ -13,6 +13,8 @@ from ..errors import InputError
 from ..presenting import to_dataset
 from ..problems.columns import block_shape
 from ..problems.overlaps import Overlaps
+from ..simulation.controls import COUNT as CONTROLS
+from ..simulation.controls import Controls
 from ..simulation.run import Plan, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from ..simulation.wells import Polish
@@ -32,13 +34,14 @@ _OF_PLAN = (
     "polish",
     "restarts",
     "project",
+    "controls",
 )
 
 
 @to_dataset.register(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended; multiplier where
-    norms are given, polish_... where it was asked for."""
+    norms are given, polish_... and control_... where they were asked for."""
     problem, runs = simulation.problem, simulation.runs
     variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
     for name, axes in BLOCKS.items():
@@ -56,6 +59,10 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
         for name in POLISH:
             values = np.array([getattr(run.polish, name, np.nan) for run in runs], float)
             variables[f"polish_{name}"] = ("seed", values)
+    if simulation.plan.controls:
+        for name in ("deviations", "errors"):
+            rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
+            variables[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
     variables["status"] = ("seed", np.array([run.status for run in runs], object))
     variables["branch"] = ("seed", np.array([simulation.branch(run) for run in runs], object))
     dataset = xarray.Dataset(variables, coords={"seed": np.array([run.seed for run in runs], int)})
@@ -113,6 +120,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 contraction=contraction,
                 multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
                 polish=_polish(dataset, row) if plan.polish else None,
+                controls=_controls(dataset, row) if plan.controls else None,
             )
         )
     return runs
@@ -124,3 +132,7 @@ def _polish(dataset: xarray.Dataset, row: int) -> Polish | None:
         return None
     counted = {name: int(known[name]) for name in ("descents", "deeper")}
     return Polish(**{**known, **counted})  # type: ignore[arg-type]
+
+
+def _controls(dataset: xarray.Dataset, row: int) -> Controls:
+    return Controls(*(dataset[f"control_{name}"].values[row] for name in ("deviations", "errors")))

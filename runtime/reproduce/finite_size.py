@@ -18,9 +18,10 @@ from ..errors import TimeLimitError
 from ..integration import rule_named
 from ..problems.problem import Problem
 from ..saddle_point.starts import start_overlaps
+from ..simulation.estimate import Estimate
 from ..simulation.finite_transition import PairedDifference, paired, root_of
 from ..simulation.gamp import state_evolution
-from ..simulation.simulation import Estimate, Simulation, simulate
+from ..simulation.simulation import Simulation, simulate
 from ..solving.solve import solve
 from .base_case import SECONDS, BaseCaseRun
 from .run import BRANCHES, SHOWN_OMEGA, Plan
@@ -259,7 +260,7 @@ def row_of(simulation: Simulation) -> dict[str, Any]:
         "branches": simulation.branches,
     }
     for name in OVERLAPS:
-        estimate = Estimate.of([abs(float(np.ravel(getattr(run.overlaps, name))[0])) for run in kept.runs])
+        estimate = kept.average([abs(float(np.ravel(getattr(run.overlaps, name))[0])) for run in kept.runs])
         row[name], row[f"{name}_error"] = float(estimate.mean), float(estimate.standard_error)
     for name in LOSSES:
         estimate = kept.estimate(name)

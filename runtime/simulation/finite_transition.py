@@ -10,6 +10,8 @@ import numpy as np
 
 from ..errors import InputError, TimeLimitError
 from ..problems.problem import Problem
+from .controls import Controls
+from .estimate import Estimate, Fit
 from .simulation import Simulation, simulate
 
 _RESAMPLES = 2000
@@ -21,22 +23,29 @@ class PairedDifference:
 
     Attributes:
         seeds: those whose two runs ended on their branches; values: one a seed.
+        controls: control variates of both sides, one a seed; none where one side has none.
     """
 
     alpha: float
     seeds: tuple[int, ...]
     values: np.ndarray
+    controls: tuple[Controls, ...] = ()
+
+    @property
+    def adjusted(self) -> np.ndarray:
+        """One value a seed, less what control variates explain of it."""
+        fit = Fit.of(self.values, self.controls)
+        return fit.adjusted if fit else self.values
 
     @property
     def mean(self) -> float:
         """Mean over the seeds; nan where none has both runs on their branches."""
-        return float(self.values.mean()) if len(self.values) else np.nan
+        return float(Estimate.of(self.values, self.controls).mean)
 
     @property
     def standard_error(self) -> float:
         """Of the mean over the seeds, from their spread; nan for fewer than two."""
-        count = len(self.values)
-        return float(self.values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
+        return float(Estimate.of(self.values, self.controls).standard_error)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,9 @@ def paired(first: Simulation, second: Simulation, between: tuple[str, str]) -> P
     ]
     seeds = tuple(sorted(set(sides[0]) & set(sides[1])))
     values = np.array([sides[0][seed].training_loss - sides[1][seed].training_loss for seed in seeds])
-    return PairedDifference(first.problem.alpha, seeds, values)
+    known = [[sides[side][seed].controls for side in (0, 1)] for seed in seeds]
+    controls = tuple(one.beside(other) for one, other in known if one is not None and other is not None)
+    return PairedDifference(first.problem.alpha, seeds, values, controls if len(controls) == len(seeds) else ())
 
 
 def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
@@ -83,7 +94,7 @@ def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
     table, present = np.zeros((2, len(seeds), len(differences)))
     for column, difference in enumerate(differences):
         rows = [place[seed] for seed in difference.seeds]
-        table[rows, column], present[rows, column] = difference.values, 1.0
+        table[rows, column], present[rows, column] = difference.adjusted, 1.0
     powers = np.vander((alphas - middle) / half, 3 if len(alphas) > 3 else 2, increasing=True)
     weights = 1 / np.array([d.standard_error for d in differences])[:, None]
     fit = np.linalg.pinv(powers * weights) * weights.T

@@ -13,6 +13,7 @@ from ..problems.problem import Problem
 from ..saddle_point import observables
 from ..saddle_point.starts import start_mixture
 from .augmented import gradient_of, has_corners, refuse_penalty
+from .controls import Controls, controls_of
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .held import entries
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
@@ -46,6 +47,7 @@ class Plan:
         polish: `wells` moves samples out of wrong wells of their own objectives (`wells.polished`); None ends where the
             method does.
         project: name of overlaps that are held at zero, as theta (`held.entries`); None lets all of them be.
+        controls: whether means are taken with control variates (`controls`).
         restarts: how often polishing begins anew from its lowest minimum so far, with a few samples moved.
     """
 
@@ -63,6 +65,7 @@ class Plan:
     polish: str | None = None
     restarts: int = 0
     project: str | None = None
+    controls: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Run:
         path: gamp: packed overlaps before the first iteration and after each, (iterations + 1, n); None otherwise, and
             where the run was read from a file.
         polish: what polishing did; None where it was not asked for, or the descent before it did not converge.
+        controls: averages over the data that are known to vanish; None where they were not asked for.
     """
 
     seed: int
@@ -95,6 +99,7 @@ class Run:
     multipliers: np.ndarray | None = None
     path: np.ndarray | None = None
     polish: Polish | None = None
+    controls: Controls | None = None
 
     @property
     def training_loss(self) -> float:
@@ -181,6 +186,7 @@ def run(plan: Plan, seed: int) -> Run:
         multipliers=value.multipliers,
         path=path,
         polish=polish,
+        controls=controls_of(instance, plan.start) if plan.controls else None,
     )
 
 
@@ -266,6 +272,8 @@ def checked(plan: Plan) -> Plan:
         refuse_own(problem, method)
     if method == NEWTON:
         refuse_penalty(problem)
+    if plan.controls and plan.start == RANDOM:
+        raise InputError(f"control variates are of a named start; known are {', '.join(problem.solver.model.STARTS)}")
     if plan.project is not None:
         entries(problem, plan.project)
         if method not in _HOLDING:

@@ -18,6 +18,7 @@ from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar, say
+from .estimate import Estimate
 from .kinds import kind_of
 from .orientation import oriented
 from .run import Plan, Run, checked
@@ -28,24 +29,8 @@ if TYPE_CHECKING:
     import xarray
 
 SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late", "contraction")
+_CONTROLLED = SCALARS[:4]  # what depends on the data drawn
 POLISH = tuple(known.name for known in fields(Polish))
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Mean over seeds and its standard error (nan for a single seed), in the shape of what was measured."""
-
-    mean: Any
-    standard_error: Any
-
-    @classmethod
-    def of(cls, values: Sequence[Any] | np.ndarray) -> Estimate:
-        """From one value (of any shape) a run; both nan where there are none."""
-        array = np.asarray(values, float)
-        if len(array) == 0:
-            return cls(np.nan, np.nan)
-        spread = array.std(axis=0, ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.full(array.shape[1:], np.nan)
-        return cls(array.mean(axis=0), spread)
 
 
 @dataclass(frozen=True)
@@ -83,24 +68,33 @@ class Simulation:
             return "failed"
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
 
+    def average(self, values: Sequence[Any] | np.ndarray) -> Estimate:
+        """Of one value (of any shape) a converged run, with control variates where the plan asks for them."""
+        known = [run.controls for run in self.converged if run.controls is not None]
+        return Estimate.of(values, known if len(known) == len(self.converged) else ())
+
     def estimate(self, name: str) -> Estimate:
         """Of one of SCALARS, over converged runs."""
-        return Estimate.of([getattr(run, name) for run in self.converged])
+        values = [getattr(run, name) for run in self.converged]
+        return self.average(values) if name in _CONTROLLED else Estimate.of(values)
 
     @property
     def overlaps(self) -> tuple[Overlaps, Overlaps]:
         """Means and standard errors of the overlaps over converged runs."""
-        packed = Estimate.of([run.overlaps.pack() for run in self.converged])
         if not len(self.converged):
             raise InputError("no seed converged: there is nothing to average")
-        sizes = self.problem.sizes
-        return Overlaps.unpack(packed.mean, sizes), Overlaps.unpack(packed.standard_error, sizes)
+        packed, sizes = np.array([run.overlaps.pack() for run in self.converged]), self.problem.sizes
+        known = np.isfinite(packed).all(axis=0)  # V is not, of a minimum
+        mean, error = packed.mean(axis=0), np.full(packed.shape[1], np.nan)
+        found = self.average(packed[:, known])
+        mean[known], error[known] = found.mean, found.standard_error
+        return Overlaps.unpack(mean, sizes), Overlaps.unpack(error, sizes)
 
     @property
     def multipliers(self) -> Estimate | None:
         """Strengths (s,) of the ridge that keeps given norms, over converged runs; None of any other regulariser."""
         found = [run.multipliers for run in self.converged if run.multipliers is not None]
-        return Estimate.of(found) if found else None
+        return self.average(found) if len(found) == len(self.converged) > 0 else None
 
     @property
     def polish(self) -> dict[str, Estimate]:
@@ -169,8 +163,8 @@ def simulate(
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
-        options: further fields of `Plan`: polish, restarts, project, tolerance, most, rate, inertia, damping, exact,
-            memory.
+        options: further fields of `Plan`: polish, restarts, project, controls, tolerance, most, rate, inertia,
+            damping, exact, memory.
 
     Raises:
         InputError: something unknown, or out of range.
@@ -234,7 +228,7 @@ def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[st
     try:
         return Plan(problem, d, start, method, **options)
     except TypeError:
-        allowed = "polish, restarts, project, tolerance, most, rate, inertia, damping, exact, memory"
+        allowed = "polish, restarts, project, controls, tolerance, most, rate, inertia, damping, exact, memory"
         raise InputError(f"unknown option among {', '.join(options)}; known are {allowed}") from None
 
 
