@@ -22,7 +22,7 @@ def report(model: Model, structure: Structure | None = None, steps: bool = False
 
     Args:
         steps: with the replica calculation, step by step, and every check of it carried out.
-        rsb: how often the replica calculation breaks replica symmetry, 0 or 1.
+        rsb: how often the replica calculation breaks replica symmetry, 0, 1 or 2.
 
     Raises:
         ModelError: the model is not well posed at the structure; symmetry is broken more often, or without steps.
@@ -45,7 +45,7 @@ def _theory(model: Model, at: ModelAt, steps: bool, rsb: int) -> tuple[Section, 
     works = Bibliography()
     if rsb:
         _cite_source(model, works)
-        return breaking_sections(at, works)
+        return breaking_sections(at, works, rsb)
     theory = theory_sections(at)
     return _with_steps(model, at, theory, works) if steps else _with_own(at, theory)
 

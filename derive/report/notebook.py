@@ -66,7 +66,7 @@ class ModelDerivation:
     Attributes:
         model, structure: what is derived, and at which sizes.
         names: symbols of the reader's own, as `symbols.renamed` takes them.
-        rsb: how often the steps break replica symmetry: 0, or 1 with steps 1 to 12.
+        rsb: how often the steps break replica symmetry: 0, 1 with steps 1 to 12, or 2 with steps 1 to 8.
     """
 
     model: Model

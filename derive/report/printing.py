@@ -58,7 +58,11 @@ def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
         base = factor.as_base_exp()[0]
         if factor.is_number or not base.is_Symbol:
             return 0 if factor.is_number else 3
-        if base.name in ("alpha", "parisi_parameter") or names.get(base, ("",))[0].startswith(("parameter", "rho")):
+        if (
+            base.name == "alpha"
+            or base.name.startswith("parisi_parameter")
+            or names.get(base, ("",))[0].startswith(("parameter", "rho"))
+        ):
             return 1
         return 2 if base.name.startswith("moment@") else 3
 

@@ -12,6 +12,25 @@ from .names import GREEK, RENAMED, both_forms
 
 CONTEXT_INDEX, TOKEN_INDEX, NO_INDEX = "context", "token", ""
 Entry = tuple[str, str, str]  # text, LaTeX, index
+
+
+def _of_steps() -> dict[str, Entry]:
+    """What there is one of in each of two steps of breaking."""
+    entries: dict[str, Entry] = {}
+    for k, sub in ((1, "₁"), (2, "₂")):
+        entries |= {
+            f"Delta_{k}": (f"Δ{sub}q", rf"\Delta_{{{k}}} q", CONTEXT_INDEX),
+            f"Delta_{k}_hat": (f"Δ{sub}q^", rf"\Delta_{{{k}}} \hat{{q}}", CONTEXT_INDEX),
+            f"V_tilde_{k}": (f"V{sub}", rf"V_{{{k}}}", CONTEXT_INDEX),
+            f"V_tilde_{k}_hat": (f"V{sub}^", rf"\hat{{V}}_{{{k}}}", CONTEXT_INDEX),
+            f"Q_Delta_{k}": (f"Δ{sub}Q", rf"\Delta_{{{k}}} Q", NO_INDEX),
+            f"R_tilde_{k}": (f"R{sub}", rf"R_{{{k}}}", NO_INDEX),
+            f"replicas_of_block_{k}": (f"n{sub}", f"n_{{{k}}}", NO_INDEX),
+            f"parisi_parameter_{k}": (f"𝔶{sub}", rf"\mathfrak{{y}}_{{{k}}}", NO_INDEX),
+        }
+    return entries
+
+
 THEORY: dict[str, Entry] = {
     "q": ("q", "q", CONTEXT_INDEX),
     "V": ("V", "V", CONTEXT_INDEX),
@@ -48,6 +67,11 @@ THEORY: dict[str, Entry] = {
     "R_tilde": ("R~", r"\tilde{R}", NO_INDEX),
     "replicas_of_block": ("n₁", "n_{1}", NO_INDEX),
     "parisi_parameter": ("𝔶", r"\mathfrak{y}", NO_INDEX),
+    **_of_steps(),
+    "omega_1": ("ω¹", r"\omega^{1}", TOKEN_INDEX),
+    "b_1": ("b¹", "b^{1}", NO_INDEX),
+    "mean_block_of_blocks": ("E_ω¹", r"\mathbb{E}_{\omega^{1}}", NO_INDEX),
+    "mean_field_between": ("E_b¹", r"\mathbb{E}_{b^{1}}", NO_INDEX),
     "dPhi_dy": ("∂Φ/∂𝔶", r"\tfrac{\partial\Phi}{\partial\mathfrak{y}}", NO_INDEX),
     "complexity": ("Σ(𝔶)", r"\Sigma(\mathfrak{y})", NO_INDEX),
     "energy": ("e(𝔶)", r"e(\mathfrak{y})", NO_INDEX),
@@ -311,8 +335,9 @@ SUMS = {
 MEANS = {
     COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
     "output": "mean_output", "sentences of a block": "mean_block", "outer field": "mean_outer_field",
+    "sentences of a block of blocks": "mean_block_of_blocks", "field between": "mean_field_between",
 }  # fmt: skip
 # Kinds of averages that are written in angle brackets: over the states of a block.
-TILTED = ("tilted", "row tilted")
+TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")
 # Kinds of averages over fields of a row or of a sentence that are given its context: they bind no index.
-FIELDS = ("field", "outer field", "sentences of a block")
+FIELDS = ("field", "outer field", "field between", "sentences of a block", "sentences of a block of blocks")

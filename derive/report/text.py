@@ -30,7 +30,7 @@ def describe(
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
         names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `renamed` takes them.
-        rsb: how often the steps break replica symmetry, 0 or 1.
+        rsb: how often the steps break replica symmetry, 0, 1 or 2.
 
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.

@@ -59,7 +59,7 @@ def derive(
     steps: Annotated[
         bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
     ] = False,
-    rsb: Annotated[int, typer.Option("--rsb", metavar="0|1", help="How often --steps breaks replica symmetry.")] = 0,
+    rsb: Annotated[int, typer.Option("--rsb", metavar="0|1|2", help="How often --steps breaks replica symmetry.")] = 0,
     rename: RenameOption = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
     force: ForceOption = False,
@@ -75,10 +75,10 @@ def derive(
     set_quiet(quiet)
     if format not in ("text", "latex"):
         raise InputError(f"--format {format}: text or latex is expected")
-    if rsb not in (0, 1):
-        raise InputError(f"--rsb {rsb}: 0 (replica symmetry) or 1 (one step of breaking it) is expected")
+    if rsb not in (0, 1, 2):
+        raise InputError(f"--rsb {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
     if rsb and not steps:
-        raise InputError("--rsb 1 breaks replica symmetry in the steps of the derivation: give --steps, too")
+        raise InputError(f"--rsb {rsb} breaks replica symmetry in the steps of the derivation: give --steps, too")
     target = new_file(output, force) if output is not None else None
     sizes = options.sizes_only(set_)
     loaded = symbolic_model(model)

@@ -94,17 +94,17 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
         model: a catalogue name, a path to a model file, or a Model.
         names: symbols of your own in LaTeX, {"theta": "T", "omega": "a"}: a parameter of the model, or else a symbol of
             the theory. Conjugates follow.
-        rsb: how often the steps break replica symmetry, 0 or 1.
+        rsb: how often the steps break replica symmetry, 0, 1 or 2.
         sizes: tokens, student_rank, teacher_rank, clusters, where the model leaves them free.
 
     Raises:
-        InputError: there is no such model or size, or rsb is neither 0 nor 1.
+        InputError: there is no such model or size, or rsb is none of 0, 1 and 2.
         ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
     """
     from ..derive.report.notebook import ModelDerivation  # SymPy
 
-    if rsb not in (0, 1):
-        raise InputError(f"rsb = {rsb}: 0 (replica symmetry) or 1 (one step of breaking it) is expected")
+    if rsb not in (0, 1, 2):
+        raise InputError(f"rsb = {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
     loaded = symbolic_model(model)
     return ModelDerivation(loaded, structure_of(loaded, sizes), names or {}, rsb)
 

@@ -33,9 +33,17 @@ def test_derive_breaks_replica_symmetry_once(call):
     assert "ΔP_c = 1/𝔶 E_ν[γ_c R~] - 1/𝔶 E_ν[γ_c R]" in told.stdout
 
 
+@pytest.mark.slow
+def test_derive_breaks_replica_symmetry_twice(call):
+    told = call("derive", "ridge_regression", "--steps", "--rsb", "2")
+    assert told.status == 0
+    assert "Step 8" in told.stdout and "FAILED" not in told.stdout
+    assert "Δ₂q_c = 1/𝔶₂ E_ν[γ_c R₂] - 1/𝔶₂ E_ν[γ_c R]" in told.stdout
+
+
 def test_breaking_it_otherwise_is_refused(call):
     for given, sentence in (
-        (("--steps", "--rsb", "2"), "--rsb 2: 0 (replica symmetry) or 1 (one step of breaking it) is expected"),
+        (("--steps", "--rsb", "3"), "--rsb 3: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected"),
         (("--rsb", "1"), "give --steps, too"),
         (("--steps", "--rsb", "one"), "valid integer"),
     ):

@@ -245,8 +245,21 @@ def test_the_document_with_blocks_says_every_step_and_no_failure(name):
         assert said in shown
 
 
-def test_breaking_twice_or_without_steps_is_refused():
-    with pytest.raises(ModelError, match="rsb = 2: 0"):
-        replica_calculation(rsb=2)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dot_product_attention", "lasso_regression"])
+def test_the_document_with_blocks_of_blocks_says_every_step_and_no_failure(name):
+    chosen = catalogue_model(name)
+    shown, source = describe(chosen, steps=True, rsb=2), document(chosen, steps=True, rsb=2)
+    assert "FAILED" not in shown and shown.count("Checked:") == 8
+    assert max(len(line) for line in shown.splitlines()) <= 100 and source.isascii()
+    for leftover in ("Average(", "_hat", "|", "LogIntegral", "parisi", "replicas_of", "Delta_"):
+        assert leftover not in shown[shown.index("Step 1") :]
+    for said in ("Δ₁q^_c = α E_c[⟨⟨g_l⟩ ⟨g_lᵀ⟩⟩] - α E_c[⟨⟨g_l⟩⟩ ⟨⟨g_lᵀ⟩⟩]", "V₁_c = 𝔶₁ Δ₁q_c + 𝔶₂ Δ₂q_c + V_c"):
+        assert said in shown
+
+
+def test_breaking_thrice_or_without_steps_is_refused():
+    with pytest.raises(ModelError, match="rsb = 3: 0"):
+        replica_calculation(rsb=3)
     with pytest.raises(ModelError, match="ask for its steps"):
         describe(catalogue_model("ridge_regression"), rsb=1)

@@ -32,8 +32,8 @@ def test_steps_with_broken_symmetry_are_counted_to_twelve():
     broken = sf.derivation("ridge_regression", rsb=1)
     assert len(broken) == 12 and {"q", "Delta", "V_tilde"} <= set(broken[8].after)
     assert r"\left\langle g_{\ell}\right\rangle" in broken[8]._repr_latex_()
-    with pytest.raises(sf.InputError, match="rsb = 2: 0"):
-        sf.derivation("ridge_regression", rsb=2)
+    with pytest.raises(sf.InputError, match="rsb = 3: 0"):
+        sf.derivation("ridge_regression", rsb=3)
 
 
 def test_the_texts_are_those_of_the_command(found):

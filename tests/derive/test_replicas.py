@@ -17,12 +17,12 @@ KINDS = {"ridge": ("ridge", 0, False), "penalty": ("penalty", 2, True)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rsb", [0, 1])
+@pytest.mark.parametrize("rsb", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_check_of_every_step_holds(kind, rsb):
     """Of ridges, `undetected` says so too, before it looks at wrong terms."""
     count = len(replica_calculation(*KINDS[kind], rsb=rsb).steps)
-    assert count == (12 if rsb else 9)
+    assert count == (9, 12, 8)[rsb]
     steps = [numbered(kind, number + 1, rsb) for number in range(count)]
     assert [(step.name, check) for step in steps for check in step.check() if not check.passed] == []
 
@@ -130,6 +130,20 @@ def test_steps_before_any_ansatz_hold_with_blocks_to_come(number):
 @pytest.mark.parametrize("number", BROKEN)
 def test_a_wrong_term_with_blocks_fails_a_named_check(number):
     assert undetected(numbered("ridge", number, rsb=1), every=EVERY[number]) == []
+
+
+def test_the_saddle_point_holds_with_blocks_of_blocks():
+    """The outermost response, which counts jumps, and the innermost overlap."""
+    step = numbered("ridge", 8, rsb=2)
+    told = "free entropy in the variances", "response of a tilted average", "slope in Delta_2"
+    tests = [test for test in step.tests if test.name in told]
+    assert [test(step.before, step.after).passed for test in tests] == [True] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [4, 5, 7, 8])
+def test_a_wrong_term_with_blocks_of_blocks_fails_a_named_check(number):
+    assert undetected(numbered("ridge", number, rsb=2), every=EVERY[number]) == []
 
 
 @pytest.mark.slow

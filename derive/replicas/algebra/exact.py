@@ -209,7 +209,9 @@ def _value(expression: Any, at: Values) -> Any:
         return _average(expression, at)
     if isinstance(expression, Jacobian):
         field, variable = expression.args
-        named = field.summand if isinstance(field, MatrixAverage) else field  # a tilted field goes by the field's name
+        named = field
+        while isinstance(named, MatrixAverage):  # a tilted field goes by the field's name
+            named = named.summand
         given = at.values.get(f"d{getattr(named, 'name', '')}/d{variable.name}")
         return at(field).jacobian(at(variable)) if given is None else given
     if isinstance(expression, sp.MatrixBase):

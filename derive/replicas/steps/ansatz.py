@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import sympy as sp
@@ -11,9 +13,8 @@ from ...calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
 from ...theory.stability import TOKENS
 from ..algebra.blocks import ReplicaMatrix, explicit
 from ..algebra.exact import Law, Source, Values, is_zero, log_integral
-from ..algebra.levels import BLOCK, Ansatz, block
+from ..algebra.levels import Ansatz
 from ..algebra.objects import (
-    FIELD,
     PAIRS,
     REPLICAS,
     LogDet,
@@ -45,14 +46,26 @@ _WORDS = (
         "of a block (Hubbard-Stratonovich, twice), which leaves a power of a power of one integral.",
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
     ),
+    (
+        "Ansatz with two steps of replica symmetry breaking",
+        "The n replicas come in blocks of blocks, all alike: two replicas of one inner block have a larger overlap "
+        "than two of one block, and these a larger one than two of different blocks. Overlaps and conjugates are then "
+        "block matrices with one block on the diagonal, one within the inner blocks, one within the blocks and one "
+        "everywhere. One normal field is shared by all replicas, another one by those of a block and a third by those "
+        "of an inner one (Hubbard-Stratonovich, three times), which leaves powers of powers of one integral.",
+        "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
+    ),
+)
+_NUMBERS = (
+    "n = 1 to 4",
+    "n = 2, 4, 6 in blocks of 2 and n = 6 in blocks of 3",
+    "n = 4, 8 in blocks of 4 of blocks of 2",
 )
 
 
 def written_out(ansatz: Ansatz) -> str:
     """The numbers of replicas at which matrices are written out, in words."""
-    if not ansatz.steps:
-        return "n = 1 to 4"
-    return "n = 2, 4, 6 in blocks of 2 and n = 6 in blocks of 3"
+    return _NUMBERS[ansatz.steps]
 
 
 def counted(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
@@ -206,16 +219,18 @@ def ridge_entropic(ansatz: Ansatz) -> sp.Expr:
 
 
 def example(name: str, size: int = 2) -> dict[str, Any]:
-    """Exact matrices of one context: positive definite where they must be, q_hat small enough for four replicas."""
+    """Exact matrices of one context: positive definite where they must be, q_hat small enough for eight replicas."""
     source = Source(name)
     overlap = source.positive(2 * size)
-    return {
+    known = {
         "q": overlap[:size, :size], "theta": overlap[:size, size:], "rho_star": overlap[size:, size:],
         "V": source.positive(size), "V_hat": source.positive(size), "q_hat": source.positive(size) / 200,
         "m": source.matrix(size, 1), "m_hat": source.matrix(size, 1), "theta_hat": source.matrix(size, size),
         "m_star": source.matrix(size, 1), "gamma": abs(source.number()), "tau": source.number(),
         "phi": source.matrix(size, 1), "Delta": source.positive(size) / 4, "Delta_hat": source.positive(size) / 100,
     }  # fmt: skip
+    of_two = {f"Delta_{k}": source.positive(size) / 6 for k in (1, 2)}
+    return known | of_two | {f"{name}_hat": source.positive(size) / 200 for name in of_two}
 
 
 def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
@@ -229,10 +244,10 @@ def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str
         "Lambda": sp.diag(*[1 + abs(source.number()) for _ in range(size)]),
         "G": sum((g * own["V_hat"] for g, own in weights), zero),
         "Q": sum((g * own["q_hat"] for g, own in weights), zero),
-        "Q_Delta": sum((g * own["Delta_hat"] for g, own in weights), zero),
+        **{f"Q_Delta{k}": sum((g * own[f"Delta{k}_hat"] for g, own in weights), zero) for k in ("", "_1", "_2")},
         "B": sum((own["tau"] * own["m_hat"] + g * own["theta_hat"] * pi for g, own in weights), vector),
         "w": sp.zeros(size, 1), "b": sp.zeros(size, 1), "x": sp.zeros(size, 1), "omega": sp.zeros(size, 1),
-        "Y": sp.zeros(size, 1), "omega_0": sp.zeros(size, 1), "b_0": sp.zeros(size, 1),
+        "Y": vector, **{f"{field}_{k}": vector for field in ("omega", "b") for k in (0, 1)},
     }  # fmt: skip
 
 
@@ -245,15 +260,21 @@ def laws(ansatz: Ansatz, values: dict[str, Any]) -> dict[str, Any]:
         rows = [[values["q"], values["theta"]], [values["theta"].T, values["rho_star"]]]
         joint = sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in rows])
         known[outermost.channel] = Law((outermost.field.name, "Y"), mean, joint)
-    return around(values) | known
+    return around(ansatz, values) | known
 
 
-def around(values: dict[str, Any]) -> dict[str, Any]:
-    """Laws of the fields of a block, given those that all replicas share."""
-    return {
-        BLOCK: lambda at: Law(("omega",), at.values["omega_0"], values["Delta"]),
-        FIELD: lambda at: Law(("b",), at.values["b_0"], values["Q_Delta"]),
-    }
+def around(ansatz: Ansatz, values: dict[str, Any]) -> dict[str, Any]:
+    """Laws of the fields of blocks, given those of the level outside."""
+
+    def law(inner: sp.MatrixSymbol, outer: sp.MatrixSymbol, covariance: sp.MatrixSymbol) -> Callable[[Values], Law]:
+        return lambda at: Law((inner.name,), at.values[outer.name], values[covariance.name])
+
+    found: dict[str, Any] = {}
+    for outer, inner in pairwise(ansatz.levels):
+        if inner.overlap.name in values:
+            found[inner.channel] = law(inner.field, outer.field, inner.overlap)
+        found[inner.rows] = law(inner.row_field, outer.row_field, inner.composite)
+    return found
 
 
 def ridge_penalty(at: Values, suffix: str) -> sp.Expr:
@@ -278,27 +299,26 @@ def square_loss(at: Values, suffix: str) -> sp.Expr:
     return (error.T * error)[0] / 2
 
 
-def matrices(ansatz: Ansatz, own: dict[str, Any], replicas: int, size: int) -> tuple[sp.Matrix, sp.Matrix]:
-    """(overlaps, conjugates) of all replicas as matrices, blocks of `size`."""
-    sizes = {0: replicas, 1: size}
-    blocks = [(sizes[i], level) for i, level in enumerate(ansatz.levels)]
+def matrices(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
+    """(overlaps, conjugates) of all replicas as matrices; numbers: how many a level holds."""
+    replicas, blocks = numbers[0], list(zip(numbers, ansatz.levels, strict=True))
     overlap = explicit(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
     conjugate = explicit(own["V_hat"], [(k, -own[level.conjugate.name]) for k, level in blocks], replicas)
     return overlap, conjugate
 
 
-def trace_written_out(ansatz: Ansatz, own: dict[str, Any], replicas: int, size: int) -> sp.Expr:
+def trace_written_out(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
     """The trace of one context; the conjugates of different replicas have the other sign in it."""
-    overlap, conjugate = matrices(ansatz, own, replicas, size)
+    overlap, conjugate = matrices(ansatz, own, numbers)
     linear = sp.trace(own["m_hat"].T * own["m"]) + sp.trace(own["theta_hat"].T * own["theta"])
-    return sp.trace(conjugate * overlap) / 2 - replicas * linear
+    return sp.trace(conjugate * overlap) / 2 - numbers[0] * linear
 
 
 def _trace_holds(after: Expressions, ansatz: Ansatz) -> bool:
     own = example("trace")
-    for replicas, size in ansatz.numbers:
-        at = Values({**own, "n": sp.Integer(replicas), block.name: sp.Integer(size)})
-        expected = trace_written_out(ansatz, own, replicas, size)
+    for numbers in ansatz.numbers:
+        at = Values({**own, **ansatz.holding(numbers)})
+        expected = trace_written_out(ansatz, own, numbers)
         if not is_zero(at(after["trace"]) - expected) or not _trained_holds(after, at):
             return False
     return True
@@ -318,9 +338,8 @@ def _rows_hold(before: Expressions, after: Expressions, ansatz: Ansatz, name: st
     penalty = "ridge" if name == "entropic of ridge" else "shifted"
     values, _ = _row_values(penalty)
     (integral,) = before["entropic"].atoms(LogIntegral)
-    for replicas, size, direct in _rows_written_out(integral.exponent, penalty, ansatz):
-        numbers = {"n": sp.Integer(replicas), block.name: sp.Integer(size)}
-        value = Values({**values, **numbers}, laws=laws(ansatz, values))(after[name])
+    for numbers, direct in _rows_written_out(integral.exponent, penalty, ansatz):
+        value = Values({**values, **ansatz.holding(numbers)}, laws=laws(ansatz, values))(after[name])
         if not is_zero(value - direct):
             return False
     return True
@@ -333,23 +352,24 @@ def _row_values(penalty: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 @cache
-def _rows_written_out(exponent: sp.Expr, penalty: str, ansatz: Ansatz) -> list[tuple[int, int, sp.Expr]]:
-    """(n, replicas in a block, log of the normal integral over the weights of n replicas)."""
+def _rows_written_out(exponent: sp.Expr, penalty: str, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+    """(how many replicas a level holds, log of the normal integral over the weights of all of them)."""
     values, contexts = _row_values(penalty)
     results = []
-    for replicas, size in ansatz.numbers:
+    for numbers in ansatz.numbers:
+        replicas = numbers[0]
         letters = sp.Matrix(sp.symbols(f"z:{2 * replicas}", real=True))
         copies = {f"w|{a + 1}": letters[2 * a : 2 * a + 2, :] for a in range(replicas)}
-        rows = tuple((1, {**own, **_conjugates_of_pairs(ansatz, own, replicas, size)}) for own in contexts)
+        rows = tuple((1, {**own, **_conjugates_of_pairs(ansatz, own, numbers)}) for own in contexts)
         at = Values({**values, **copies}, {CONTEXTS: rows}, replicas=replicas)
-        results.append((replicas, size, log_integral(at(exponent.xreplace(ansatz.single)), list(letters))))
+        results.append((numbers, log_integral(at(exponent.xreplace(ansatz.single)), list(letters))))
     return results
 
 
-def _conjugates_of_pairs(ansatz: Ansatz, own: dict[str, Any], replicas: int, size: int) -> dict[str, Any]:
+def _conjugates_of_pairs(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
     """q_hat|ab of all pairs, read off the matrix of conjugates."""
-    _, conjugate = matrices(ansatz, own, replicas, size)
-    s = own["V"].rows
+    _, conjugate = matrices(ansatz, own, numbers)
+    replicas, s = numbers[0], own["V"].rows
     return {
         f"q_hat|{a + 1}{b + 1}": -conjugate[s * a : s * a + s, s * b : s * b + s]
         for a in range(replicas)
@@ -362,24 +382,24 @@ def _sentences_hold(after: Expressions, ansatz: Ansatz) -> bool:
     """Log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
     own, p = example("sentences"), ansatz.symbols
     values = {**own, **shared("sentences", [own]), "loss": square_loss}
-    for replicas, size, direct in _sentences_written_out(-beta * Average(REPLICAS, replicated(p.loss, "a")), ansatz):
-        at = Values({**values, "n": sp.Integer(replicas), block.name: sp.Integer(size)})
+    for numbers, direct in _sentences_written_out(-beta * Average(REPLICAS, replicated(p.loss, "a")), ansatz):
+        at = Values({**values, **ansatz.holding(numbers)})
         outermost = ansatz.levels[0]
         joint = Law((outermost.field.name, "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"]))
-        value = Values(at.values, laws=around(values) | {outermost.channel: joint})(after["energetic"])
+        value = Values(at.values, laws=around(ansatz, values) | {outermost.channel: joint})(after["energetic"])
         if not is_zero(value - at(p.alpha) * direct):
             return False
     return True
 
 
 @cache
-def _sentences_written_out(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[int, int, sp.Expr]]:
-    """(n, replicas in a block, log of the average of the replicated weight over the joint normal law of the fields)."""
+def _sentences_written_out(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+    """(how many replicas a level holds, log of the average of the replicated weight over the law of all fields)."""
     own = example("sentences")
     values = {**own, **shared("sentences", [own])}
     results = []
-    for replicas, size in ansatz.numbers:
-        student, _ = matrices(ansatz, own, replicas, size)
+    for numbers in ansatz.numbers:
+        replicas, (student, _) = numbers[0], matrices(ansatz, own, numbers)
         cross = sp.Matrix.vstack(*[own["theta"]] * replicas)
         joint = Law(
             (*[f"x|{a + 1}" for a in range(replicas)], "Y"),
@@ -389,5 +409,5 @@ def _sentences_written_out(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[int,
         copies = {f"x|{a + 1}": sp.zeros(2, 1) for a in range(replicas)}
         letters, bound = joint.draw({**values, **copies})
         at = Values({**bound, "loss": square_loss}, replicas=replicas)
-        results.append((replicas, size, joint.log_average_exp(at(exponent), letters)))
+        results.append((numbers, joint.log_average_exp(at(exponent), letters)))
     return results

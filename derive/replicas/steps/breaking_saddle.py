@@ -1,10 +1,11 @@
-"""Step 8 with one step of breaking: the saddle point by differentiation, at a given Parisi parameter
-(docs/theory.md (18.11) to (18.17))."""
+"""Step 8 with steps of breaking: the saddle point by differentiation, at given Parisi parameters
+(docs/theory.md (18.11) to (18.17), (18.28) to (18.30))."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import sympy as sp
@@ -25,8 +26,8 @@ from ...calculus.averages import (
 )
 from ...theory.free_entropy import split_average
 from ..algebra.exact import Law, Source, Values
-from ..algebra.levels import BLOCK, ROW_TILTED, TILTED, Broken, Tilt, parisi, tilts
-from ..algebra.objects import FIELD, LogDet, distributed, same
+from ..algebra.levels import ALL_RATES, Broken, Tilt, in_blocks, tilts, weights
+from ..algebra.objects import LogDet, distributed, same
 from ..algebra.step import Expressions, Step, Test
 from .ansatz import around, example
 from .saddle import solvable
@@ -35,27 +36,28 @@ DIGITS = 60  # of the differences that check derivatives; their steps are 1e-15
 
 
 def step(p: Broken, zero: Expressions) -> Step:
-    """Differentiate in all ten matrices; three conditions on either side are solved together."""
+    """Differentiate in all matrices; conditions for q, V and Delta are solved together, on either side."""
     after = {"Phi": in_variances(zero["Phi"], p), **equations(zero["Phi"], p)}
-    conjugates = ("q_hat", "Delta_hat", "V_hat")
-    overlaps = ("q", "Delta", "V")
+    Deltas, hats = p.of_steps("Delta"), p.of_steps("Delta{}_hat")
+    conjugates = ("q_hat", *(z.name for z in hats), "V_hat")
+    overlaps = ("q", *(z.name for z in Deltas), "V")
     tests = [
-        *[_condition_test(source, conjugates, p) for source in (p.V, p.q, p.Delta)],
+        *[_condition_test(source, conjugates, p) for source in (p.V, p.q, *Deltas)],
         *[_condition_test(source, (f"{source.name}_hat",), p) for source in (p.m, p.theta)],
-        *[_condition_test(source, overlaps, p) for source in (p.V_hat, p.q_hat, p.Delta_hat)],
+        *[_condition_test(source, overlaps, p) for source in (p.V_hat, p.q_hat, *hats)],
         *[_condition_test(source, (source.name.removesuffix("_hat"),), p) for source in (p.m_hat, p.theta_hat)],
         Test(
             "free entropy in the variances",
-            "with V + 𝔶 Delta and V^ - 𝔶 Delta^ put in, as symbols",
+            "with the variances of whole blocks put in, as symbols",
             lambda before, after: same(_put_in(after["Phi"], p), before["Phi"], p),
             ("Phi",),
         ),
         Test(
             "response of a tilted average",
-            "V + 𝔶 Delta and V^ - 𝔶 Delta^ in both of their forms, for a square loss and a quadratic penalty, "
-            "s = t = 2, exactly",
+            "the variance of whole blocks and its conjugate in both of their forms, for a square loss and a quadratic "
+            "penalty, s = t = 2, exactly",
             lambda before, after: _responses_hold(before["Phi"], after, p),
-            ("V_tilde", "V_tilde_hat", "V", "V_hat", "Delta", "Delta_hat"),
+            (*_outermost(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
         ),
     ]
     if p.trained:
@@ -72,28 +74,41 @@ def step(p: Broken, zero: Expressions) -> Step:
         "Saddle point",
         dict(zero),
         after,
-        "The derivatives of the free entropy vanish, at a given Parisi parameter. Those of the logarithm of a block "
+        f"The derivatives of the free entropy vanish, at {_GIVEN[p.steps]}. Those of the logarithm of a block "
         "are averages with the weight of its states: the heat equation gives the derivative in the covariance of its "
         "field, the theorems of Price and Stein those in the law of the field of all replicas. The response of such an "
-        "average is that of what is averaged and that of the weight. The conditions in q, V and Delta hold the same "
-        "three conjugates; they are solved together, and so are those in the conjugates.",
+        "average is that of what is averaged and that of the weight. The conditions in "
+        f"{_TOGETHER[p.steps]} conjugates; they are solved together, and so are those in the conjugates.",
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987); R. Price, IRE "
         "Trans. Inf. Theory 4, 69 (1958); C. M. Stein, Ann. Statist. 9, 1135 (1981)",
         tuple(tests),
     )
 
 
+_GIVEN = {1: "a given Parisi parameter", 2: "given Parisi parameters"}
+_TOGETHER = {1: "q, V and Delta hold the same three", 2: "q, V, Delta_1 and Delta_2 hold the same four"}
+
+
+def _outermost(p: Broken) -> tuple[str, str]:
+    """V~ and V~^ of the largest blocks, by name."""
+    return p.of_steps("V_tilde")[0].name, p.of_steps("V_tilde{}_hat")[0].name
+
+
 def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8))."""
+    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8), (18.28))."""
     (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
     linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
-    outer = sp.Trace(p.V_tilde_hat * p.q) / 2 - sp.Trace(p.q_hat * p.V_tilde) / 2
-    inner = (sp.Trace(p.V_tilde_hat * p.V_tilde) - sp.Trace(p.V_hat * p.V)) / (2 * parisi)
+    V, V_hat = (*p.of_steps("V_tilde"), p.V), (*p.of_steps("V_tilde{}_hat"), p.V_hat)
+    outer = sp.Trace(V_hat[0] * p.q) / 2 - sp.Trace(p.q_hat * V[0]) / 2
+    products = [sp.Trace(hat * own) for hat, own in zip(V_hat, V, strict=True)]
+    inner = sp.Add(
+        *[(one - other) / (2 * rate) for (one, other), rate in zip(pairwise(products), p.rates, strict=True)]
+    )
     return phi.xreplace({trace: Average(CONTEXTS, outer + inner + linear)})
 
 
 def _put_in(phi: sp.Expr, p: Broken) -> sp.Expr:
-    return phi.xreplace({p.V_tilde: p.V + parisi * p.Delta, p.V_tilde_hat: p.V_hat - parisi * p.Delta_hat})
+    return phi.xreplace(p.variances())
 
 
 @cache
@@ -101,16 +116,19 @@ def equations(phi: sp.Expr, p: Broken) -> dict[str, MatrixExpr]:
     """Name of an order parameter -> the right side of its condition, derivatives of < g > removed by Stein's lemma."""
     found: dict[str, MatrixExpr] = {}
     sentences, rows = tilts(p)
-    for tilt, sources in ((sentences, (p.q, p.V, p.Delta)), (rows, (p.q_hat, p.V_hat, p.Delta_hat))):
+    sources_of = (p.q, p.V, *p.of_steps("Delta")), (p.q_hat, p.V_hat, *p.of_steps("Delta{}_hat"))
+    for tilt, sources in zip((sentences, rows), sources_of, strict=True):
         targets = [_partner(source, p) for source in sources]
         gradients = [gradient(phi, source, p) for source in sources]
         raw = _solved(gradients, targets, p)
-        V, Delta = _partner(sources[0], p), _partner(sources[2], p)
+        V, Deltas = _partner(sources[0], p), [_partner(source, p) for source in sources[2:]]
         sign = 1 if tilt is rows else -1
-        total = collected(raw[V.name] + sign * parisi * raw[Delta.name], p)
-        found["V_tilde" if tilt is rows else "V_tilde_hat"] = _without_derivatives(total, tilt, p)
-        split = {tilt.response: tilt.written_out}
-        found |= {name: collected(value.xreplace(split), p) for name, value in raw.items()}
+        parts = [sign * rate * raw[Delta.name] for rate, Delta in zip(p.rates, Deltas, strict=True)]
+        total = collected(sp.MatAdd(raw[V.name], *parts), p)
+        found[_outermost(p)[tilt is sentences]] = _without_derivatives(total, tilt, p)
+        for response, written in tilt.written_out.items():
+            raw = {name: value.xreplace({response: written}) for name, value in raw.items()}
+        found |= {name: collected(value, p) for name, value in raw.items()}
     for source in (p.m, p.theta, p.m_hat, p.theta_hat):
         target = _partner(source, p)
         (value,) = _solved([gradient(phi, source, p)], [target], p).values()
@@ -123,7 +141,7 @@ def equations(phi: sp.Expr, p: Broken) -> dict[str, MatrixExpr]:
 def _partner(source: sp.MatrixSymbol, p: Broken) -> sp.MatrixSymbol:
     """The matrix that a condition is solved for: q and V go with each other's conjugate, the others with their own."""
     crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
-    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (p.Delta, p.m, p.theta)}
+    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.of_steps("Delta"), p.m, p.theta)}
     return (crossed | own | {hat: z for z, hat in own.items()})[source]
 
 
@@ -154,7 +172,7 @@ def gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
 
 
 def of_block(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
-    """The number c of c y (1/y) log E exp(y h), h the extremum or minus it.
+    """The number c of c y (1/y) log E exp(y h), h the extremum or minus it, or such a logarithm.
 
     Raises:
         TypeError: it is not of this form.
@@ -163,6 +181,8 @@ def of_block(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
     if not isinstance(logarithm, sp.log) or not isinstance(logarithm.args[0], Average):
         raise TypeError(f"no logarithm of an average: {potential}")
     weight = logarithm.args[0].summand.args[0]
+    if weight.has(sp.log):
+        return number * of_block(weight, extremum)
     return number * weight / (extremum * _sign(extremum))
 
 
@@ -179,7 +199,7 @@ def of_sentence(integrand: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> Mat
     rules = {
         p.V: tilt.mean(-1 * envelope_gradient(p.V, p)),
         p.m: tilt.first,
-        p.Delta: tilt.second + beside,
+        **{Delta: tilt.second(k + 1) + beside for k, Delta in enumerate(p.of_steps("Delta"))},
         p.q: tilt.response / 2 + beside,
         p.theta: Jacobian(tilt.first, p.Y),
         p.phi: -tilt.mean(p.loss_phi),
@@ -202,7 +222,8 @@ def of_potential(potential: sp.Expr, composite: sp.MatrixSymbol, p: Broken) -> M
     """Of the rows in one of G, B, Q and Q_Delta: the same rules for (1/y) log E exp(y N), or matrix calculus."""
     if potential.has(p.envelope):
         _, tilt = tilts(p)
-        rules = {p.G: -tilt.mean(tilt.square) / 2, p.B: tilt.first, p.Q: tilt.response / 2, p.Q_Delta: tilt.second}
+        rules = {p.G: -tilt.mean(tilt.square) / 2, p.B: tilt.first, p.Q: tilt.response / 2}
+        rules |= {Q: tilt.second(k + 1) for k, Q in enumerate(p.of_steps("Q_Delta"))}
         return (of_block(potential, p.envelope) * rules[composite]).doit()
     return matrix_gradient(potential, composite, p)
 
@@ -255,8 +276,8 @@ def _out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     scalar, bare = _number(matrix.summand)
     inner, bare = _out_of_averages(bare)
     stays, passes = sp.Integer(1), inner
-    for factor in sp.Mul.make_args(sp.sympify(scalar)):
-        if factor.free_symbols - {parisi, sp.Symbol("alpha", positive=True)}:
+    for factor in sp.Mul.make_args(sp.factor(scalar)):
+        if factor.free_symbols - ALL_RATES - {sp.Symbol("alpha", positive=True)}:
             stays *= factor
         else:
             passes *= factor
@@ -306,17 +327,25 @@ def _without_derivatives(value: MatrixExpr, tilt: Tilt, p: Broken) -> MatrixExpr
 def solvable_blocks(own: dict[str, Any], ridge: bool, p: Broken) -> Values:
     """The values of `solvable` with fields in blocks; the tilted laws are normal, their weights those of Phi."""
     at = solvable(own, ridge, p)
-    values = {**at.values, parisi.name: own.get(parisi.name, sp.Rational(2, 7))}
+    values = {**at.values, **{y.name: own.get(y.name, sp.Rational(2 + k, 7)) for k, y in enumerate(p.rates)}}
     values["domega"] = lambda here, _: here.values["omega_0"] - values["m"]
     rows = [[values["q"], values["theta"]], [values["theta"].T, values["rho_star"]]]
     joint = sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in rows])
-    block_laws = around(values)
+    ansatz = in_blocks(p)
+    block_laws = around(ansatz, values)
     laws: dict[str, Any] = {
         CHANNEL: Law(("omega_0", "Y"), sp.Matrix.vstack(values["m"], values["m_star"]), joint),
         **block_laws,
-        TILTED: lambda here: block_laws[BLOCK](here).tilted(-parisi * p.moreau, here),
-        ROW_TILTED: lambda here: block_laws[FIELD](here).tilted(parisi * p.envelope, here),
     }
+
+    def tilted(kind: str, exponent: sp.Expr) -> Callable[[Values], Law]:
+        return lambda here: block_laws[kind](here).tilted(exponent, here)
+
+    blocks = ansatz.levels[1:]
+    for tilt, kinds, exponents in zip(
+        tilts(p), ([b.channel for b in blocks], [b.rows for b in blocks]), weights(p), strict=True
+    ):
+        laws |= {own: tilted(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)}
     if not ridge:
         laws[COORDINATE] = Law(("b_0",), values["B"], values["Q"])
     return Values(values, laws=laws)
@@ -367,8 +396,10 @@ def _stationary(phi: sp.Expr, after: Expressions, source: Any, judged: tuple[str
 def _responses_hold(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
     own = example("blocks")
     at = solvable_blocks(own, not phi.has(p.envelope), p)
-    for name, sign in (("", 1), ("_hat", -1)):
-        gap = at(after[f"V{name}"]) + sign * at(parisi) * at(after[f"Delta{name}"]) - at(after[f"V_tilde{name}"])
+    for end, tilde, sign in zip(("", "{}_hat"), _outermost(p), (1, -1), strict=True):
+        gap = at(after["V" + end.format("")]) - at(after[tilde])
+        for Delta, rate in zip(p.of_steps(f"Delta{end}"), p.rates, strict=True):
+            gap = gap + sign * at(rate) * at(after[Delta.name])
         if sp.Matrix((gap + gap.T) / 2).applyfunc(sp.cancel) != sp.zeros(2, 2):
             return False
     return True

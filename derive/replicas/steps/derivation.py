@@ -11,7 +11,7 @@ from ...authoring.model import ModelAt
 from ...authoring.regulariser import Penalty, Regulariser, Ridge
 from ...calculus.averages import Symbols
 from ...errors import ModelError
-from ..algebra.levels import Broken, one_step, replica_symmetric
+from ..algebra.levels import Broken, in_blocks, replica_symmetric
 from ..algebra.step import Derivation
 from . import (
     action,
@@ -35,7 +35,7 @@ def derivation(model: ModelAt, rsb: int = 0) -> Derivation:
     with the weights and on whether the loss holds the overlaps; loss and sizes stay symbols.
 
     Args:
-        rsb: how often replica symmetry is broken, 0 or 1.
+        rsb: how often replica symmetry is broken, 0, 1 or 2.
     """
     return replica_calculation(model.regulariser.rows.kind, len(model.trained), model.loss_holds_q, rsb=rsb)
 
@@ -44,27 +44,26 @@ def derivation(model: ModelAt, rsb: int = 0) -> Derivation:
 def replica_calculation(
     kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None, rsb: int = 0
 ) -> Derivation:
-    """Steps 1 to 9 for a kind of regulariser; with broken replica symmetry 1 to 12.
+    """Steps 1 to 9 for a kind of regulariser; with broken replica symmetry 1 to 12, broken twice 1 to 8.
 
     Args:
         kind: "ridge", or "penalty" for any convex one.
         trained: how many O(1) numbers are trained with the weights.
         loss_holds_q: whether the loss depends on the overlaps q of its tokens.
         s, t: columns of W and W*; symbols by default, for printing.
-        rsb: how often replica symmetry is broken, 0 or 1.
+        rsb: how often replica symmetry is broken, 0, 1 or 2.
 
     Raises:
         ModelError: another number of steps of breaking.
     """
-    if rsb not in (0, 1):
-        raise ModelError(f"rsb = {rsb}: 0 (replica symmetry) or 1 (one step of breaking it) is expected")
+    if rsb not in (0, 1, 2):
+        raise ModelError(f"rsb = {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    kind_of_symbols = Broken if rsb else Symbols
-    p = kind_of_symbols(s, t, trained, loss_holds_q)
+    p = Broken(s, t, trained, loss_holds_q, rsb) if rsb else Symbols(s, t, trained, loss_holds_q)
     # Only the kind of a penalty matters here: its function is never called.
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
-    at = one_step(p) if isinstance(p, Broken) else replica_symmetric(p)
+    at = in_blocks(p) if isinstance(p, Broken) else replica_symmetric(p)
     weight = partition.step(p)
     law = fields.step(p)
     overlaps = action.step(p, weight.after["weight"], law.after)
@@ -74,6 +73,8 @@ def replica_calculation(
     zero = zero_temperature.step(at, finite.after["Phi_beta"], regulariser)
     if isinstance(p, Broken):
         conditions = breaking_saddle.step(p, zero.after)
+        if p.steps > 1:
+            return Derivation((weight, law, overlaps, symmetric, limits, finite, zero, conditions))
         states = complexity.step(p, zero.after)
         ends = breaking_limits.step(p, zero.after, conditions.after, regulariser)
         stable = breaking_stability.steps(p, overlaps.after, regulariser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,15 +11,15 @@ import sympy as sp
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average
 from ..algebra.exact import Source, Values, is_zero
-from ..algebra.levels import Ansatz, block
+from ..algebra.levels import Ansatz
 from ..algebra.numeric import rational
 from ..algebra.objects import n
 from ..algebra.step import Expressions, Step, Test
 from .ansatz import example, laws, ridge_penalty, shared, shifted_penalty, square_loss
 
 DIGITS = 30
-# Of the blocks, where their size is a number: no integer is needed once n is zero.
-BLOCK_SIZE = sp.Rational(2, 3)
+# How many replicas blocks hold, where these are numbers: no integers are needed once n is zero.
+HELD = ((), (sp.Rational(2, 3),), (sp.Rational(1, 2), sp.Rational(2, 3)))
 
 
 def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
@@ -66,7 +67,7 @@ def _slope_at_zero(action: sp.Expr, ridge: bool, ansatz: Ansatz) -> sp.Expr:
 
 def _one_by_one(name: str, ridge: bool, ansatz: Ansatz) -> Values:
     own = example(name, 1)
-    values = {**own, **shared(name, [own], 1), "loss": square_loss, block.name: BLOCK_SIZE}
+    values = {**own, **shared(name, [own], 1), "loss": square_loss, **ansatz.holding(HELD[ansatz.steps])}
     values["penalty"] = ridge_penalty if ridge else shifted_penalty
     values |= {"phi": own["m_hat"], "Kappa": own["q"]}
     return Values(values, laws=laws(ansatz, values))
@@ -79,22 +80,23 @@ def _is_slope(symmetric: Expressions, after: Expressions, ansatz: Ansatz) -> boo
     action = sp.Add(*[symmetric[name] for name in symmetric if name in ("trace", "entropic", "energetic", "trained")])
     if not is_zero(sp.expand_log(at(after["Phi_beta"]) - _slope_at_zero(action, ridge, ansatz), force=True)):
         return False
-    larger = Values({**example("slope of the trace"), block.name: BLOCK_SIZE})
+    larger = Values({**example("slope of the trace"), **ansatz.holding(HELD[ansatz.steps])})
     (trace,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == CONTEXTS]
     return is_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
 
 
 def _digits(ansatz: Ansatz) -> int:
-    return DIGITS if not ansatz.steps else DIGITS // 3
+    return DIGITS // (1, 3, 6)[ansatz.steps]
 
 
 def _rows_by_quadrature(after: Expressions, ansatz: Ansatz) -> bool:
     (rows,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == COORDINATE]
     digits = _digits(ansatz)
-    for numbers, average in _quadratures(ansatz.steps, digits):
+    fields = [level.row_field for level in ansatz.levels]
+    for numbers, average in _quadratures(ansatz, digits):
         values = {name: sp.Matrix([[value]]) if name != "beta" else value for name, value in numbers}
-        zeros = {name: sp.zeros(1, 1) for name in ("w", "b", "b_0")}
-        values |= {"s": sp.Integer(1), "penalty": ridge_penalty, block.name: BLOCK_SIZE, **zeros}
+        zeros = {z.name: sp.zeros(1, 1) for z in (ansatz.symbols.w, ansatz.symbols.b, *fields)}
+        values |= {"s": sp.Integer(1), "penalty": ridge_penalty, **ansatz.holding(HELD[ansatz.steps]), **zeros}
         exact = Values(values, laws=laws(ansatz, values))(rows)
         with mp.workdps(digits + 15):
             closed = mp.mpf(sp.N(exact, digits + 10)._to_mpmath(mp.mp.prec))
@@ -104,28 +106,28 @@ def _rows_by_quadrature(after: Expressions, ansatz: Ansatz) -> bool:
 
 
 @cache
-def _quadratures(steps: int, digits: int) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
+def _quadratures(ansatz: Ansatz, digits: int) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
     """E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals: no closed form used.
 
-    With a block, (1/k) log E of the k-th power of the integral over the field of a block in place of its logarithm.
+    With a block, (1/k) log E of the k-th power of the integral over the field of a block in place of its logarithm, and
+    of these once more with blocks of blocks.
     """
     source, results = Source("quadrature"), []
-    for _ in range(1 if steps else 3):
+    inner = [level.composite.name for level in ansatz.levels[1:]]
+    for _ in range(1 if inner else 3):
         numbers = {name: abs(source.number()) for name in ("Lambda", "G", "Q", "beta")} | {"B": source.number()}
-        if steps:
-            numbers |= {"Q_Delta": abs(source.number()) / 20}
+        spreads = {name: abs(source.number()) / 20 for name in inner}
         with mp.workdps(digits + 15):
             at = {name: rational(value) for name, value in numbers.items()}
-            size = rational(BLOCK_SIZE) if steps else 0
-            results.append((tuple(numbers.items()), _row_average(**at, size=size, digits=digits)))
+            sizes = zip(map(rational, HELD[ansatz.steps]), map(rational, spreads.values()), strict=True)
+            results.append((tuple({**numbers, **spreads}.items()), _row_average(**at, blocks=[*sizes], digits=digits)))
     return results
 
 
-def _row_average(
-    Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, Q_Delta: Any = 0, size: Any = 0, digits: int = DIGITS
-) -> Any:
+def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequence[tuple[Any, Any]], digits: int) -> Any:
+    """Blocks: how many replicas one holds, and the variance of its field, from the largest inwards."""
     stiffness = beta * Lambda + G
-    width, root, inner = mp.sqrt(1 / stiffness), mp.sqrt(Q), mp.sqrt(Q_Delta)
+    width, root = mp.sqrt(1 / stiffness), mp.sqrt(Q)
 
     def log_integral(h: Any) -> Any:
         peak = h / stiffness
@@ -136,15 +138,18 @@ def _row_average(
 
         return h * peak / 2 + mp.log(width * _trapezoid(density, digits))
 
-    def of_a_block(h: Any) -> Any:
-        power = _trapezoid(lambda z: mp.exp(size * log_integral(h + inner * z) - z * z / 2), digits)
+    def own(h: Any, level: int = 0) -> Any:
+        """Per replica of a block, or the logarithm of one."""
+        if level == len(blocks):
+            return log_integral(h)
+        size, inner = blocks[level][0], mp.sqrt(blocks[level][1])
+        power = _trapezoid(lambda z: mp.exp(size * own(h + inner * z, level + 1) - z * z / 2), digits)
         return mp.log(power / mp.sqrt(2 * mp.pi)) / size
 
-    own = of_a_block if size else log_integral
     return _trapezoid(lambda z: mp.exp(-z * z / 2) * own(B + root * z), digits) / mp.sqrt(2 * mp.pi)
 
 
 def _trapezoid(function: Any, digits: int) -> Any:
     """Over the line in units of a normal density's width: with a step h it errs by exp(-2 (pi / h)^2)."""
-    step, most = (mp.mpf(1) / 2, 26) if digits == DIGITS else (mp.mpf(4) / 5, 12)
+    step, most = {DIGITS: (mp.mpf(1) / 2, 26), DIGITS // 3: (mp.mpf(4) / 5, 12), DIGITS // 6: (mp.mpf(1), 8)}[digits]
     return mp.fsum(function(step * k) for k in range(-most, most + 1)) * step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sympy as sp
@@ -9,7 +10,7 @@ import sympy as sp
 from ...calculus.averages import Average
 from ..algebra.blocks import explicit
 from ..algebra.exact import Values, is_zero
-from ..algebra.levels import Ansatz, block
+from ..algebra.levels import Ansatz
 from ..algebra.objects import LogDet, LogIntegral, n, scalars_out
 from ..algebra.step import Expressions, Step, Test
 from .ansatz import example, shared, trace_written_out
@@ -82,17 +83,15 @@ def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
     after = {name: _tidy(derivative_at_zero(value)) for name, value in potentials.items()}
     powers = "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0"
     if ansatz.steps:
-        powers = "averaged powers of averaged powers of a variable, block by block written out, differentiated at n = 0"
+        again = " of averaged powers" * ansatz.steps
+        powers = f"averaged powers{again} of a variable, block by block written out, differentiated at n = 0"
     tests = [
         Test(
             "potentials vanish at n = 0", "every potential of step 4 at n = 0", lambda before, _after: _vanish(before)
         ),
         Test(
             "trace from integer n",
-            "the polynomial through explicit matrices at n = 1, 2, 3, confirmed at n = 4; its slope at 0"
-            if not ansatz.steps
-            else "the polynomial through explicit matrices at n = 2, 4, 6, confirmed at n = 8, and at n = 3, 6, 9, "
-            "confirmed at n = 12, in blocks of 2 and 3; its slope at 0",
+            f"the polynomial through explicit matrices at {_WRITTEN_OUT[ansatz.steps]}; its slope at 0",
             lambda before, after: _trace_from_integers(before, after, ansatz),
             ("trace", "trained"),
         ),
@@ -151,17 +150,27 @@ def _plain(expression: sp.Expr) -> sp.Expr:
     return expression.xreplace({a: Average(a.kind, sp.expand(a.summand)) for a in expression.atoms(Average)})
 
 
+# How many replicas a block holds where matrices of one, two, three and more blocks are written out.
+_HELD: tuple[tuple[tuple[int, ...], ...], ...] = (((),), ((2,), (3,)), ((4, 2),))
+_WRITTEN_OUT = (
+    "n = 1, 2, 3, confirmed at n = 4",
+    "n = 2, 4, 6, confirmed at n = 8, and at n = 3, 6, 9, confirmed at n = 12, in blocks of 2 and 3",
+    "n = 4, 8, 12, confirmed at n = 16, in blocks of 4 of blocks of 2",
+)
+
+
 def _interpolated(points: list[tuple[int, sp.Expr]]) -> sp.Expr:
     return sp.interpolate(points, n)
 
 
 def _trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     own = example("trace in the limit")
-    for size in (2, 3) if ansatz.steps else (1,):
-        points = [(size * k, trace_written_out(ansatz, own, size * k, size)) for k in (1, 2, 3, 4)]
+    for held in _HELD[ansatz.steps]:
+        size = held[0] if held else 1
+        points = [(size * k, trace_written_out(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
         polynomial = _interpolated(points[:3])
         confirmed = polynomial.subs(n, points[3][0]) == points[3][1] and polynomial.subs(n, 0) == 0
-        value = Values({**own, block.name: sp.Integer(size)})(after["trace"])
+        value = Values({**own, **ansatz.holding(held)})(after["trace"])
         if not confirmed or not is_zero(value - polynomial.diff(n).subs(n, 0)):
             return False
     if "trained" not in after:
@@ -179,23 +188,26 @@ def _power_holds(before: sp.Expr, after: sp.Expr, ansatz: Ansatz, rows: bool) ->
     kinds = [level.rows if rows else level.channel for level in ansatz.levels]
     sums = {kind: tuple((c, {kind: i}) for i, c in enumerate(chances)) for kind in kinds}
 
+    def value(place: Sequence[int]) -> sp.Integer:
+        row = place[1] if len(place) > 1 else 0
+        return sp.Integer(values[row][place[0]] + sum(place[2:]))
+
     def chosen(at: Values, _suffix: str) -> sp.Expr:
-        place = [at.values[kind] for kind in kinds]
-        return sp.log(values[place[1] if len(place) > 1 else 0][place[0]])
+        return sp.log(value([at.values[kind] for kind in kinds]))
 
-    def power_of(replicas: int, size: int) -> sp.Expr:
-        if not ansatz.steps:
-            return sp.Add(*[c * sp.Integer(v) ** replicas for c, v in zip(chances, values[0], strict=True)])
-        own = [list(zip(chances, column, strict=True)) for column in zip(*values, strict=True)]
-        inner = [sp.Add(*[c * sp.Integer(v) ** size for c, v in column]) for column in own]
-        return sp.Add(*[c * v ** (replicas // size) for c, v in zip(chances, inner, strict=True)])
+    def power_of(numbers: Sequence[int], place: tuple[int, ...] = ()) -> sp.Expr:
+        """Of what blocks in a block give, or replicas in the innermost."""
+        if not numbers:
+            return value(place)
+        here, inner = numbers[0], numbers[1] if len(numbers) > 1 else 1
+        return sp.Add(*[c * power_of(numbers[1:], (*place, i)) ** (here // inner) for i, c in enumerate(chances)])
 
-    for size in sorted({size for _, size in ansatz.numbers}):
-        at = Values({"outcome": chosen, block.name: sp.Integer(size)}, sums)
+    for held in sorted({numbers[1:] for numbers in ansatz.numbers}):
+        at = Values({"outcome": chosen, **ansatz.holding(held)}, sums)
         power = at(before.xreplace({integral: outcome}))
         factor = _prefactor(before)
-        for replicas in (k for k, own in ansatz.numbers if own == size):
-            difference = power.subs(n, replicas) - factor * sp.log(power_of(replicas, size))
+        for numbers in (each for each in ansatz.numbers if each[1:] == held):
+            difference = power.subs(n, numbers[0]) - factor * sp.log(power_of(numbers))
             if not is_zero(difference.subs(factor, 1)):
                 return False
         slope = power.diff(n).subs(n, 0)
@@ -215,8 +227,9 @@ def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansat
     own = example("ridge in the limit")
     values = shared("ridge in the limit", [own])
     A, C, B = values["beta"] * values["Lambda"] + values["G"], -values["Q"], values["B"]
-    for size in (2, 3) if ansatz.steps else (1,):
-        inner = [(size, -values["Q_Delta"])] if ansatz.steps else []
+    for held in _HELD[ansatz.steps]:
+        size = held[0] if held else 1
+        inner = [(k, -values[level.composite.name]) for k, level in zip(held, ansatz.levels[1:], strict=True)]
         alone = explicit(A, inner, size).det()  # of one block, which is a replica where there are none
         known: dict[int, tuple[sp.Expr, sp.Expr]] = {}
         for blocks in range(1, A.rows + 3):
@@ -231,6 +244,6 @@ def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansat
             return False
         rational = -determinant.diff(n) / determinant / 2 + weighted / determinant / 2
         expected = rational.subs(n, 0) - sp.log(alone) / (2 * size) + sp.Rational(A.rows, 2) * sp.log(2 * sp.pi)
-        if not is_zero(Values({**values, block.name: sp.Integer(size)})(after["entropic of ridge"]) - expected):
+        if not is_zero(Values({**values, **ansatz.holding(held)})(after["entropic of ridge"]) - expected):
             return False
     return True

@@ -99,7 +99,8 @@ def solvable(own: dict[str, Any], ridge: bool, p: Symbols) -> Values:
     shift = known["c"] * (0 if ridge else 1)
     values = {**own, **{name: value for name, value in shared("solvable", [own], size).items() if name not in own}}
     # What the loss holds beside the fields, where it does.
-    self_overlap = values["q"] + values["Delta"] if isinstance(p, Broken) else values["q"]
+    within = p.of_steps("Delta") if isinstance(p, Broken) else ()
+    self_overlap = sum((values[Delta.name] for Delta in within), values["q"])
     beside = sp.trace(known["H"] * self_overlap) / 2 if p.loss_holds_q else sp.Integer(0)
     beside += (known["eta"].T * values["phi"])[0] if p.trained else 0
     stiffness = (values["V"] + known["K"].inv()).inv()

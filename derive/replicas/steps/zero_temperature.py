@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mpmath as mp
@@ -12,7 +13,7 @@ from ...calculus.averages import Average, Symbols
 from ...theory.free_entropy import free_entropy
 from ...theory.stability import TOKENS
 from ..algebra.exact import Source, Values, is_zero
-from ..algebra.levels import OUTER_FIELD, Ansatz, Broken, block, parisi
+from ..algebra.levels import OUTER_FIELD, Ansatz, Broken
 from ..algebra.numeric import rational
 from ..algebra.objects import FIELD, LogDet, LogIntegral, beta, gathered, same, scalars_out
 from ..algebra.step import Expressions, Step, Test
@@ -22,16 +23,11 @@ from .ansatz import quadratic_around
 
 def rescaling(p: Symbols) -> dict[Any, Any]:
     """How every order parameter and composite grows with beta, so that all terms of Phi / beta stay."""
-    broken = (
-        {
-            p.Delta_hat: beta**2 * p.Delta_hat,
-            block: parisi / beta,
-            p.Q_Delta: beta**2 * p.Q_Delta,
-            p.b_0: beta * p.b_0,
-        }
-        if isinstance(p, Broken)
-        else {}
-    )
+    broken: dict[Any, Any] = {}
+    if isinstance(p, Broken):
+        broken = {z: beta**2 * z for stem in ("Delta{}_hat", "Q_Delta") for z in p.of_steps(stem)}
+        broken |= {size: rate / beta for size, rate in zip(p.sizes, p.rates, strict=True)}
+        broken |= {field: beta * field for field in p.row_fields}
     return {
         p.V: p.V / beta,
         **{z: beta * z for z in (p.V_hat, p.m_hat, p.theta_hat)},
@@ -47,7 +43,7 @@ def rescaling(p: Symbols) -> dict[Any, Any]:
 
 def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
     """Substitute the rescaling, keep what grows like beta."""
-    p, inner = ansatz.symbols, ansatz.levels[-1]
+    p, blocks = ansatz.symbols, ansatz.levels[1:]
     after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
     laplace_tests = [_laplace_test("sentences", p.loss, "M", 1, p)]
     if after["Phi"].has(p.envelope):
@@ -62,7 +58,7 @@ def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
         "remains of their ratio is kept. To this order the logarithm of an integral is the largest exponent (Laplace's "
         "method), which leaves "
         "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one."
-        + (_BLOCKS_SHRINK if ansatz.steps else ""),
+        + _BLOCKS_SHRINK[ansatz.steps],
         "arXiv 2402.03902, Appendix C; J. J. Moreau, Bull. Soc. Math. France 93, 273 (1965)",
         (
             Test(
@@ -72,24 +68,28 @@ def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
                 lambda before, after: _leading_holds(before["Phi_beta"], after, p),
             ),
             *laplace_tests,
-            *([_powers_test("sentences", inner.channel, p)] if ansatz.steps else []),
-            *([_powers_test("rows", inner.rows, p)] if ansatz.steps and "N" in after else []),
+            *([_powers_test("sentences", [level.channel for level in blocks], p)] if blocks else []),
+            *([_powers_test("rows", [level.rows for level in blocks], p)] if blocks and "N" in after else []),
             *([] if ansatz.steps else [_use_test(p, regulariser)]),
         ),
     )
 
 
 _BLOCKS_SHRINK = (
+    "",
     " The number of replicas in a block shrinks like the temperature, so that a block, too, weighs its states by their "
-    "energies; 𝔶, their ratio, is the Parisi parameter."
+    "energies; 𝔶, their ratio, is the Parisi parameter.",
+    " The numbers of replicas in blocks shrink like the temperature, so that blocks, too, weigh their states by their "
+    "energies; the ratios are the Parisi parameters.",
 )
 
 
-def _powers_test(what: str, kind: str, p: Symbols) -> Test:
+def _powers_test(what: str, kinds: Sequence[str], p: Symbols) -> Test:
+    again = " of averaged powers" * (len(kinds) - 1)
     return Test(
         f"powers of a block, {what}",
-        "averaged powers of an integral of three values as the temperature vanishes, by a limit",
-        lambda before, after: _powers_hold(before["Phi_beta"], after["Phi"], kind, p),
+        f"averaged powers{again} of an integral of three values as the temperature vanishes, by a limit",
+        lambda before, after: _powers_hold(before["Phi_beta"], after["Phi"], kinds, p),
         ("Phi",),
     )
 
@@ -103,7 +103,7 @@ def _use_test(p: Symbols, regulariser: Regulariser) -> Test:
 
 
 def _given(p: Symbols) -> tuple[Any, ...]:
-    broken = (p.Delta_hat, block) if isinstance(p, Broken) else ()
+    broken = (*p.of_steps("Delta{}_hat"), *p.sizes) if isinstance(p, Broken) else ()
     return (p.V, p.V_hat, p.q_hat, *broken, p.m_hat, p.theta_hat)
 
 
@@ -143,11 +143,23 @@ def leading(expression: sp.Expr, p: Symbols) -> sp.Expr:
 
 
 def powers(number: sp.Expr, logarithm: sp.log, p: Symbols) -> sp.Expr:
-    """lim (1/beta) number log E[exp(k I)], the number as beta and k = y / beta: of I what grows like beta remains."""
+    """lim (1/beta) number log E[exp(k I)], the number as beta and k = y / beta: of I what grows like beta remains.
+
+    Of blocks of blocks such a logarithm stands in the exponent, whose number is a ratio of y."""
+    return number / beta * _finite_part(logarithm, p)
+
+
+def _finite_part(logarithm: sp.log, p: Symbols) -> sp.Expr:
+    """lim log E[exp(k I)]."""
     average = logarithm.args[0]
-    (integral,) = average.summand.args[0].atoms(LogIntegral)
-    exponent = average.summand.args[0] / integral * beta * leading(integral, p)
-    return number / beta * sp.log(Average(average.kind, sp.exp(exponent)))
+    exponent = average.summand.args[0]
+    within = [a for a in sp.Mul.make_args(exponent) if isinstance(a, sp.log)]
+    if within:
+        exponent = exponent / within[0] * _finite_part(within[0], p)
+    else:
+        (integral,) = exponent.atoms(LogIntegral)
+        exponent = exponent / integral * beta * leading(integral, p)
+    return sp.log(Average(average.kind, sp.exp(exponent)))
 
 
 def _limit(expression: sp.Expr) -> sp.Expr:
@@ -179,8 +191,9 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
     values |= {z.name: source.matrix(2, 1) for z in (p.m, p.m_hat, p.B)}
     values |= {"s": sp.Integer(2), "phi": source.matrix(2, 1), "Kappa": source.positive(2)}
     if isinstance(p, Broken):
-        values |= {z.name: source.positive(2) / 10 for z in (p.Delta, p.Delta_hat, p.Q_Delta)}
-        values |= {block.name: abs(source.number()) / 10, parisi.name: abs(source.number()) / 10}
+        broken = [z for stem in ("Delta", "Delta{}_hat", "Q_Delta") for z in p.of_steps(stem)]
+        values |= {z.name: source.positive(2) / (10 * p.steps) for z in broken}
+        values |= {z.name: abs(source.number()) / 10 for z in (*p.sizes, *p.rates)}
 
     def explicit(expression: sp.Expr, at: Values) -> sp.Expr:
         return sp.Add(
@@ -193,25 +206,40 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
     return is_zero(explicit(after["Phi"], at) - limit)
 
 
-def _powers_hold(before: sp.Expr, after: sp.Expr, kind: str, p: Symbols) -> bool:
-    """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit."""
+def _powers_hold(before: sp.Expr, after: sp.Expr, kinds: Sequence[str], p: Symbols) -> bool:
+    """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit.
+
+    Of blocks of blocks the outer one shifts e.
+    """
+    assert isinstance(p, Broken)
     energies, shifts, chances = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
+    inner = kinds[-1]
     finite, zero = (
-        sp.Add(*[term for term in sp.Add.make_args(e) if kind in {a.kind for a in term.atoms(Average)}])
+        sp.Add(*[term for term in sp.Add.make_args(e) if inner in {a.kind for a in term.atoms(Average)}])
         for e in (before, after)
     )
     (integral,) = finite.atoms(LogIntegral)
     extremum = p.moreau if zero.has(p.moreau) else p.envelope
     sign = -1 if extremum == p.moreau else 1
+
+    def energy(at: Values) -> sp.Integer:
+        return sp.Integer(energies[at.values[inner]] + sum(at.values[kind] for kind in kinds[:-1]))
+
+    sums = {kind: tuple((chance, {kind: i}) for i, chance in enumerate(chances)) for kind in kinds}
+    outcome, temperature = sp.Symbol("outcome"), sp.Symbol("temperature", positive=True)
     for y in (sp.Rational(1, 2), sp.Integer(1), sp.Integer(2)):
-        values = {"outcome": lambda at, _: at.values["integral"], extremum.name: lambda at, _: at.values["least"]}
-        states = tuple(
-            (chance, {"integral": -beta * e + c, "least": -sign * sp.Integer(e)})
-            for chance, e, c in zip(chances, energies, shifts, strict=True)
-        )
-        at = Values({**values, block.name: y / beta, parisi.name: y, "alpha": sp.Integer(3)}, {kind: states})
-        limit = sp.limit(sp.powsimp(at(finite.xreplace({integral: sp.Symbol("outcome")}))) / beta, beta, sp.oo)
-        if sp.simplify(sp.expand_log(at(zero) - limit, force=True)) != 0:
+        rates = [y * (k + 1) for k in range(p.steps)]
+        values = {
+            "outcome": lambda at, _: shifts[at.values[inner]] - beta * energy(at),
+            extremum.name: lambda at, _: -sign * energy(at),
+            "alpha": sp.Integer(3),
+            **{size.name: rate / beta for size, rate in zip(p.sizes, rates, strict=True)},
+            **{symbol.name: rate for symbol, rate in zip(p.rates, rates, strict=True)},
+        }
+        at = Values(values, sums)
+        scaled = sp.powsimp(sp.expand(at(finite.xreplace({integral: outcome})) / beta).subs(beta, 1 / temperature))
+        limit = sp.limit(scaled, temperature, 0)
+        if abs(sp.N(at(zero) - limit, 30)) > sp.Float("1e-25"):
             return False
     return True
 

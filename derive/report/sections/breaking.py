@@ -1,14 +1,16 @@
-"""The derivation with one step of replica symmetry breaking: its sections, in their order."""
+"""The derivation with steps of replica symmetry breaking: its sections, in their order."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import sympy as sp
 
 from ...authoring.model import ModelAt
 from ...authoring.regulariser import Sphere
 from ...calculus.averages import COORDINATE, Average, MatrixAverage
-from ...replicas.algebra.levels import BLOCK, Broken, one_step, parisi, tilts
-from ...replicas.algebra.objects import FIELD, replicated
+from ...replicas.algebra.levels import Broken, Tilt, in_blocks, parisi, tilts, weights
+from ...replicas.algebra.objects import replicated
 from ...replicas.algebra.step import Step
 from ...replicas.steps.breaking_saddle import collected, matrix_gradient
 from ...replicas.steps.derivation import derivation
@@ -18,25 +20,26 @@ from .references import Bibliography, reference_section
 from .steps import PLACES, assumption_section, first_items, generic_symbols, sections_of, stability_items
 
 
-def breaking_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
-    """Order parameters, assumptions and the twelve steps; every check is carried out and its outcome said."""
-    steps = derivation(at, rsb=1)
+def breaking_sections(at: ModelAt, works: Bibliography, rsb: int) -> tuple[Section, ...]:
+    """Order parameters, assumptions and the steps; every check is carried out and its outcome said."""
+    steps = derivation(at, rsb=rsb)
     plain = generic_symbols(at)
-    p = Broken(plain.s, plain.t, plain.trained, plain.loss_holds_q)
-    between, within = _moved_pairs(p)
-    items = first_items(steps, one_step(p)) | {
-        8: _saddle(steps[8], at, p),
-        9: _shortened(_complexity(steps[9]), p),
-        10: _limits(steps[10], p),
-        11: _shortened(stability_items(steps[11], p, between), p),
-        12: _shortened(stability_items(steps[12], p, within), p),
-    }
+    p = Broken(plain.s, plain.t, plain.trained, plain.loss_holds_q, rsb)
+    items = first_items(steps, in_blocks(p)) | {8: _saddle(steps[8], at, p)}
+    if rsb == 1:
+        between, within = _moved_pairs(p)
+        items |= {
+            9: _shortened(_complexity(steps[9]), p),
+            10: _limits(steps[10], p),
+            11: _shortened(stability_items(steps[11], p, between), p),
+            12: _shortened(stability_items(steps[12], p, within), p),
+        }
     sections = sections_of(steps, items, works)
     return (
         _order_parameters(p),
-        assumption_section(at, rsb=1),
+        assumption_section(at, rsb=rsb),
         *[sections[step.number] for step in steps.steps],
-        _left_out(),
+        _left_out(rsb),
         reference_section(works),
     )
 
@@ -47,14 +50,25 @@ def _moved_pairs(p: Broken) -> list[Items]:
     changes = {replicated(z, "ab"): strength() * move for z, move in moves}
     return [
         [Relation(left, value + changes[left], note) for left, value in pairs.values(p).items()]
-        for pairs, note in zip(one_step(p).pairs, PLACES, strict=True)
+        for pairs, note in zip(in_blocks(p).pairs, PLACES[p.steps], strict=True)
     ]
 
 
+_DELTA = "Delta", "Delta{}_hat"
+_EXCESS = {
+    1: ("what the overlap of a state with itself exceeds it by",),
+    2: (
+        "what the overlap of two states of one cluster exceeds it by",
+        "what that of a state with itself exceeds this by",
+    ),
+}
+
+
 def _order_parameters(p: Broken) -> Section:
+    of_two = "states" if p.steps == 1 else "states of different clusters"
     meaning = {
-        p.q: (p.q_hat, "overlap of two states: covariance of what their fields have in common"),
-        p.Delta: (p.Delta_hat, "what the overlap of a state with itself exceeds it by"),
+        p.q: (p.q_hat, f"overlap of two {of_two}: covariance of what their fields have in common"),
+        **{z: (hat, words) for z, hat, words in zip(*map(p.of_steps, _DELTA), _EXCESS[p.steps], strict=True)},
         p.V: (p.V_hat, "variance: the susceptibility of a state"),
         p.m: (p.m_hat, "overlap with the mean and the positional encoding"),
         p.theta: (p.theta_hat, "covariance of the student's with the teacher's fields"),
@@ -65,24 +79,27 @@ def _order_parameters(p: Broken) -> Section:
         (
             Table(("overlap", "shape", "conjugate", "meaning"), rows),
             Words(
-                "Beside them the Parisi parameter {}, an inverse energy. States are clusters of near-minima; fields of "
+                f"Beside them {_PARISI[p.steps]}. States are clusters of near-minima; fields of "
                 "one minimiser have the covariance {}. Given by the law of the tokens: {} and {}, the covariance and "
                 "mean of the teacher's fields. {} is the average over one coordinate, {} that over a sentence and its "
                 "noise restricted to context c = (l, k), where token l has label k.",
-                (parisi, p.q + p.Delta, p.rho_star, p.m_star, sp.Symbol("mean_coordinate"), sp.Symbol("mean_context")),
+                (
+                    *(*p.rates, sp.MatAdd(p.q, *p.of_steps("Delta")), p.rho_star, p.m_star),
+                    *map(sp.Symbol, ("mean_coordinate", "mean_context")),
+                ),
             ),
         ),
     )
 
 
-def _short(p: Broken) -> dict[sp.MatrixExpr, sp.MatrixExpr]:
-    """Resolvents by their names."""
-    return {(p.Lambda + p.G - parisi * p.Q_Delta).inv(): p.R_tilde, (p.Lambda + p.G).inv(): p.R}
+_PARISI = {1: "the Parisi parameter {}, an inverse energy", 2: "the Parisi parameters {} and {}, inverse energies"}
 
 
 def _shortened(items: Items, p: Broken) -> Items:
+    """Resolvents by their names."""
+    short = p.resolvents()
     return [
-        Relation(item.left.xreplace(_short(p)), item.right.xreplace(_short(p)), item.note, item.sign, item.stacked)
+        Relation(item.left.xreplace(short), item.right.xreplace(short), item.note, item.sign, item.stacked)
         if isinstance(item, Relation)
         else item
         for item in items
@@ -92,24 +109,25 @@ def _shortened(items: Items, p: Broken) -> Items:
 def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     ridge = not step.before["Phi"].has(p.envelope)
     sentences, rows = tilts(p)
-    names = [p.q_hat, p.Delta_hat, p.V_hat, p.m_hat, p.theta_hat, p.q, p.Delta, p.V, p.m, p.theta]
+    Deltas, hats = map(p.of_steps, _DELTA)
+    names = [p.q_hat, *hats, p.V_hat, p.m_hat, p.theta_hat, p.q, *Deltas, p.V, p.m, p.theta]
+    tilde, tilde_hat = (p.of_steps(stem)[0] for stem in ("V_tilde", "V_tilde{}_hat"))
     derivative = {p.V_hat: "derivative form: what is averaged is a distribution where the field jumps"}
     trained = step.after.get("trained")
     named: Items = [
         Words("Averages with the weight of the states of a block are written in angle brackets,"),
-        Relation(sentences.mean(p.g), _weighted(p.g, -p.moreau, BLOCK)),
-        *([] if ridge else [Relation(rows.mean(p.w), _weighted(p.w, p.envelope, FIELD))]),
+        *_weighted(sentences, weights(p)[0], [level.channel for level in in_blocks(p).levels[1:]]),
+        *([] if ridge else _weighted(rows, weights(p)[1], [level.rows for level in in_blocks(p).levels[1:]])),
         Words("and what answers as V and its conjugate where blocks answer as a whole is"),
-        Relation(p.V_tilde, p.V + parisi * p.Delta),
-        Relation(p.V_tilde_hat, p.V_hat - parisi * p.Delta_hat),
-        *([Relation(short, value) for value, short in _short(p).items()] if ridge else []),
+        *[Relation(short, value) for short, value in p.variances().items()],
+        *([Relation(short, value) for value, short in reversed(p.resolvents().items())] if ridge else []),
     ]
     items: Items = [
         Words("With them the free entropy and its conditions are"),
         Relation(sp.Symbol("Phi"), step.after["Phi"]),
         *[Relation(z, step.after[z.name], derivative.get(z, "")) for z in names],
-        Relation(p.V_tilde_hat, step.after["V_tilde_hat"], "Stein form: jumps of the field are counted"),
-        Relation(p.V_tilde, step.after["V_tilde"]),
+        Relation(tilde_hat, step.after[tilde_hat.name], "Stein form: jumps of the field are counted"),
+        Relation(tilde, step.after[tilde.name]),
         *([] if trained is None else [Relation(trained, sp.Integer(0))]),
         Words("with {} and {} the deviations of {} and {} from their means.", (p.domega, p.dY, p.omega_0, p.Y)),
     ]
@@ -132,10 +150,14 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     return [*named, *_shortened(items, p)]
 
 
-def _weighted(slope: sp.MatrixSymbol, h: sp.Expr, kind: str) -> sp.MatrixExpr:
-    """E[slope exp(y h)] / E[exp(y h)]."""
-    weight = sp.exp(parisi * h)
-    return MatrixAverage(kind, weight * slope) / Average(kind, weight)
+def _weighted(tilt: Tilt, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]) -> Items:
+    """E[slope exp(y h)] / E[exp(y h)], level by level."""
+    items: Items = []
+    for level, (tilted, plain) in reversed([*enumerate(zip(tilt.kinds, kinds, strict=True))]):
+        weight = sp.exp(exponents[tilted])
+        mean = MatrixAverage(plain, weight * tilt.slope_at(level + 1)) / Average(plain, weight)
+        items.append(Relation(tilt.slope_at(level), mean))
+    return items
 
 
 def _complexity(step: Step) -> Items:
@@ -164,15 +186,15 @@ def _limits(step: Step, p: Broken) -> Items:
     ], p)  # fmt: skip
 
 
-def _left_out() -> Section:
-    return Section(
-        "What is not repeated",
-        (
-            said(
-                "The equations with the model's own symbols, message passing and Bayes-optimal inference are those of "
-                "the replica-symmetric derivation, which --rsb 0 prints. A test error is that of the fields of one "
-                "minimiser: the covariance of its fields is that of a state with itself, their covariance with the "
-                "teacher's is as before."
-            ),
-        ),
+def _left_out(rsb: int) -> Section:
+    said_before = (
+        "The equations with the model's own symbols, message passing and Bayes-optimal inference are those of the "
+        "replica-symmetric derivation, which --rsb 0 prints. A test error is that of the fields of one minimiser: the "
+        "covariance of its fields is that of a state with itself, their covariance with the teacher's is as before."
     )
+    if rsb > 1:
+        said_before += (
+            " Energies, limits and the stability of levels are those of one step, level by level, which --rsb 1 "
+            "prints: the slope of the free entropy vanishes in every Parisi parameter."
+        )
+    return Section("What is not repeated", (said(said_before),))

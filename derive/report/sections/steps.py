@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import sympy as sp
@@ -10,7 +11,7 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...calculus.averages import COORDINATE, Average, MatrixAverage, Symbols
 from ...replicas import message_passing
-from ...replicas.algebra.levels import Ansatz, Broken, block, parisi, replica_symmetric
+from ...replicas.algebra.levels import Ansatz, parisi, replica_symmetric
 from ...replicas.algebra.objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
 from ...replicas.algebra.step import Derivation, Step
 from ...replicas.steps.derivation import derivation
@@ -18,6 +19,7 @@ from ...replicas.steps.fields import Inputs
 from ...replicas.steps.second_variation import composite, perturbations, strength
 from ...replicas.steps.zero_temperature import rescaling
 from ..blocks import Items, Relation, Section, Stacked, Words, said, with_symbols
+from ..symbols import MEANS
 from .references import Bibliography
 
 
@@ -56,7 +58,7 @@ def sections_of(steps: Derivation, items: Mapping[int, Items], works: Bibliograp
 # What the words of a step call by name, printed without the index of a context.
 SPOKEN = {
     name: Stacked(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
-    for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "V^")
+    for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "Delta_1", "Delta_2", "V^")
 } | {"𝔶": parisi}
 
 
@@ -172,8 +174,8 @@ def _action(step: Step, p: Symbols) -> Items:
     ]
 
 
-# Where the pairs of an ansatz with blocks stand, in its order.
-PLACES = ("in different blocks", "in one block")
+# Where the pairs of an ansatz stand, in its order, by how often replica symmetry is broken.
+PLACES = (("",), ("in different blocks", "in one block"), ("in different blocks", "in one block", "in one inner block"))
 
 
 def _ansatz(step: Step, ansatz: Ansatz) -> Items:
@@ -182,16 +184,15 @@ def _ansatz(step: Step, ansatz: Ansatz) -> Items:
     trained = [] if p.trained else [replicated(p.phi, "a")]
     mean = sp.BlockMatrix([[p.m], [p.m_star]])
     single = [Relation(left, right) for left, right in ansatz.single.items() if left not in trained]
-    notes = PLACES if ansatz.steps else ("",)
     pairs = [
         Relation(left, right, note)
-        for kind, note in zip(ansatz.pairs, notes, strict=True)
+        for kind, note in zip(ansatz.pairs, PLACES[ansatz.steps], strict=True)
         for left, right in kind.values(p).items()
     ]
     average = sp.Symbol("mean_outer_field" if ansatz.steps else "mean_field")
     shared = "outer_field" if ansatz.steps else "field"
     items: Items = [
-        *([Words("A block holds {} replicas.", (block,))] if ansatz.steps else []),
+        *_holding(ansatz),
         *single[:2],
         *pairs,
         *single[2:],
@@ -204,7 +205,7 @@ def _ansatz(step: Step, ansatz: Ansatz) -> Items:
         ),
         Relation(sp.Symbol(f"{shared}_mean"), mean),
         Relation(sp.Symbol(f"{shared}_covariance"), step.after["covariance"]),
-        *(_of_blocks(p) if isinstance(p, Broken) else []),
+        *_of_blocks(ansatz),
         Words("In each replica, {} is normal around the shared {} with covariance {}. Then", (_x(p), p.omega, p.V)),
         *_potentials(step),
     ]
@@ -216,14 +217,25 @@ def _ansatz(step: Step, ansatz: Ansatz) -> Items:
     return items
 
 
-def _of_blocks(p: Broken) -> Items:
+def _holding(ansatz: Ansatz) -> Items:
+    """How many replicas blocks hold."""
+    sizes = tuple(level.size for level in ansatz.levels[1:])
+    text = ("", "A block holds {} replicas.", "A block holds {} replicas, an inner one {}.")[ansatz.steps]
+    return [Words(text, sizes)] if sizes else []
+
+
+def _of_blocks(ansatz: Ansatz) -> Items:
     """The fields that the replicas of a block share."""
     return [
         Words(
-            "Within a block, {} is normal around {} with covariance {}, and {} around {} with covariance {}; their "
-            "averages are written {} and {}.",
-            (p.b, p.b_0, p.Q_Delta, p.omega, p.omega_0, p.Delta, sp.Symbol("mean_field"), sp.Symbol("mean_block")),
+            "Within {}, {} is normal around {} with covariance {}, and {} around {} with covariance {}; their averages "
+            "are written {} and {}.".replace("{}", place, 1),
+            (
+                *(inner.row_field, outer.row_field, inner.composite, inner.field, outer.field, inner.overlap),
+                *(sp.Symbol(MEANS[kind]) for kind in (inner.rows, inner.channel)),
+            ),
         )
+        for (outer, inner), place in zip(pairwise(ansatz.levels), ("a block", "an inner block"), strict=False)
     ]
 
 
@@ -244,7 +256,7 @@ def _limit(step: Step, ansatz: Ansatz) -> Items:
         used = Words(
             "The slope of {} at n = 0 is the average of {} over whatever {} depends on, here the average over a block "
             "to the power 1/{}. Determinants are differentiated as they stand. Hence",
-            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), block),
+            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), ansatz.levels[1].size),
         )
     items: Items = [used, *_potentials(step, change=True)]
     if "entropic of ridge" in step.after:
@@ -320,6 +332,17 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
     ]  # fmt: skip
 
 
+# What is assumed of the replicas, by how often their symmetry is broken.
+_SYMMETRY = (
+    "Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
+    "perturbations.",
+    "One step of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of one size and "
+    "tells neither blocks nor the replicas of one apart. Steps 11 and 12 test this against small perturbations.",
+    "Two steps of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of blocks, of one "
+    "size each, and tells neither blocks nor the replicas of one apart.",
+)
+
+
 def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
     """What is assumed, not shown."""
     assumed = [
@@ -334,12 +357,7 @@ def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
         "not depend on the draw of the data and of the teacher.",
         "(5) Replicas: moments of the partition function, computed for integer n, are continued to n = 0, and this "
         "limit is exchanged with that of large d.",
-        "(6) Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
-        "perturbations."
-        if not rsb
-        else "(6) One step of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of "
-        "one size and tells neither blocks nor the replicas of one apart. Steps 11 and 12 test this against small "
-        "perturbations.",
+        f"(6) {_SYMMETRY[rsb]}",
         "(7) Zero temperature: its limit is exchanged with that of large d, and integrals are dominated by the largest "
         "value of their exponent.",
         "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which "
