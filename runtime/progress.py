@@ -48,7 +48,7 @@ def step(text: str) -> Iterator[Step]:
         with _lock:
             if task in _steps:
                 _steps.remove(task)
-        _tell()
+        _tell_seldom(always=not _steps)
 
 
 def left(text: str) -> None:
@@ -57,8 +57,14 @@ def left(text: str) -> None:
         if not _steps:
             return
         _steps[-1].left = text
-        global _told
-        if monotonic() - _told < _SELDOM:
+    _tell_seldom()
+
+
+def _tell_seldom(always: bool = False) -> None:
+    """What is done, unless it was said just before: what follows within a step most often says so itself."""
+    global _told
+    with _lock:
+        if not always and monotonic() - _told < _SELDOM:
             return
         _told = monotonic()
     _tell()

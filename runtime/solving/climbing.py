@@ -130,17 +130,21 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
 
 
 def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:
-    """Lattices where the proximal map hardly jumps, and Sobol sets where it does or no lattice leads anywhere."""
+    """Lattices where the proximal map hardly jumps, and Sobol sets where it does or no small one leads anywhere.
+
+    Of nodes that exchanges take to each other, a lattice visits one.
+    """
     problem = task.problem
     levels = affordable(problem)[: _LATTICES * task.effort]
     try:
         bistable = APPROACH_RULE.averages(problem, approach.overlaps).bistable
     except DomainError:  # as extrapolated overlaps may be
         return failed_solution(task, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
-    if not levels or bistable > _FEW_JUMPS:
+    orbit = 1 + len(task.symmetry.exchanges)
+    if bistable > _FEW_JUMPS or not any(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels):
         return climb_samples(task, approach)
     levels = levels[_first_level(levels, task.accuracy, near) :]
-    small = max(1, sum(level.nodes(problem) <= _FEW_POINTS for level in levels))
+    small = max(1, sum(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels))
     found = _refine(task, approach, levels[:small], patient=near is None)
     if found.losses is None:
         return climb_samples(task, approach)
@@ -154,10 +158,7 @@ def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> 
 
 
 def _lattices_are_faster(task: Task, point: FixedPoint, found: Solution) -> bool:
-    """Whether a lattice needs fewer nodes for the accuracy than Sobol sets, by what small ones of both are off.
-
-    Of nodes that exchanges take to each other, a lattice visits one.
-    """
+    """Whether a lattice visits fewer nodes for the accuracy than Sobol sets, by what small ones of both are off."""
     problem, sample = task.problem, SAMPLES[0]
     assert isinstance(found.rule, Lattice) and found.averages is not None
     spread = replicate_shifts(task, point, sample)
