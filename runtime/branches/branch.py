@@ -205,17 +205,7 @@ def curve(
     seeds: Mapping[float, Overlaps] | None = None,
     **ranges: Any,
 ) -> Curve:
-    """Follow a branch along a parameter from whichever end it is found at.
-
-    Args:
-        start: named start, see `Branch`.
-        accuracy, seed: as for `solve`.
-        over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
-        refine_end: bisections of the interval in which the branch ends.
-        reached: what the solutions go by where that is not the start's name (see `Branch`).
-        on_point: called with every solution found, as it is found.
-        seeds: overlaps of a problem nearby at values of the grid, to begin from where the named start leads to the
-            branch at neither end nor in the middle.
+    """Follow a replica symmetric branch along a parameter: `sf.curve` at rsb = 0, whose arguments it has.
 
     Raises:
         InputError: no grid, an unknown parameter, or no such start.

@@ -65,14 +65,7 @@ def crossing(
     branches: tuple[Branch, Branch] | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Where two branches have equal training loss: a first-order transition.
-
-    Args:
-        between: names of the branches.
-        bracket: interval to search; default [0.1, 2.5] for alpha.
-        accuracy: half width asked for; seed: of the scramblings.
-        branches: followers to reuse, with the solutions they already know.
-        verify: compare with a rule of another family; by default where the accuracy is below 1e-6.
+    """Where two branches have equal training loss, replica symmetric: `sf.crossing` at rsb = 0, whose arguments it has.
 
     Raises:
         InputError: unknown names.

@@ -176,6 +176,40 @@ def test_grids_have_the_averages_of_panels_in_two_steps():
     assert found.squares[0].item() == pytest.approx(exact.squares[0].item(), rel=1e-3)
 
 
+@cache
+def of_differences():
+    @sf.model(tokens=2, regulariser=sf.Ridge(0.1), starts={"uninformed": sf.Start(noise="3/5")})
+    def moduli_of_differences(X, Y):
+        """Two tokens, of whose fields the loss reads one combination."""
+        return (sp.Abs(Y[0, 0] - Y[1, 0]) - sp.Abs(X[0, 0] - X[1, 0])) ** 2
+
+    return sf.problem(moduli_of_differences, alpha=2.0)
+
+
+def test_of_two_fields_one_combination_is_averaged_over():
+    """Grids and panels of the difference of two tokens."""
+    problem, y = of_differences(), np.array([1.0])
+    both = state(0.5, 0.6, 0.1, 0.1)
+    overlaps = Overlaps(*(np.concatenate([getattr(both.between, name)] * 2) for name in ("q", "V", "m", "theta")))
+    distances = np.concatenate([both.distances] * 2, axis=1)
+    exact = tilted_averages(problem, overlaps, distances, y, PANELS[1], slopes=True)
+    found = Grids(48, 4.0, 6.5).averages(problem, overlaps, distances, y, slopes=True)
+    assert found.moments.shape == (2, 2, problem.solver.channel.ROW)
+    assert np.allclose(found.moments, exact.moments, rtol=0, atol=2e-4)
+    assert found.free[0] == pytest.approx(exact.free[0], abs=2e-4)
+    assert found.squares[0] == pytest.approx(exact.squares[0], rel=2e-3)
+
+
+@pytest.mark.slow
+def test_a_difference_of_tokens_is_one_field_of_twice_the_variance():
+    """Twice the loss at the same penalty: energies and y of amplitudes with half of the ridge."""
+    found = sf.solve(of_differences(), "uninformed", rsb=1, accuracy=1e-6)
+    one = sf.solve(sf.problem("amplitude_retrieval", alpha=2.0, **{"lambda": 0.05}), "uninformed", rsb=1, accuracy=1e-6)
+    assert found.energy == pytest.approx(2 * one.energy, rel=1e-8)
+    assert found.parisi == pytest.approx(one.parisi / 2, rel=1e-7)
+    assert found.distances.ravel() == pytest.approx(one.distances.item(), rel=1e-7)
+
+
 @pytest.mark.parametrize(("name", "values", "y", "apart", "overlaps"), [TOKENS, COLUMNS], ids=["tokens", "columns"])
 def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, values, y, apart, overlaps):
     """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2."""
