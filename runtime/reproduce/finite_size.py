@@ -1,7 +1,9 @@
 """`reproduce --figure finite-size`: the phase transition of dot-product attention at finite d beside theory.
 
-Simulations at omega = 0.3 along both branches (arXiv 2402.03902, Fig. 2), the transition from paired runs, scaling in d
-(E.1), the difference of training losses over the plane (Fig. 3), random starts (E.4), and GAMP on state evolution.
+Simulations at omega = 0.3 along both branches (arXiv 2402.03902, Fig. 2): what L-BFGS finds, and what is there, that is
+polished minima with the overlap at zero that vanishes on the branch. The transition from paired runs of either kind,
+scaling in d (E.1), the difference of training losses over the plane (Fig. 3), random starts (E.4), and GAMP on state
+evolution.
 """
 
 from __future__ import annotations
@@ -29,14 +31,20 @@ from .run import BRANCHES, SHOWN_OMEGA, Plan
 FINITE_SIZE = "finite-size"
 OVERLAPS = ("m", "theta", "q")  # measured, first token
 D, SEEDS = 1000, 16
+FOUND, POLISHED = "L-BFGS", "polished"
+SEARCHES = (FOUND, POLISHED)
+VANISHING = {"semantic": "m", "positional": "theta"}  # on these branches
 ALPHAS = (0.3, 0.5, 0.8, 1.0, 1.3, 1.5, 1.8, 2.0, 2.3, 2.5)  # on the grid of the theory curves
-TRANSITION_ALPHAS, TRANSITION_SEEDS = (1.1, 1.2, 1.3, 1.4), 200
-DIMS, SCALING_SEEDS, SCALING_ALPHA = (250, 500, 1000, 2000, 4000), 12, 2.0
+TRANSITION_ALPHAS, TRANSITION_SEEDS = (1.1, 1.2, 1.3, 1.4), 100
+DIMS, SCALING_SEEDS, SCALING_ALPHA = {FOUND: (250, 500, 1000, 2000, 4000), POLISHED: (250, 500, 1000, 2000)}, 12, 2.0
 PLANE_OMEGAS, PLANE_ALPHAS, PLANE_D, PLANE_SEEDS = (0.1, 0.2, 0.3, 0.4), (0.5, 1.0, 1.5, 2.0), 600, 16
 RANDOM_METHODS, RANDOM_ALPHAS, RANDOM_D, RANDOM_SEEDS = ("adam", "gd"), (0.5, 1.0, 1.5, 2.0), 600, 32
 GAMP_START, GAMP_ALPHA, GAMP_D, GAMP_SEEDS, GAMP_STEPS, GAMP_INERTIA = "semantic", 2.0, 2000, 16, 30, 0.6
 JUDGED = (("semantic", 2.0), ("semantic", 1.5), ("semantic", 1.0), ("positional", 1.0), ("positional", 0.5))
 JUDGE_SEEDS, JUDGE_STEPS, JUDGE_INERTIA = 8, 600, 0.8
+
+
+SECONDS_POINTS, SECONDS_PAIRS = {FOUND: 60, POLISHED: 300}, {FOUND: 300, POLISHED: 1500}
 
 
 class FiniteSizeRun(BaseCaseRun):
@@ -48,16 +56,31 @@ class FiniteSizeRun(BaseCaseRun):
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         super().__init__(out, figures)
-        self.results |= {"points": {}, "random": [], "plane": [], "judged": []}
+        self.results |= {"points": {}, "transition": {}, "scaling": {}, "random": [], "plane": [], "judged": []}
 
     def plan(self) -> Plan:
         """Branches and transition at omega = 0.3, then one step a group of simulations."""
         plan = self.curves_plan()
         located = partial(self.threshold, "alpha_c", SHOWN_OMEGA)
         plan.append(("locating the transition at omega = 0.3", SECONDS["alpha_c"], located))
-        plan += [(f"simulating from the {name} start", 40, partial(self._points, name)) for name in BRANCHES]
-        plan.append(("the transition from paired runs", 300, self._transition))
-        plan += [(f"scaling in d on the {name} branch", 90, partial(self._scaling, name)) for name in BRANCHES]
+        for search in SEARCHES:
+            plan += [
+                (
+                    f"simulating from the {name} start, {search}",
+                    SECONDS_POINTS[search],
+                    partial(self._points, search, name),
+                )
+                for name in BRANCHES
+            ]
+        for search in SEARCHES:
+            plan.append(
+                (f"the transition from paired runs, {search}", SECONDS_PAIRS[search], partial(self._transition, search))
+            )
+        for search in SEARCHES:
+            plan += [
+                (f"scaling in d on the {name} branch, {search}", 120, partial(self._scaling, search, name))
+                for name in BRANCHES
+            ]
         plan += [(f"both starts at omega = {omega:g}", 40, partial(self._plane, omega)) for omega in PLANE_OMEGAS]
         plan += [(f"random starts with {method}", 90, partial(self._random, method)) for method in RANDOM_METHODS]
         plan.append(("GAMP beside state evolution", 30, self._gamp))
@@ -67,33 +90,37 @@ class FiniteSizeRun(BaseCaseRun):
         ]
         return plan
 
-    def _points(self, name: str) -> None:
+    def _points(self, search: str, name: str) -> None:
         def work() -> dict[str, Any]:
             problems = [self.base.with_(alpha=alpha) for alpha in ALPHAS]
-            return {"rows": [row_of(finished(simulate(p, d=D, seeds=SEEDS, start=name))) for p in problems]}
+            found = [simulate(p, d=D, seeds=SEEDS, start=name, **options_of(search, name)) for p in problems]
+            return {"rows": [row_of(finished(one)) for one in found]}
 
-        settings = {"d": D, "seeds": SEEDS, "alphas": ALPHAS}
-        self.results["points"][name] = self.step(f"finite_points_{name}", settings, work)["rows"]
+        settings = {"d": D, "seeds": SEEDS, "alphas": ALPHAS, "search": search}
+        rows = self.step(f"finite_points_{search}_{name}", settings, work)["rows"]
+        self.results["points"].setdefault(search, {})[name] = rows
 
-    def _transition(self) -> None:
+    def _transition(self, search: str) -> None:
         def work() -> dict[str, Any]:
             found = []
             for alpha in TRANSITION_ALPHAS:
-                found.append(paired(*self._pair(self.base.with_(alpha=alpha), D, TRANSITION_SEEDS), BRANCHES))
+                found.append(paired(*self._pair(self.base.with_(alpha=alpha), D, TRANSITION_SEEDS, search), BRANCHES))
             value, error = root_of(found)
             return {"value": value, "error": error, "differences": [difference_json(d) for d in found]}
 
-        settings = {"d": D, "seeds": TRANSITION_SEEDS, "alphas": TRANSITION_ALPHAS}
-        self.results["transition"] = self.step("finite_transition", settings, work)
+        settings = {"d": D, "seeds": TRANSITION_SEEDS, "alphas": TRANSITION_ALPHAS, "search": search}
+        self.results["transition"][search] = self.step(f"finite_transition_{search}", settings, work)
 
-    def _pair(self, at: Problem, d: int, seeds: int) -> tuple[Simulation, Simulation]:
-        one, other = (finished(simulate(at, d=d, seeds=seeds, start=name)) for name in BRANCHES)
+    def _pair(self, at: Problem, d: int, seeds: int, search: str) -> tuple[Simulation, Simulation]:
+        one, other = (
+            finished(simulate(at, d=d, seeds=seeds, start=name, **options_of(search, name))) for name in BRANCHES
+        )
         return one, other
 
-    def _scaling(self, name: str) -> None:
+    def _scaling(self, search: str, name: str) -> None:
         def work() -> dict[str, Any]:
             solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
-            scaled = scaling(solution, dims=DIMS, seeds=SCALING_SEEDS)
+            scaled = scaling(solution, dims=DIMS[search], seeds=SCALING_SEEDS, **options_of(search, name))
             every = scaled.measurements()
             stability = solution.stability
             return {
@@ -117,8 +144,9 @@ class FiniteSizeRun(BaseCaseRun):
                 },
             }
 
-        settings = {"dims": DIMS, "seeds": SCALING_SEEDS, "alpha": SCALING_ALPHA}
-        self.results.setdefault("scaling", {})[name] = self.step(f"finite_scaling_{name}", settings, work)
+        settings = {"dims": DIMS[search], "seeds": SCALING_SEEDS, "alpha": SCALING_ALPHA, "search": search}
+        found = self.step(f"finite_scaling_{search}_{name}", settings, work)
+        self.results["scaling"].setdefault(search, {})[name] = found
 
     def _plane(self, omega: float) -> None:
         def work() -> dict[str, Any]:
@@ -130,7 +158,7 @@ class FiniteSizeRun(BaseCaseRun):
             for alpha in PLANE_ALPHAS:
                 at = base.with_(alpha=alpha)
                 there = all(alpha in found for found in losses)
-                difference = paired(*self._pair(at, PLANE_D, PLANE_SEEDS), BRANCHES)
+                difference = paired(*self._pair(at, PLANE_D, PLANE_SEEDS, FOUND), BRANCHES)
                 enough = len(difference.values) > 1
                 rows.append(
                     {
@@ -232,7 +260,19 @@ class FiniteSizeRun(BaseCaseRun):
 
     def is_complete(self) -> bool:
         """Whether every run along the branches converged."""
-        return all(row["converged"] == row["of"] for rows in self.results["points"].values() for row in rows)
+        return all(
+            row["converged"] == row["of"]
+            for found in self.results["points"].values()
+            for rows in found.values()
+            for row in rows
+        )
+
+
+def options_of(search: str, branch: str) -> dict[str, Any]:
+    """What `simulate` is told beside the start."""
+    if search == FOUND:
+        return {"controls": True}
+    return {"controls": True, "polish": "wells", "project": VANISHING[branch]}
 
 
 def finished(simulation: Simulation) -> Simulation:
@@ -265,6 +305,8 @@ def row_of(simulation: Simulation) -> dict[str, Any]:
     for name in LOSSES:
         estimate = kept.estimate(name)
         row[name], row[f"{name}_error"] = float(estimate.mean), float(estimate.standard_error)
+    for name in ("wrong_before", "wrong_after"):
+        row[name] = float(kept.polish[name].mean) if kept.polish else None
     return row
 
 

@@ -6,10 +6,13 @@ it is of order 1/sqrt(d) at finite d, unless it is held.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..errors import InputError
 from ..problems.columns import block_shape, index_text
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .instance import Instance
 
@@ -31,6 +34,16 @@ def entries(problem: Problem, name: str) -> list[tuple[str, tuple[int, ...]]]:
     if not found:
         raise InputError(f"no overlap {name!r} that can be held at zero; known are m, theta, {', '.join(known)}")
     return found
+
+
+def without(problem: Problem, overlaps: Overlaps, name: str | None) -> Overlaps:
+    """With what a name holds at exactly zero, of which rounding may be left; the overlaps themselves without a name."""
+    if name is None:
+        return overlaps
+    blocks = {"m": overlaps.m.copy(), "theta": overlaps.theta.copy()}
+    for block, index in entries(problem, name):
+        blocks[block][index] = 0.0
+    return replace(overlaps, **blocks)
 
 
 def directions(instance: Instance, name: str | None) -> np.ndarray:

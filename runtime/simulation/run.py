@@ -15,7 +15,7 @@ from ..saddle_point.starts import start_mixture
 from .augmented import gradient_of, has_corners, refuse_penalty
 from .controls import Controls, controls_of
 from .gamp import DAMPING, INERTIA, contraction, gamp
-from .held import entries
+from .held import entries, without
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .kinds import kind_of
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
@@ -171,7 +171,7 @@ def run(plan: Plan, seed: int) -> Run:
         if status == "stalled" and _is_beside_zero(risk, start, found):
             status = "collapsed"
         V_end, gradient = None, found.gradient
-    overlaps = overlaps_of(instance, weights, V_end)
+    overlaps = without(problem, overlaps_of(instance, weights, V_end), plan.project)
     return Run(
         seed=seed,
         overlaps=oriented(problem, overlaps),

@@ -317,7 +317,7 @@ def test_guesses_run_through_the_thresholds_that_are_known():
 def test_too_few_runs_on_a_branch_leave_gaps_in_the_table_of_finite_size():
     """One run has no standard error, none has no mean: both are null where a step keeps them."""
     simulation = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=60, seeds=1, start="semantic")
-    points = {"semantic": [clean(row_of(made)) for made in (simulation, replace(simulation, runs=()))]}
+    points = {"L-BFGS": {"semantic": [clean(row_of(made)) for made in (simulation, replace(simulation, runs=()))]}}
     names = ("m", "theta", "q", "training_loss", "test_error")
     branch = {name: np.full(1, 0.3) for name in names} | {f"{name}_error": np.full(1, 1e-3) for name in names}
     branch |= {"alpha": np.array([2.0]), "verdict": np.array(["RS stable"])}

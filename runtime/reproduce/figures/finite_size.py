@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ...numbers import with_error
 from ...report.plots.drawing import (
     BLUE,
     BRANCH_COLOURS,
@@ -27,38 +28,43 @@ from ...report.plots.drawing import (
     save_figure,
 )
 from ...report.plots.simulation import draw_points, draw_scaling
+from ..finite_size import FOUND, POLISHED
 
 
 def plot_finite_size(content: Mapping[str, Any], path: str | Path | None = None) -> Figure:
-    """Six panels of `reproduce.finite_size`: overlaps, losses, scaling, difference of losses, random starts, GAMP."""
+    """Eight panels of `reproduce.finite_size`: overlaps, losses, both searches less theory, the transition, scaling,
+    difference of losses, random starts, GAMP."""
     with rc_context(STYLE):
-        figure = Figure(figsize=(13.4, 11.6), layout="constrained")
-        panels = figure.subplots(3, 2)
+        figure = Figure(figsize=(13.4, 15.4), layout="constrained")
+        panels = figure.subplots(4, 2)
         _draw_overlaps(panels[0, 0], content)
         _draw_losses(panels[0, 1], content)
+        _draw_deviations(panels[1, 0], content)
+        _draw_transition(panels[1, 1], content)
         rows = content["scaling"]
-        draw_scaling(panels[1, 0], rows["dims"], rows["rows"])
-        panels[1, 0].set_title(f"{rows['title']}", loc="left")
-        _draw_plane(panels[1, 1], content)
-        _draw_random(panels[2, 0], content)
-        _draw_gamp(panels[2, 1], content)
+        draw_scaling(panels[2, 0], rows["dims"], rows["rows"])
+        panels[2, 0].set_title(f"{rows['title']}", loc="left")
+        _draw_plane(panels[2, 1], content)
+        _draw_random(panels[3, 0], content)
+        _draw_gamp(panels[3, 1], content)
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
 def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Of polished minima, and crosses for what L-BFGS finds."""
     for branch, theory in content["theory"].items():
         style = "-" if branch == "semantic" else "--"
         for name, (colour, _, _) in OVERLAP_STYLES.items():
             axes.plot(theory["alpha"], theory[name], color=colour, linestyle=style)
-    for branch, found in content["points"].items():
+    for branch, found in content["points"][POLISHED].items():
         for name, (colour, marker, _) in OVERLAP_STYLES.items():
             face = "white" if branch == "semantic" else colour
-            axes.errorbar(
-                found["alpha"], found[name], yerr=found[f"{name}_error"], fmt=marker, color=colour,
-                markerfacecolor=face, markersize=5, capsize=2, linewidth=1.0, zorder=4,
-            )  # fmt: skip
+            draw_points(axes, found["alpha"], found[name], found[f"{name}_error"], colour, marker, face=face)
+    for found in content["points"][FOUND].values():
+        for name, (colour, _, _) in OVERLAP_STYLES.items():
+            draw_points(axes, found["alpha"], found[name], found[f"{name}_error"], colour, "x")
     axes.set_ylim(top=0.36)  # room for the legend
     axes.set_title(f"overlaps, d = {content['d']}, {content['seeds']} seeds", loc="left")
     axes.set_xlabel(parameter_label("alpha"))
@@ -67,8 +73,9 @@ def _draw_overlaps(axes: Axes, content: Mapping[str, Any]) -> None:
         Line2D([], [], color=colour, marker=marker, label=label) for colour, marker, label in OVERLAP_STYLES.values()
     ]
     handles += [
-        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", label="semantic (line: theory)"),
-        Line2D([], [], color=GREY, marker="o", linestyle="--", label="positional (dashed: theory)"),
+        Line2D([], [], color=GREY, marker="o", markerfacecolor="white", label="semantic, polished (line: theory)"),
+        Line2D([], [], color=GREY, marker="o", linestyle="--", label="positional, polished (dashed: theory)"),
+        Line2D([], [], color=GREY, marker="x", linestyle="", label="L-BFGS"),
     ]
     axes.legend(handles=handles, loc="upper left", ncols=2)
 
@@ -78,20 +85,67 @@ def _draw_losses(axes: Axes, content: Mapping[str, Any]) -> None:
         colour = BRANCH_COLOURS[branch]
         axes.plot(theory["alpha"], theory["training_loss"], color=colour)
         axes.plot(theory["alpha"], theory["test_error"], color=colour, linestyle=":")
-    for branch, found in content["points"].items():
-        colour = BRANCH_COLOURS[branch]
-        draw_points(axes, found["alpha"], found["training_loss"], found["training_loss_error"], colour, "o")
-        draw_points(axes, found["alpha"], found["test_error"], found["test_error_error"], colour, "s")
-    low = content["transition"]
-    axes.axvspan(low["value"] - low["error"], low["value"] + low["error"], color=GREY, alpha=0.25, linewidth=0)
-    axes.axvline(low["theory"], color="black", linewidth=1.0, linestyle="--")
-    axes.set_title("training loss (circles), test error (squares, dotted)", loc="left")
+    for search, marks in ((POLISHED, "os"), (FOUND, "xx")):
+        for branch, found in content["points"][search].items():
+            for name, mark in zip(("training_loss", "test_error"), marks, strict=True):
+                draw_points(axes, found["alpha"], found[name], found[f"{name}_error"], BRANCH_COLOURS[branch], mark)
+    axes.set_title("training loss (circles), test error (squares, dotted); crosses: L-BFGS", loc="left")
     axes.set_xlabel(parameter_label("alpha"))
     axes.set_ylabel("loss per d, error per token")
     from_zero(axes)
-    handles = [Line2D([], [], color=BRANCH_COLOURS[b], marker="o", label=b) for b in content["points"]]
-    handles.append(Line2D([], [], color="black", linestyle="--", label="equal loss: theory; grey: simulation"))
+    handles = [Line2D([], [], color=BRANCH_COLOURS[branch], marker="o", label=branch) for branch in content["theory"]]
     axes.legend(handles=handles, loc="best")
+
+
+def _draw_deviations(axes: Axes, content: Mapping[str, Any]) -> None:
+    """What both searches find less theory, the overlap that each branch is named after and its training loss."""
+    for branch, overlap in (("semantic", "theta"), ("positional", "m")):
+        theory = content["theory"][branch]
+        for name, marks in ((overlap, "o"), ("training_loss", "s")):
+            for search, face, aside in ((FOUND, None, -0.008), (POLISHED, BRANCH_COLOURS[branch], 0.008)):
+                found = content["points"][search][branch]
+                at = [(i, np.flatnonzero(np.abs(theory["alpha"] - a) < 1e-9)) for i, a in enumerate(found["alpha"])]
+                pairs = [(i, place[0]) for i, place in at if len(place)]
+                unit = np.array([theory[name][j] for _, j in pairs]) / 100
+                draw_points(
+                    axes,
+                    np.array([found["alpha"][i] for i, _ in pairs]) + aside * (1 if name == overlap else 2),
+                    np.array([found[name][i] for i, _ in pairs]) / unit - 100,
+                    np.array([found[f"{name}_error"][i] for i, _ in pairs]) / unit,
+                    BRANCH_COLOURS[branch],
+                    marks,
+                    face=face or "white",
+                )
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_ylim(-8, 14)
+    axes.set_title("less replica symmetric theory, %", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    handles = [
+        Line2D([], [], color=BRANCH_COLOURS["semantic"], marker="o", linestyle="", label="semantic, θ"),
+        Line2D([], [], color=BRANCH_COLOURS["positional"], marker="o", linestyle="", label="positional, m"),
+        Line2D([], [], color=GREY, marker="s", linestyle="", label="squares: training loss"),
+        Line2D([], [], color=GREY, marker="o", linestyle="", markerfacecolor="white", label="hollow: L-BFGS"),
+        Line2D([], [], color=GREY, marker="o", linestyle="", label="full: polished"),
+    ]
+    axes.legend(handles=handles, loc="upper right", ncols=2)
+
+
+def _draw_transition(axes: Axes, content: Mapping[str, Any]) -> None:
+    """Training loss, semantic less positional, pairs on the same data, about the transition."""
+    for (search, found), colour in zip(content["transition"].items(), (RED, BLUE), strict=True):
+        rows = found["differences"]
+        alphas = np.array([row["alpha"] for row in rows])
+        means = 1e3 * np.array([row["mean"] for row in rows])
+        label = f"{search}: {with_error(found['value'], found['error'])}"
+        draw_points(axes, alphas, means, [1e3 * row["standard_error"] for row in rows], colour, "o", label)
+        fine = np.linspace(alphas[0], alphas[-1], 60)
+        axes.plot(fine, np.polyval(np.polyfit(alphas, means, 2), fine), color=colour, linewidth=1.0)
+        axes.axvspan(found["value"] - found["error"], found["value"] + found["error"], color=colour, alpha=0.2, lw=0)
+    axes.axvline(content["alpha_c"], color="black", linewidth=1.0, linestyle="--", label="equal loss in theory")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_title(f"training loss, semantic less positional, × 1000, d = {content['d']}", loc="left")
+    axes.set_xlabel(parameter_label("alpha"))
+    axes.legend(loc="best")
 
 
 def _draw_plane(axes: Axes, content: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ...comparison.compare import LOSSES, Extrapolation, Measured
 from ...numbers import with_error
 from ..figures.finite_size import plot_finite_size
-from ..finite_size import FINITE_SIZE, JUDGE_STEPS, OVERLAPS, SCALING_ALPHA, SEEDS, D, FiniteSizeRun
+from ..finite_size import FINITE_SIZE, FOUND, JUDGE_STEPS, OVERLAPS, SCALING_ALPHA, SEARCHES, SEEDS, D, FiniteSizeRun
 from ..run import BRANCHES, SHOWN_OMEGA
 from .blocks import Block, Heading, Paragraph, Picture, Table
 from .writing import drawn, number_or_nan, write_page, write_rows
@@ -42,14 +42,13 @@ def theory_of(run: FiniteSizeRun, name: str) -> dict[str, Any]:
 
 def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What `plot_finite_size` draws."""
-    points: dict[str, Any] = {}
-    for name, rows in results["points"].items():
-        here = [row for row in rows if row["on_branch"] > 1]
-        points[name] = {"alpha": [row["alpha"] for row in here]}
-        for key in (*OVERLAPS, *LOSSES):
-            points[name][key] = [row[key] for row in here]
-            points[name][f"{key}_error"] = [row[f"{key}_error"] for row in here]
-    scaled = results["scaling"]["semantic"]
+    points: dict[str, Any] = {search: {} for search in SEARCHES}
+    for search, branches in results["points"].items():
+        for name, rows in branches.items():
+            here = [row for row in rows if row["on_branch"] > 1]
+            keys = [key + end for key in (*OVERLAPS, *LOSSES) for end in ("", "_error")]
+            points[search][name] = {key: [row[key] for row in here] for key in ("alpha", *keys)}
+    scaled = results["scaling"][FOUND]["semantic"]
     rows_scaled = {}
     for key, row in scaled["rows"].items():
         if abs(row["theory"]) < 1e-6 or key.endswith("_2"):
@@ -67,7 +66,8 @@ def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -
         "seeds": SEEDS,
         "theory": theory,
         "points": points,
-        "transition": {**results["transition"], "theory": float(known["value"])},
+        "transition": results["transition"],
+        "alpha_c": float(known["value"]),
         "scaling": {
             "dims": scaled["dims"],
             "rows": rows_scaled,
@@ -80,45 +80,44 @@ def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -
 
 
 def comparison_rows(
-    points: Mapping[str, Sequence[Mapping[str, Any]]], theory: Mapping[str, Mapping[str, Any]]
+    points: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], theory: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A row a branch and alpha: theory where it has the branch, simulation, deviation in combined standard errors.
+    """A row a branch, alpha and search: theory if it has the branch, simulation, deviation in combined standard errors.
 
     Overlaps that vanish in theory are left out: |m| of a simulation cannot.
     """
     rows = []
-    for name, found in points.items():
+    for search, name, row in [(s, n, row) for s, found in points.items() for n, many in found.items() for row in many]:
         branch = theory[name]
-        for row in found:
-            at = np.flatnonzero(np.abs(np.asarray(branch["alpha"]) - row["alpha"]) < 1e-9)
-            for key in (*OVERLAPS, *LOSSES):
-                value = float(branch[key][at[0]]) if len(at) else np.nan
-                if key in OVERLAPS and len(at) and value < 1e-6:
-                    continue
-                width = float(branch[f"{key}_error"][at[0]]) if len(at) else np.nan
-                simulated, standard_error = number_or_nan(row[key]), number_or_nan(row[f"{key}_error"])
-                rows.append(
-                    {
-                        "branch": name,
-                        "alpha": row["alpha"],
-                        "observable": key,
-                        "runs": row["on_branch"],
-                        "of": row["of"],
-                        "theory": value,
-                        "half_width": width,
-                        "simulation": simulated,
-                        "standard_error": standard_error,
-                        "deviation": (simulated - value) / float(np.hypot(standard_error, width / 2)),
-                        "verdict": str(branch["verdict"][at[0]]) if len(at) else "no such solution in theory",
-                    }
-                )
+        at = np.flatnonzero(np.abs(np.asarray(branch["alpha"]) - row["alpha"]) < 1e-9)
+        for key in (*OVERLAPS, *LOSSES):
+            value = float(branch[key][at[0]]) if len(at) else np.nan
+            if key in OVERLAPS and len(at) and value < 1e-6:
+                continue
+            width = float(branch[f"{key}_error"][at[0]]) if len(at) else np.nan
+            simulated, standard_error = number_or_nan(row[key]), number_or_nan(row[f"{key}_error"])
+            rows.append(
+                {
+                    "branch": name,
+                    "search": search,
+                    "alpha": row["alpha"],
+                    "observable": key,
+                    "runs": row["on_branch"],
+                    "of": row["of"],
+                    "theory": value,
+                    "half_width": width,
+                    "simulation": simulated,
+                    "standard_error": standard_error,
+                    "deviation": (simulated - value) / float(np.hypot(standard_error, width / 2)),
+                    "verdict": str(branch["verdict"][at[0]]) if len(at) else "no such solution in theory",
+                }
+            )
     return rows
 
 
 def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The report: what was found, the figure, and tables."""
     known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
-    transition = results["transition"]
     stable = [r for r in rows if r["verdict"].startswith("RS stable") and np.isfinite(r["deviation"])]
     far = [r for r in stable if abs(r["deviation"]) > CLEAR]
     blocks: list[Block] = [
@@ -126,12 +125,15 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         Paragraph(
             f"{results['model']}, saddleforge {results['version']}, omega = {SHOWN_OMEGA:g}, d = {D}. Simulations "
             "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and "
-            "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. In "
-            "parentheses: half widths for theory, one standard error over seeds for simulations."
+            "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. Where "
+            "minima are polished, samples in the wrong well of their own Moreau objective are moved until none lowers "
+            "the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: half widths for "
+            "theory, one standard error over seeds for simulations, with control variates."
         ),
         Paragraph(
-            f"Equal training loss of the two minima, seed by seed on the same data: alpha_c = "
-            f"{with_error(transition['value'], transition['error'])} at d = {D}; replica theory "
+            "Equal training loss of the two minima, seed by seed on the same data: alpha_c = "
+            + " and ".join(f"{with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
+            + f" at d = {D}; replica theory "
             f"{with_error(float(known['value']), float(known['error']))}. Where theory calls the solution stable, "
             f"{len(stable) - len(far)} of {len(stable)} observables lie within {CLEAR:g} standard errors at this d."
         ),
@@ -143,11 +145,22 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         ),
         Heading("Both branches", 2),
         Table(
-            ("branch", "alpha", "runs", "observable", "theory", "simulation", "deviation", "verdict of theory"),
+            (
+                "branch",
+                "alpha",
+                "search",
+                "runs",
+                "observable",
+                "theory",
+                "simulation",
+                "deviation",
+                "verdict of theory",
+            ),
             [
                 (
                     row["branch"],
                     f"{row['alpha']:g}",
+                    row["search"],
                     f"{row['runs']} of {row['of']}",
                     row["observable"].replace("_", " "),
                     with_error(row["theory"], row["half_width"]),
@@ -159,9 +172,9 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
             ],
         ),
     ]
-    for name, scaled in results["scaling"].items():
+    for search, name, scaled in [(s, n, one) for s, found in results["scaling"].items() for n, one in found.items()]:
         blocks += [
-            Heading(f"d to infinity, {name} branch, alpha = {SCALING_ALPHA:g}", 2),
+            Heading(f"d to infinity, {name} branch, alpha = {SCALING_ALPHA:g}, {search}", 2),
             Paragraph(f"Verdict of theory: {scaled['verdict']}."),
             Table(
                 ("observable", "theory", *[f"d = {d}" for d in scaled["dims"]], "d to infinity", "deviation"),
