@@ -58,8 +58,10 @@ def refuse_penalty(problem: Problem) -> None:
         raise InputError(f"newton needs a ridge of positive strength; that of {name} is {problem.strengths.min():g}")
 
 
-def augmented_lagrangian(risk: Risk, start: Weights, tolerance: float, most: int) -> tuple[Weights, float, int]:
-    """Weights, residual and Newton steps.
+def augmented_lagrangian(
+    risk: Risk, start: Weights, tolerance: float, most: int
+) -> tuple[Weights, np.ndarray, float, int]:
+    """Weights, slopes p (n, L, s), residual and Newton steps.
 
     The residual is the larger of two root mean squares: of the risk's gradient Lambda W + A^T p, and of x - A W.
 
@@ -89,7 +91,7 @@ def augmented_lagrangian(risk: Risk, start: Weights, tolerance: float, most: int
         p, residual = at.p, max(slope, apart)
         best, waited = (residual, 0) if residual < best else (best, waited + 1)
         if not residual > tolerance or steps >= most or waited > _WAIT:
-            return Weights(W, start.phi), residual, steps
+            return Weights(W, start.phi), p, residual, steps
         taken = steps - begun
         if taken == _STEPS and slope > _FAR * apart / v:
             v *= _HIGHER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Minimum:
     Attributes:
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
             from a minimum; of `fista`, of the proximal residual, and of `newton`, the larger of its two.
+        slopes: of the loss at every sample, (n, L, s), at a corner one of many; None where weights tell them.
         status: converged, max_iterations, not_finite, or stalled: rounding of the loss hides any further descent
             (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
     """
@@ -33,6 +34,7 @@ class Minimum:
     gradient: float
     iterations: int
     status: str
+    slopes: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -207,8 +209,8 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 
 def newton(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     """Newton's method with the proximal map of the loss (`augmented_lagrangian`), for losses with corners."""
-    weights, residual, iterations = augmented_lagrangian(risk, start, descent.tolerance, descent.most)
-    return _ended(weights, risk(weights), residual, iterations, descent)
+    weights, slopes, residual, iterations = augmented_lagrangian(risk, start, descent.tolerance, descent.most)
+    return replace(_ended(weights, risk(weights), residual, iterations, descent), slopes=slopes)
 
 
 def curvature(risk: Risk, at: Weights, data_only: bool = False) -> float:

@@ -15,13 +15,13 @@ of which docs/theory.md (2.4) has the average. It is positive definite where the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..problems.problem import Problem
 from .design import Design
 from .instance import stream
+from .minimisers import Minimum
 from .risk import Risk, Value, Weights, overlaps_of
 
 DIRECT = 2000  # weights beyond which no matrix of them is held
@@ -29,49 +29,69 @@ _PROBES, _STREAM = 8, 11
 _CLOSE = 1e-6  # relative residual of what is iterated
 _LITTLE, _MORE = 1e-8, 10.0  # added to a Hessian that is not positive definite, relative to its trace, and its factor
 _HARD = 1e6  # curvature of what is held
-
-
-def loss_curvatures(problem: Problem, fields: np.ndarray, known: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Hessians (N, D, D) of the loss at student fields (N, D) and features (N, F)."""
-    hessian, size = problem.solver.proximal.loss_hessian, fields.shape[1]
-    rows, columns = np.triu_indices(size)
-    out = np.empty((len(fields), size, size))
-    upper = np.array([hessian(*x, *k, c) for x, k in zip(fields.tolist(), known.tolist(), strict=True)])
-    out[:, rows, columns] = out[:, columns, rows] = upper.reshape(len(fields), len(rows))
-    return out
+_NARROW = 1e-4  # variance of the envelope at corners, in units of fields over slopes
+_TINY = 1e-300
 
 
 class Response:
     """At a minimum.
 
     Attributes:
-        fields, slopes: of the loss at every sample, (n, L s); curvatures: (n, L s, L s).
+        fields, slopes: of the loss at every sample, (n, L s); curvatures: (n, L s, L s), see `curvatures_at`.
         constants: of the loss, by labels.
     """
 
-    def __init__(self, risk: Risk, minimum: Weights, value: Value) -> None:
+    def __init__(self, risk: Risk, minimum: Minimum) -> None:
         self.risk, self.problem, self.design = risk, risk.problem, Design(risk.instance)
-        self.shape = minimum.W.shape
+        weights, value = minimum.weights, minimum.value
+        self.shape = weights.W.shape
         instance, (n, L, s) = risk.instance, self.design.shape
-        overlaps = overlaps_of(instance, minimum)
+        overlaps = overlaps_of(instance, weights)
         self.constants = {labels: self.problem.constants(labels, overlaps) for labels, _ in instance.groups}
-        self.fields = np.ascontiguousarray(self.design.fields(minimum.W).reshape(n, L * s))
-        self.slopes, self.curvatures = self.loss_at(np.arange(n), self.fields)[1:]
-        self._root, self._blocks = self._of_rows(minimum, value)
-        self._held = self._directions(minimum)
-        self._factor = self._factored() if minimum.W.size <= DIRECT else None
+        self.fields = np.ascontiguousarray(self.design.fields(weights.W).reshape(n, L * s))
+        every = np.arange(n)
+        known = minimum.slopes
+        self.slopes = self.losses_at(every, self.fields)[1] if known is None else known.reshape(n, L * s)
+        # At a corner the loss has the curvature of its envelope at a variance that is small beside every other.
+        self._narrow = _NARROW * float(np.linalg.norm(self.fields) / (np.linalg.norm(self.slopes) + _TINY))
+        self.curvatures = self.curvatures_at(every, self.fields, self.slopes)
+        self._root, self._blocks = self._of_rows(weights, value)
+        self._held = self._directions(weights)
+        self._factor = self._factored() if weights.W.size <= DIRECT else None
 
-    def loss_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Losses (N,), slopes (N, L s) and curvatures (N, L s, L s) of samples, repeated ones among them, at fields."""
-        count, size = fields.shape
-        values, slopes, curvatures = np.empty(count), np.empty((count, size)), np.empty((count, size, size))
-        every = self.risk.instance.known
-        for labels, own in self.risk.instance.groups:
+    def losses_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Losses (N,) and their gradients (N, L s) of samples, repeated ones among them, at fields (N, L s)."""
+        values, slopes = np.empty(len(fields)), np.empty_like(fields)
+        for of, known, c in self._by_labels(samples):
+            values[of], slopes[of] = self.problem.solver.proximal.losses_at(np.ascontiguousarray(fields[of]), known, c)
+        return values, slopes
+
+    def curvatures_at(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Hessians of the loss (N, L s, L s) of samples at fields where it has these slopes, (N, L s) both.
+
+        Where a loss has corners, those of its envelope with a small variance, which is large at them.
+        """
+        (_, L, s), channel = self.design.shape, self.problem.solver.proximal
+        out = np.empty((*fields.shape, L * s))
+        if channel.CORNERS:
+            eye = np.broadcast_to(np.eye(s), (L, s, s))
+            for of, known, c in self._by_labels(samples):
+                omega = np.ascontiguousarray(fields[of] + self._narrow * slopes[of])
+                out[of] = -channel.proximal_at(omega, eye / self._narrow, self._narrow * eye, known, c, 0)[1]
+            return (out + out.transpose(0, 2, 1)) / 2
+        rows, columns = np.triu_indices(L * s)
+        for of, known, c in self._by_labels(samples):
+            pairs = zip(fields[of].tolist(), known.tolist(), strict=True)
+            upper = np.array([channel.loss_hessian(*x, *k, c) for x, k in pairs]).reshape(len(of), len(rows))
+            out[of[:, None], rows, columns] = out[of[:, None], columns, rows] = upper
+        return out
+
+    def _by_labels(self, samples: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Which of some samples share their labels, their features, and the constants of the loss."""
+        instance = self.risk.instance
+        for labels, own in instance.groups:
             of = np.flatnonzero(np.isin(samples, own))
-            at = np.ascontiguousarray(fields[of]), every[samples[of]], self.constants[labels]
-            values[of], slopes[of] = self.problem.solver.proximal.losses_at(*at)
-            curvatures[of] = loss_curvatures(self.problem, *at)
-        return values, slopes, curvatures
+            yield of, instance.known[samples[of]], self.constants[labels]
 
     def _directions(self, minimum: Weights) -> np.ndarray:
         """What is held, as orthonormal rows in the coordinates of M, (k, d, s)."""

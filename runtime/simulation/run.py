@@ -229,18 +229,15 @@ def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
         raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are lbfgs, gd and adam")
 
 
-def _refuse_polish(plan: Plan, method: str, in_loss: bool) -> None:
+def _refuse_polish(plan: Plan, method: str) -> None:
     """
     Raises:
-        InputError: no such polish, or none of this method or loss.
+        InputError: no such polish, or none of this method.
     """
-    name = plan.problem.solver.name
     if plan.polish != WELLS:
         raise InputError(f"no polish {plan.polish!r}; known is {WELLS}")
     if method == GAMP:
         raise InputError("polish: gamp ends at no minimum to polish; allowed methods are those that descend")
-    if in_loss:
-        raise InputError(f"polish: the loss of {name}, or its slope, jumps; its minima have no Hessian to answer with")
 
 
 def checked(plan: Plan) -> Plan:
@@ -281,7 +278,7 @@ def checked(plan: Plan) -> Plan:
                 f"{method} does not hold {plan.project} at zero; allowed methods are {', '.join(_HOLDING)}"
             )
     if plan.polish is not None:
-        _refuse_polish(plan, method, in_loss)
+        _refuse_polish(plan, method)
     if plan.restarts != int(plan.restarts) or plan.restarts < 0:
         raise InputError(f"restarts = {plan.restarts!r}: a whole number from 0 is expected")
     if plan.restarts and plan.polish is None:

@@ -93,8 +93,10 @@ def wells_of(response: Response) -> Wells:
             samples += [i] * len(others)
             places += list(others)
     rows, x = np.array(samples, int), np.array(places).reshape(-1, size)
-    values, slopes, curvatures = response.loss_at(rows, x)
-    here, still = response.loss_at(rows, response.fields[rows])[:2]
+    # At a corner the minimum itself tells which slope it is one of.
+    slopes = np.einsum("nlab,nlb->nla", precisions[rows], (omega[rows] - x).reshape(-1, L, s)).reshape(-1, size)
+    curvatures, still = response.curvatures_at(rows, x, slopes), response.slopes[rows]
+    values, here = (response.losses_at(rows, at)[0] for at in (x, response.fields[rows]))
     precision, away = np.linalg.inv(V[rows]), x - response.fields[rows]
     # (x - omega)^T V^-1 (x - omega) / 2 + loss less the same at X, where V^-1 (X - omega) = -slope.
     pulled = np.einsum("nab,nb->na", precision, away)
@@ -163,7 +165,7 @@ def _without_wrong_wells(risk: Risk, minimum: Minimum, descend: Descend) -> tupl
     """The minimum, its response and wells, how many descents, and the share of wrong wells to begin with."""
     descents, before = 0, np.nan
     while True:
-        response = Response(risk, minimum.weights, minimum.value)
+        response = Response(risk, minimum)
         wells = wells_of(response)
         if not descents:
             before = wells.wrong

@@ -381,7 +381,7 @@ def test_the_least_squares_estimator_without_overlap_is_the_minimum_with_theta_h
     free = np.linalg.svd(known.gamma * known.pi, full_matrices=True)[0][:, 1:]
     rows = rows_of(instance)
     fields = rows @ found.weights.W
-    labels = fields - Response(risk, found.weights, found.value).slopes
+    labels = fields - Response(risk, found).slopes
     inside = np.linalg.solve(free.T @ (rows.T @ rows + at.strengths[0] * np.eye(60)) @ free, free.T @ rows.T @ labels)
     assert np.allclose(found.weights.W, free @ inside, atol=1e-6)
 
@@ -464,7 +464,7 @@ def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
 def test_the_response_keeps_given_norms():
     risk = Risk(Instance(problem(square_on_a_sphere, alpha=3.0, norm=1.5), 80, seed=1))
     found = METHODS["lbfgs"](risk, random_weights(risk.problem, 80), Descent(1e-9))
-    seen = Response(risk, found.weights, found.value)
+    seen = Response(risk, found)
     push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
     push -= found.weights.W * np.sum(push * found.weights.W) / np.sum(found.weights.W**2)
     step = 1e-5 * seen.solve(push, seen.curvatures)

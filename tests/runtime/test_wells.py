@@ -37,7 +37,7 @@ def run_descent(at, instance):
 def test_the_cavity_field_is_what_a_least_squares_estimator_says_of_a_sample_it_has_not_seen():
     at = problem("ridge_regression", alpha=2.0, spectrum=[[0.3, 4.0], [0.7, 0.5]])
     risk, found = minimum_of(at, 60, 1, "semantic")
-    seen = Response(risk, found.weights, found.value)
+    seen = Response(risk, found)
     omega = seen.fields[:, 0] + seen.variances()[:, 0, 0] * seen.slopes[:, 0]
     tokens = np.concatenate([block for _, block in risk.instance.blocks()])[:, 0] / np.sqrt(60)
     labels = seen.fields[:, 0] - seen.slopes[:, 0]
@@ -50,7 +50,7 @@ def test_the_cavity_field_is_what_a_least_squares_estimator_says_of_a_sample_it_
 
 def test_the_response_is_the_inverse_of_the_slope_of_the_gradient():
     risk, found = minimum_of(problem("dot_product_attention", alpha=2.0), 100, 0, "semantic")
-    seen = Response(risk, found.weights, found.value)
+    seen = Response(risk, found)
     push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
     step = 1e-6 * seen.solve(push, seen.curvatures)
     ahead, behind = (risk(replace(found.weights, W=found.weights.W + sign * step)).gradient.W for sign in (1, -1))
@@ -59,9 +59,9 @@ def test_the_response_is_the_inverse_of_the_slope_of_the_gradient():
 
 def test_without_matrices_the_response_is_the_same_and_the_variance_that_of_the_average_sample(monkeypatch):
     risk, found = minimum_of(problem("dot_product_attention", alpha=2.0), 300, 0, "semantic")
-    seen = Response(risk, found.weights, found.value)
+    seen = Response(risk, found)
     monkeypatch.setattr(response, "DIRECT", 0)
-    free = Response(risk, found.weights, found.value)
+    free = Response(risk, found)
     assert free.variances().mean(axis=0) == pytest.approx(seen.variances().mean(axis=0), rel=0.05, abs=0.2)
     right = np.random.default_rng(2).standard_normal(found.weights.W.shape)
     one, other = (answer.solve(right, answer.curvatures) for answer in (seen, free))
@@ -72,7 +72,7 @@ def test_what_is_zero_at_a_corner_of_the_penalty_answers_to_nothing():
     at = problem("lasso_regression", alpha=1.2)
     instance = Instance(at, 100, seed=0)
     found = run_descent(at, instance)
-    seen = Response(Risk(instance), found.weights, found.value)
+    seen = Response(Risk(instance), found)
     answer = seen.solve(np.ones((100, 1)), seen.curvatures)
     zero = found.weights.W == 0
     assert np.array_equal(answer[zero], np.zeros(zero.sum()))
@@ -80,7 +80,7 @@ def test_what_is_zero_at_a_corner_of_the_penalty_answers_to_nothing():
     assert answer[~zero] == pytest.approx(np.linalg.solve(tokens.T @ tokens, np.ones(tokens.shape[1])), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ridge_regression", "logistic_regression", "elastic_net_regression"])
+@pytest.mark.parametrize("name", ["ridge_regression", "logistic_regression", "elastic_net_regression", "hinge"])
 def test_where_the_loss_is_convex_no_sample_is_ever_moved(name):
     at = problem(name, alpha=1.5)
     plain = run(checked(Plan(at, 100, "semantic", "auto")), 0)
@@ -92,7 +92,7 @@ def test_where_the_loss_is_convex_no_sample_is_ever_moved(name):
 
 def test_the_risk_falls_by_what_the_objective_of_a_moved_sample_gains():
     risk, found = minimum_of(problem("dot_product_attention", alpha=1.0), 400, 5, "positional")
-    seen = Response(risk, found.weights, found.value)
+    seen = Response(risk, found)
     wells = wells_of(seen)
     assert wells.gains[0] > 0 > wells.gains[1]
     below = lbfgs(risk, moved(seen, found.weights, wells, np.array([0])), TIGHT)
@@ -117,6 +117,16 @@ def test_positional_attention_is_polished_toward_theory():
         for kept in (better, plain)
     )
     assert m[0] < q[0] and m[1] > q[1]
+
+
+def test_amplitudes_are_retrieved_where_newton_is_caught_far_above():
+    """Theory: a training loss of 0.048791. Of these seeds, two are caught above 0.2, their signs being wrong."""
+    at = problem("amplitude_retrieval", alpha=3.0)
+    found = [run(checked(Plan(at, 200, "semantic", "auto", polish="wells")), seed) for seed in (2, 3, 7)]
+    before = [one.training_loss + one.polish.gained for one in found]
+    assert before[0] > 0.2 > before[1] and before[2] > 0.2
+    assert [one.training_loss for one in found] == pytest.approx([0.0488] * 3, abs=3e-4)
+    assert found[0].polish.wrong_before > 0.02 > found[0].polish.wrong_after
 
 
 def test_restarts_find_lower_minima_of_the_same_kind_and_are_the_same_each_time():
@@ -147,7 +157,6 @@ def test_what_polishing_did_is_saved_with_the_runs(tmp_path):
         ("dot_product_attention", {"polish": "wells", "method": "gamp"}, "gamp ends at no minimum"),
         ("dot_product_attention", {"restarts": 2}, "are of polishing"),
         ("dot_product_attention", {"polish": "wells", "restarts": -1}, "a whole number from 0"),
-        ("hinge", {"polish": "wells"}, "the loss of hinge, or its slope, jumps"),
     ],
 )
 def test_what_cannot_be_polished_is_said(name, options, words):
