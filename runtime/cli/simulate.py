@@ -163,10 +163,13 @@ def simulate(
         interrupts.ignore()
         simulation = Simulation(plan, tuple(kept[seed] for seed in sorted(kept) if seed in wanted), interrupted=True)
     text, data = simulation.table(), simulation.to_json()
-    data["theory"] = None
+    data |= {"theory": None, "on_branch": None}
     if solution is not None:
-        text += "\n\nsaddle point\n" + solution.table()
-        data["theory"] = solution.to_json()
+        from ..comparison.compare import on_branch
+
+        near = len(on_branch(solution, simulation).runs)
+        text += f"\n\nsaddle point, {near} of {len(simulation.converged)} converged runs near it\n{solution.table()}"
+        data |= {"theory": solution.to_json(), "on_branch": near}
     if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)

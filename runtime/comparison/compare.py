@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..simulation.estimate import Estimate
+from ..simulation.kinds import fluctuations
 from ..simulation.simulation import Simulation, simulate
 from ..solving.solution import Solution
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 LOSSES = ("training_loss", "test_error")
-_POWERS, _CLEARLY = (1.0, 0.5), 4.0
+_POWERS = (1.0, 0.5)
+_CLEARLY = 4.0
+_NEAR, _FAR, _LITTLE = 6.0, 10.0, 0.01
 _ROUNDING = 16 * np.finfo(float).eps
 
 
@@ -181,8 +184,32 @@ def beside(curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Si
 
 
 def on_branch(solution: Solution, simulation: Simulation) -> Simulation:
-    """The runs that ended in a state of the solution's kind, in the mirror image nearest to it."""
-    return simulation.only(solution.branch).aligned(solution.overlaps)
+    """The converged runs that ended near a solution, each in the mirror image nearest to it.
+
+    Near: every overlap within six deviations of theory's, those of weights that know nothing (`fluctuations`) and half
+    the half width; and no overlap, trained number or training loss ten times as far away as half of such runs are.
+    """
+    problem, theory = solution.problem, solution.overlaps
+    aligned = replace(simulation, runs=simulation.converged).aligned(theory)
+    values = _compared(theory, solution.training_loss)
+    away = np.array([np.abs(_compared(run.overlaps, run.training_loss) - values) for run in aligned.runs])
+    away = away.reshape(len(aligned.runs), len(values))
+    half_widths = np.nan_to_num(_compared(solution.half_widths, solution.training_loss_error)) / 2
+    noise = _compared(fluctuations(problem, theory, simulation.plan.d), 0.0)
+    known = np.arange(len(values)) < len(values) - 1 - len(theory.phi)  # of others no deviation is
+    usual = np.hypot(noise, half_widths)
+    near = ~np.any(away[:, known] > _NEAR * usual[known] + _ROUNDING, axis=1)
+    if near.any():
+        least = _LITTLE * np.where(known, noise, np.abs(values)) + _ROUNDING
+        usual = np.hypot(np.median(away[near], axis=0), half_widths) + least
+        near &= ~np.any(away > _FAR * usual, axis=1)
+    return replace(aligned, runs=tuple(run for run, is_near in zip(aligned.runs, near, strict=True) if is_near))
+
+
+def _compared(overlaps: Overlaps, training_loss: float) -> np.ndarray:
+    """All overlaps but V, then trained numbers and the training loss, flat."""
+    blocks = (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)
+    return np.concatenate([*map(np.ravel, blocks), [training_loss]])
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ Lambda - A^T G A with g and G = dg/domega of the generated proximal map, which k
 one p to the next as fast as few Newton steps follow; once the samples at corners stay the same, each takes one (Li,
 Sun, Toh, SIAM J. Optim. 28 (2018) 433).
 
-Where the loss is convex the minimum is found from any start. Elsewhere a small v keeps samples where they are: what is
-found is a local minimum.
+Where the loss is convex the minimum is found from any start. Where it bends down at minimisers x, G has eigenvalues
+above 0 and multipliers need not settle while v is large: p then stays zero, the loss is its Moreau envelope, and v is
+lowered until that hardly bends down more than the loss does. What is found is a local minimum.
 """
 
 from __future__ import annotations
@@ -27,18 +28,22 @@ from .design import FLAT, Design, eigen
 from .instance import Instance
 from .risk import Risk, Weights, refuse_own
 
-_STEPS = 30  # for one p, at the most
+_STEPS, _STEPS_BENT = 30, 200  # for one p, at the most; of losses that bend down
 _NEAR = 0.1  # of the gradient at which p is renewed, in units of x - A W
 _FAR = 0.1  # of the gradient after all these steps, in units of the change of p, beyond which v was too small
 _AT_ONCE, _FEW = 2, 12  # steps
 _LOWER_AT_ONCE, _LOWER, _HIGHER = 0.05, 0.5, 10.0  # factors of v
 _LEAST = 1e-5  # v, in units of the first: less leaves too few digits of p
+_SMOOTHER = 0.3  # factor of v where the loss bends down
+_SLOW = 0.1  # of x - A W from one p to the next, beyond which v was too large there
+_BENT, _HARDLY = 1.0, 0.02  # curvatures downwards, in units of 1 / v: the most to begin with, those that p bears
+_ROUNDING = 1e-13  # of losses, and of x
 _WAIT = 20  # renewals of p without progress
 _FLATTER = 0.3  # of the slope along a step, above which the step is too long
 _HALVINGS = 40
 _DIRECT = 6000  # weights beyond which no matrix of them is held
 _CLOSE = 1e-3  # relative residual of a Newton step that is iterated, in units of v times the ridge
-_MORE = 10.0  # factor of what is added to a Hessian that is not positive definite
+_MORE = 3.0  # factor of what is added to a Hessian that is not positive definite
 
 
 def has_corners(problem: Problem) -> bool:
@@ -73,33 +78,43 @@ def augmented_lagrangian(
     refuse_penalty(problem)
     split = _Split(risk.instance)
     W, fields = start.W, split.fields(start.W)
-    p = split.slopes(fields)
+    p = split.losses(fields)[1]
     first = _size(fields) / _size(p) if fields.any() and p.any() else 1.0
-    v, best, waited, steps = first, np.inf, 0, 0
+    v, best, waited, steps, before, bends = first, np.inf, 0, 0, np.inf, False
+    while v > _LEAST * first and v * split.envelope(fields + v * p, v).bend > _BENT:
+        v *= _SMOOTHER
     while True:
         at, begun = split.envelope(fields + v * p, v), steps
+        if not bends and split.bent(fields, at, v):
+            bends, p = True, np.zeros_like(p)
+            at = split.envelope(fields, v)
+        enough = min(most, begun + (_STEPS_BENT if bends else _STEPS))
         while True:
             gradient = split.strengths * W + split.back(at.p)
             slope, apart = _size(gradient), _size(at.x - fields)
-            if not slope > max(tolerance / 2, _NEAR * apart) or steps in (most, begun + _STEPS):
+            if not slope > max(tolerance / 2, _NEAR * apart) or steps >= enough:
                 break
             steps += 1
             direction = split.newton_step(gradient, at.curvatures, v)
             along = split.fields(direction)
             t, at = split.search(W, direction, at, fields + v * p, along, v)
             W, fields = W + t * direction, fields + t * along
-        p, residual = at.p, max(slope, apart)
+        residual = max(slope, apart)
         best, waited = (residual, 0) if residual < best else (best, waited + 1)
         if not residual > tolerance or steps >= most or waited > _WAIT:
-            return Weights(W, start.phi), p, residual, steps
-        taken = steps - begun
-        if taken == _STEPS and slope > _FAR * apart / v:
+            return Weights(W, start.phi), at.p, residual, steps
+        taken, bent = steps - begun, split.bent(fields, at, v)
+        bends = bends or bent
+        p = p if bent else at.p
+        if bends:
+            v *= _SMOOTHER if bent or apart > _SLOW * before else 1.0
+        elif taken == _STEPS and slope > _FAR * apart / v:
             v *= _HIGHER
         elif taken <= _AT_ONCE:
             v *= _LOWER_AT_ONCE
         elif taken <= _FEW or waited:
             v *= _LOWER
-        v = max(v, _LEAST * first)
+        v, before = max(v, _LEAST * first), apart
 
 
 def gradient_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -121,6 +136,11 @@ class _Envelope:
     p: np.ndarray
     curvatures: np.ndarray
 
+    @property
+    def bend(self) -> float:
+        """The largest curvature downwards, zero where there is none."""
+        return max(0.0, -float(eigen(self.curvatures)[0].min()))
+
 
 class _Split(Design):
     """The envelope of the loss, and Newton's steps, of an instance."""
@@ -133,14 +153,25 @@ class _Split(Design):
         self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
         self._weights = np.zeros((n, L * s, L * s))
 
-    def slopes(self, fields: np.ndarray) -> np.ndarray:
-        """Of the loss, (n, L, s)."""
-        out = np.empty(self.shape)
+    def losses(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n,), and slopes (n, L, s)."""
+        values, slopes = np.empty(len(fields)), np.empty(self.shape)
         for labels, own in self.instance.groups:
             x = np.ascontiguousarray(fields[own].reshape(len(own), -1))
             known, c = self.instance.known[own], self.problem.constants(labels)
-            out[own] = self.problem.solver.proximal.losses_at(x, known, c)[1].reshape(-1, *self.shape[1:])
-        return out
+            values[own], found = self.problem.solver.proximal.losses_at(x, known, c)
+            slopes[own] = found.reshape(-1, *self.shape[1:])
+        return values, slopes
+
+    def bent(self, fields: np.ndarray, at: _Envelope, v: float) -> bool:
+        """Whether the loss of a sample bends down at x, or between x and its fields, by more than p bears."""
+        way = fields - at.x
+        square = np.sum(way**2, axis=(1, 2))
+        here, there = self.losses(fields)[0], self.losses(at.x)[0]
+        below = there + np.sum(at.p * way, axis=(1, 2)) - here
+        rounding = _ROUNDING * (1 + np.abs(here) + np.sqrt(square * np.sum(at.x**2, axis=(1, 2))) / v)
+        secant = below > _HARDLY * square / (2 * v) + rounding
+        return v * at.bend > _HARDLY or bool(secant.any())
 
     def envelope(self, omega: np.ndarray, v: float) -> _Envelope:
         """At omega (n, L, s)."""

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import damped
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.simulation.run import Run
 from saddleforge.solving.solution import agree_within_errors
 
 # (dimension, what, model, parameters, start)
@@ -151,17 +149,13 @@ def cost() -> None:
 
 
 class Case(NamedTuple):
-    """Where every branch of a model is compared with simulations: `seeds` at the largest d, from `first` on.
-
-    Runs of a training loss above `caught` ended in other minima of the same kind.
-    """
+    """Where every branch of a model is compared with simulations: `seeds` at the largest d, from `first` on."""
 
     model: str
     parameters: dict[str, Any]
     dims: tuple[int, ...] = (400, 800, 1600)
     seeds: int = 12
     first: int = 0
-    caught: float = np.inf
 
 
 SMALL = (200, 400, 800)  # where a run takes minutes at d = 1600, or hundreds of them are needed
@@ -189,7 +183,7 @@ FINITE = (
     Case("huber_regression", {"alpha": 2.0}),
     Case("tukey_regression", {"alpha": 3.0}),
     Case("phase_retrieval", {"alpha": 4.0}, SMALL, 320),
-    Case("amplitude_retrieval", {"alpha": 3.0}, SMALL, 32, caught=0.1),
+    Case("amplitude_retrieval", {"alpha": 3.0}, SMALL, 32),
 )
 
 
@@ -218,11 +212,6 @@ def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
             print(f"| {' | '.join(row)} |", flush=True)
 
 
-def low(simulation: sf.Simulation, caught: float) -> tuple[Run, ...]:
-    """The runs of a training loss below that of minima in which others are caught."""
-    return tuple(run for run in simulation.runs if run.training_loss < caught)
-
-
 def measured(solution: sf.Solution, case: Case, threads: int | None) -> list[str]:
     """Dimensions, runs on the branch, largest standard error and deviation, and what the theory says of itself."""
     stability = solution.stability
@@ -230,7 +219,6 @@ def measured(solution: sf.Solution, case: Case, threads: int | None) -> list[str
     if stability and not stability.longitudinally_stable:
         return ["-", "-", "-", "-", verdict]
     found = scaling(solution, dims=case.dims, seeds=case.seeds, first=case.first, threads=threads)
-    found = replace(found, simulations=tuple(replace(one, runs=low(one, case.caught)) for one in found.simulations))
     counts = [round(case.seeds * max(case.dims) / d) for d in case.dims]
     runs = "; ".join(f"{len(one.runs)} of {count}" for one, count in zip(found.simulations, counts, strict=True))
     cells = [", ".join(map(str, case.dims)), runs]

@@ -295,7 +295,7 @@ def test_stability_says_what_its_numbers_mean(call):
 SIMULATE_KEYS = {
     "model", "version", "digest", "parameters", "d", "n", "start", "method", "status", "seeds", "converged", "branches",
     "overlaps", "training_loss", "test_error", "gradient", "iterations", "standard_errors", "runs", "failures",
-    "theory",
+    "theory", "on_branch",
 }  # fmt: skip
 
 
@@ -306,7 +306,7 @@ def test_simulate_prints_means_errors_and_every_run_the_same_on_any_number_of_th
     assert numbers_are_finite(one.stdout)
     data = json.loads(one.stdout)
     assert set(data) >= SIMULATE_KEYS
-    assert data["n"] == 160 and data["seeds"] == [0, 1, 2] and data["theory"] is None
+    assert data["n"] == 160 and data["seeds"] == [0, 1, 2] and data["theory"] is data["on_branch"] is None
     losses = [run["training_loss"] for run in data["runs"]]
     assert data["training_loss"] == pytest.approx(sum(losses) / 3)
     assert data["overlaps"]["V"] == [[[[None]]]]  # only gamp has one

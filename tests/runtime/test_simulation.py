@@ -312,6 +312,25 @@ def test_at_corners_of_a_loss_no_direction_leads_down(name, alpha):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("start", ["semantic", "random"])
+def test_newton_steps_converge_where_losses_of_several_fields_bend_down(start):
+    """Absolute errors of attention weights, with corners on curved surfaces, and of moduli, whose slope falls, too."""
+
+    @sf.model(tokens=2, law=sf.isotropic_tokens, regulariser=sf.Ridge(0.1))
+    def attended(X, Y):
+        return sum(map(sp.Abs, sf.softmax(Y @ Y.T) - sf.softmax(X @ X.T)))
+
+    @sf.model(tokens=2, noise={"u": sf.GaussianNoise(variance=1)}, regulariser=sf.Ridge(0.1))
+    def moduli(X, Y, u):
+        pairs = [(Y[0] + u, X[0]), (Y[1], X[1]), (Y[0] + Y[1], X[0] + X[1])]
+        return sum(sp.Abs(sp.Abs(y) - sp.Abs(x)) for y, x in pairs)
+
+    for model in (attended, moduli):
+        found = simulate(problem(model, alpha=2.0), d=100, seeds=3, start=start, most=3000)
+        assert found.plan.method == "newton" and [run.status for run in found.runs] == ["converged"] * 3
+
+
+@pytest.mark.slow
 def test_corners_of_loss_and_penalty_are_left_to_messages():
     @sf.penalty
     def absolute(w, *, strength=sf.Parameter(0.3, 0, open_low=True)):  # noqa: B008
@@ -699,6 +718,37 @@ def test_a_correction_in_d_is_fitted_with_its_own_power():
         extrapolate((100, 100), estimates[:2])
 
 
+def test_runs_are_on_a_branch_where_their_overlaps_and_losses_are_theorys(attention):
+    """A state of the same kind may be another one, one of another kind the same but for what finite d adds."""
+    solution = attention(2.0, "semantic", 1e-4)
+    theory, loss = solution.overlaps, solution.training_loss
+    draws = np.random.default_rng(0).normal(size=(12, 3))
+    states = [
+        replace(
+            theory,
+            q=(1 + 0.05 * draw[0]) * theory.q,
+            m=0.1 * draw[1] * np.array([[1.0], [-1.0]]),
+            theta=(1 + 0.05 * draw[0]) * theory.theta,
+        )
+        for draw in draws
+    ]
+    losses = (1 + 0.02 * draws[:, 2]) * loss
+    states[0] = replace(states[0], theta=-states[0].theta)  # the same minimum
+    states[1] = replace(states[1], m=np.array([[0.3], [-0.3]]))  # kind: mixed, of one seed in thousands
+    states[2] = replace(states[2], q=3 * theory.q)  # kind: semantic
+    states[3] = replace(states[3], theta=theory.theta / 2)  # kind: semantic
+    losses[4] = 2 * loss  # with the same overlaps
+    simulation = made(range(12), losses)
+    runs = [replace(run, overlaps=state) for run, state in zip(simulation.runs, states, strict=True)]
+    runs[5] = replace(runs[5], status="stalled")
+    simulation = replace(simulation, runs=tuple(runs))
+    assert simulation.branches == {"semantic": 10, "mixed": 1}
+    kept = on_branch(solution, simulation)
+    assert [run.seed for run in kept.runs] == [0, 1, *range(6, 12)]
+    assert kept.runs[0].overlaps.theta == pytest.approx(theory.theta, rel=0.2)
+    assert on_branch(solution, replace(simulation, runs=(runs[2],))).runs == ()
+
+
 def test_dimensions_that_no_run_stayed_on_the_branch_of_are_left_out_of_the_limit(attention):
     solution = attention(2.0, "semantic", 1e-4)
     plans = [checked(Plan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)]
@@ -781,15 +831,13 @@ def test_catalogue_models_agree_with_theory(name):
 
 
 @pytest.mark.slow
-def test_amplitude_retrieval_ends_in_the_minimum_of_theory_or_far_above():
-    """A risk that is not convex: descent is caught by minima that messages pass over."""
+def test_amplitude_retrieval_ends_in_the_minimum_of_theory():
+    """A risk that is not convex: smoothed at first, it leads past the minima in which a descent is caught."""
     solution = sf.solve(problem("amplitude_retrieval", alpha=3.0), "semantic", accuracy=1e-3)
     found = simulate(solution.problem, d=400, seeds=16)
-    excess = {one.seed: one.training_loss / solution.training_loss - 1 for one in found.runs}
-    lowest = tuple(one for one in found.runs if excess[one.seed] < 0.02)
-    assert len(found.converged) == 16 and 4 <= len(lowest) <= 12
-    assert sum(above > 1 for above in excess.values()) == 16 - len(lowest)
-    check_agreement(solution, replace(found, runs=lowest), 4.5)
+    assert len(found.converged) == 16
+    assert max(one.training_loss for one in found.runs) < 1.02 * solution.training_loss
+    check_agreement(solution, found, 4.5)
     passed_on = simulate(solution.problem, d=800, seeds=8, method="gamp")
     assert len(passed_on.converged) >= 7
     check_agreement(solution, passed_on, 4.5)
