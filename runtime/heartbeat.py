@@ -1,21 +1,86 @@
 """A process that says what another one is at, also while that one is deep in compiled code and cannot.
 
 Compiled loops hold Python's lock for as long as they run, so that no thread of the same process could speak. This file
-is run as a script by `progress`; it reads on stdin, a line each, `T` and what is done now (nothing: all is done) or `O`
-(something was just printed), and writes on stderr. It ends with its input. An argument gives the seconds of silence.
+is run as a script by `progress`, which writes what is done on a board of shared memory, at no cost to speak of; this
+process looks there now and then, and writes on stderr what is due. It looks at once when something comes on stdin, and
+ends with it. Arguments: the descriptor of the board, and the seconds of silence.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
+import struct
 import sys
 import time
+from typing import NamedTuple
 
 QUIET = 4.0  # seconds
+SIZE = 1100  # of a board
 _LONGEST = 30.0  # between lines about a step that goes on
 _SHARE = 0.1  # of what has passed, from one such line to the next
 _BLINK = 1.0  # seconds from one picture of a terminal's status line to the next
+_LOOK = 1.0  # seconds from one look at the board to the next
+_HEAD = struct.Struct("<QdddH")
+_LONGEST_TEXT = SIZE - _HEAD.size - 1
+
+
+class Notes(NamedTuple):
+    """What a board holds: what is done now (nothing: all is done), and in seconds of the monotonic clock when that, and
+    all of which it is a part, began, and when something else was last printed."""
+
+    begun: float = 0.0
+    changed: float = 0.0
+    printed: float = 0.0
+    text: bytes = b""
+
+
+class Board:
+    """Shared memory on which one process writes and another one reads; the last byte is the reader's: whether what it
+    wrote is to be wiped away."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, SIZE)
+        self._number = 0
+
+    def write(self, notes: Notes) -> None:
+        """In place of what is there; whoever reads meanwhile sees an odd number, or two."""
+        self._number += 2
+        text = notes.text[:_LONGEST_TEXT]
+        _HEAD.pack_into(self._memory, 0, self._number - 1, *notes[:3], len(text))
+        self._memory[_HEAD.size : _HEAD.size + len(text)] = text
+        self._memory[:8] = self._number.to_bytes(8, "little")
+
+    def read(self) -> Notes | None:
+        """What is there; None where it is being written just now."""
+        number, begun, changed, printed, length = _HEAD.unpack_from(self._memory)
+        text = self._memory[_HEAD.size : _HEAD.size + min(length, _LONGEST_TEXT)]
+        if number % 2 or self._memory[:8] != number.to_bytes(8, "little"):
+            return None
+        return Notes(begun, changed, printed, text)
+
+    @property
+    def shown(self) -> bool:
+        """Whether the reader has left something on a terminal."""
+        return bool(self._memory[-1])
+
+    @shown.setter
+    def shown(self, value: bool) -> None:
+        self._memory[-1] = value
+
+
+def messages(before: Notes, now: Notes) -> list[tuple[float, str]]:
+    """What a `Teller` is to hear of what changed on a board, and when it was."""
+    found: list[tuple[float, str]] = []
+    text = now.text.decode("utf-8", "replace")
+    if now.begun != before.begun:
+        found += [(now.begun, "T"), (now.begun, "T..." if text else "T")]
+    if now.printed != before.printed:
+        found.append((now.printed, "O"))
+    if now.text != before.text or now.begun != before.begun:
+        found.append((now.changed, f"T{text}"))
+    return found
 
 
 class Teller:
@@ -33,7 +98,8 @@ class Teller:
         self.shown = False
 
     def hear(self, message: str, now: float) -> str:
-        """Take a message in; returns what is to be written at once."""
+        """Take in `T` and what is done now, nothing where all is done, or `O`: something was just printed. Returns what
+        is to be written at once."""
         if message.startswith("O"):
             self.spoken, self.shown = now, False
             return ""
@@ -71,26 +137,30 @@ class Teller:
 
 
 def main() -> None:
-    """Hear messages on stdin until it ends, and write on stderr what is due meanwhile.
+    """Look at the board until stdin ends, and write on stderr what is due meanwhile.
 
     The status line of a terminal is wiped away at the end.
     """
     live = os.isatty(2)
-    teller = Teller(live, time.monotonic(), float(sys.argv[1]) if len(sys.argv) > 1 else QUIET)
-    pending = b""
+    board, before = Board(int(sys.argv[1])), Notes()
+    quiet = float(sys.argv[2]) if len(sys.argv) > 2 else QUIET
+    teller = Teller(live, time.monotonic(), quiet)
     while True:
         due = teller.due()
-        wait = None if due is None else max(0.0, due - time.monotonic())
-        if select.select([0], [], [], wait)[0]:
-            data = os.read(0, 65536)
-            if not data:
-                _write(teller.hear("T", time.monotonic()))
-                return
-            *messages, pending = (pending + data).split(b"\n")
-            for message in messages:
-                _write(teller.hear(message.decode("utf-8", "replace"), time.monotonic()))
-        elif due is not None and time.monotonic() >= due:
+        wait = min(_LOOK, quiet) if due is None else min(_LOOK, quiet, max(0.0, due - time.monotonic()))
+        over = select.select([0], [], [], wait)[0] and not os.read(0, 65536)
+        now = board.read()
+        if now is not None:
+            for at, message in messages(before, now):
+                _write(teller.hear(message, at))
+            before = now
+        if over:
+            _write(teller.hear("T", time.monotonic()))
+            return
+        due = teller.due()
+        if due is not None and time.monotonic() >= due:
             _write(teller.speak(time.monotonic(), os.get_terminal_size(2).columns if live else 0))
+        board.shown = teller.shown
 
 
 def _write(text: str) -> None:

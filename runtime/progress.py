@@ -10,6 +10,7 @@ import atexit
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,11 +18,11 @@ from threading import RLock
 from time import monotonic
 from typing import Protocol
 
+from .heartbeat import SIZE, Board, Notes
+
 _quiet = False
 _steps: list[Step] = []
 _lock = RLock()
-_told = 0.0  # when what is left was last said
-_SELDOM = 0.05  # seconds between two such: a quick loop is not to wake another process each time
 _bar: _Bar | None = None  # on a terminal, which it has to itself
 
 
@@ -48,7 +49,7 @@ def step(text: str) -> Iterator[Step]:
         with _lock:
             if task in _steps:
                 _steps.remove(task)
-        _tell_seldom(always=not _steps)
+        _tell()
 
 
 def left(text: str) -> None:
@@ -57,16 +58,6 @@ def left(text: str) -> None:
         if not _steps:
             return
         _steps[-1].left = text
-    _tell_seldom()
-
-
-def _tell_seldom(always: bool = False) -> None:
-    """What is done, unless it was said just before: what follows within a step most often says so itself."""
-    global _told
-    with _lock:
-        if not always and monotonic() - _told < _SELDOM:
-            return
-        _told = monotonic()
     _tell()
 
 
@@ -80,7 +71,7 @@ def _tell() -> None:
     if _bar is not None:
         _bar.detail()
     else:
-        _helper.send(f"T{doing()}")
+        _helper.tell(doing())
 
 
 class _Helper:
@@ -88,22 +79,34 @@ class _Helper:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._board: Board | None = None
+        self._notes = Notes()
         self._owner, self._useless = -1, False
 
-    def send(self, message: str) -> None:
-        if _quiet or self._useless:
+    def tell(self, text: str) -> None:
+        """What is done now; nothing where all is done."""
+        if _quiet or self._useless or not self._started():
             return
-        if message == "O" and self._process is None:
-            return
-        if not self._started():
-            return
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            os.write(self._process.stdin.fileno(), " ".join(message.split()).encode()[:1000] + b"\n")
-        except BlockingIOError:
-            pass  # nobody reads stderr: there is nothing to say either
-        except OSError:
-            self._useless = True
+        now, before = monotonic(), self._notes
+        begun = now if text and not before.text else before.begun
+        self._note(before._replace(begun=begun, changed=now, text=" ".join(text.split()).encode()))
+
+    def printed(self) -> None:
+        """Something else was just printed."""
+        if self._process is not None and self._owner == os.getpid() and not (_quiet or self._useless):
+            self._note(self._notes._replace(printed=monotonic()))
+
+    def _note(self, notes: Notes) -> None:
+        assert self._board is not None and self._process is not None and self._process.stdin is not None
+        self._notes = notes
+        self._board.write(notes)
+        if not notes.text and self._board.shown:  # to be wiped away at once
+            try:
+                os.write(self._process.stdin.fileno(), b"\n")
+            except BlockingIOError:
+                pass  # nobody reads stderr: there is nothing to wipe away either
+            except OSError:
+                self._useless = True
 
     def _started(self) -> bool:
         if self._owner == os.getpid():
@@ -115,15 +118,19 @@ class _Helper:
             own = False
         if not own or not sys.executable:
             return False
-        self._owner = os.getpid()
+        self._owner, self._notes = os.getpid(), Notes()
         script = Path(__file__).with_name("heartbeat.py")
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
-            )
+            with tempfile.TemporaryFile() as shared:
+                shared.truncate(SIZE)
+                self._board = Board(shared.fileno())
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(script), str(shared.fileno())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is the parent's to handle
+                    pass_fds=(shared.fileno(),),
+                )
             assert self._process.stdin is not None
             os.set_blocking(self._process.stdin.fileno(), False)
         except OSError:
@@ -172,7 +179,7 @@ def say(message: str) -> None:
     """One line on stderr."""
     if not _quiet:
         print(message, file=sys.stderr, flush=True)
-        _helper.send("O")
+        _helper.printed()
 
 
 class _Silent:
@@ -236,7 +243,7 @@ class _Lines:
             counted = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
             print(f"[{counted}] {description}", file=sys.stderr, flush=True)
             self._last = (self._done, description)
-            _helper.send("O")
+            _helper.printed()
         self.step.text = description
         self.step.left = "" if self._total is None else f"{self._done} of {self._total} done"
         _tell()
@@ -263,7 +270,7 @@ def bar(description: str, total: int | None) -> Iterator[Task]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    _helper.send("T")
+    _helper.tell("")
     with Progress(*columns, console=Console(stderr=True)) as progress:
         _bar = _Bar(progress, progress.add_task(description, total=total), description)
         try:

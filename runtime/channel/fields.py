@@ -55,6 +55,8 @@ class Fields:
         Args:
             planes: (K, D + L t + U + 1), see `Problem.planes`; the same shape is returned.
         """
+        if not len(planes):
+            return planes
         L, s, t = self.field_from_teacher.shape
         x, y, u, constant = np.split(planes, [L * s, L * (s + t), planes.shape[1] - 1], axis=1)
         x, y = x.reshape(len(planes), L, s), y.reshape(len(planes), L, t)
@@ -78,8 +80,8 @@ def _laws(overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray
         DomainError: V or C is not positive definite, or an overlap not finite: there is no law of the fields.
     """
     blocks = overlaps.q, overlaps.V, overlaps.theta, rho_star
-    q, V, theta, rho = (np.ascontiguousarray(block[contexts], float) for block in blocks)
-    found = [np.empty_like(block) for block in (rho, theta, q, q, V, q)]
+    q, V, theta, rho = [np.ascontiguousarray(block[contexts], float) for block in blocks]
+    found = [np.empty(block.shape) for block in (rho, theta, q, q, V, q)]
     log_det = loops("matrices").field_laws(q, V, theta, rho, *found)
     if not np.isfinite(log_det) or not np.isfinite(overlaps.m).all():
         raise DomainError("an overlap is not finite, or V or q - theta rho*^(-1) theta^T is not positive definite")
@@ -95,7 +97,7 @@ def overlaps_of(part: Problem, overlaps: Overlaps) -> Overlaps:
     if not isinstance(part, ReducedProblem):
         return overlaps
     _laws(overlaps, slice(None), part.full.law.rho_star)
-    return part.combinations.overlaps(overlaps)
+    return part.overlap_maps.overlaps_at(overlaps.pack())
 
 
 def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
@@ -104,7 +106,7 @@ def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
     Raises:
         DomainError: V or the conditional covariance is not positive definite.
     """
-    contexts = problem.context_of(labels)
+    contexts = problem.context_of(labels) if problem.clusters > 1 else slice(None)
     (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _laws(
         overlaps, contexts, problem.law.rho_star
     )

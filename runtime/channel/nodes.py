@@ -75,6 +75,8 @@ def tensor(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
     """Product rule of one-dimensional ones: nodes (N, len(axes)), weights (N,), first axis slowest."""
     if not axes:
         return np.zeros((1, 0)), np.ones(1)
+    if len(axes) == 1:
+        return axes[0][0][:, None], axes[0][1]
     grids = np.meshgrid(*[nodes for nodes, _ in axes], indexing="ij")
     weights = np.ones(1)
     for _, w in axes:

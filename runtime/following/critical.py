@@ -226,7 +226,7 @@ def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool
         averaged: whether it asks for averages over the channel.
     """
     averages = rule.averages(problem, overlaps) if averaged else None
-    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0)) if averages else None
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.means) if averages else None
     return Solution(
         problem=problem,
         start="given",

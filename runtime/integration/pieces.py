@@ -126,6 +126,10 @@ class Pieces(Sampled):
         channel = problem.solver.proximal
         if channel.FIELDS != 1:
             raise InputError(f"the rule {self.name} is for one student field; {channel.FIELDS} are read, use Sobol")
+        if problem.dimension == 1:
+            known = features_at(problem, fields, fields.teacher_mean, np.zeros((1, 0)))
+            _, z, share = self.panels(problem, fields, known, fields.field_mean[:, 0], fields.field_factor[:, 0, 0])
+            return [(z[:, None], share)]
         if channel.TEACHER_STEPS:
             return [self._between_steps(problem, fields, 1)]  # averages are affine in Y
         if self.lines(problem) > _MOST_LINES:
@@ -271,7 +275,7 @@ def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarr
         if channel.LABELLED_NOISE:
             u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
         found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
-    return np.ascontiguousarray(np.stack(found, axis=1))
+    return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
 
 
 PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))

@@ -36,6 +36,11 @@ class Averages:
     unconverged: float
     mass: float
 
+    @property
+    def means(self) -> np.ndarray:
+        """The moments of the mean over replicates, (C, row)."""
+        return self.moments[0] if len(self.moments) == 1 else self.moments.mean(axis=0)
+
 
 @dataclass(frozen=True)
 class JacobianAverages:
@@ -48,19 +53,20 @@ class JacobianAverages:
     square: np.ndarray
 
 
-def moments_by_context(problem: Problem, rows: list[np.ndarray], row: int) -> np.ndarray:
+def moments_by_context(problem: Problem, rows: Sequence[np.ndarray], row: int) -> np.ndarray:
     """Token rows (L row, ...) of every label assignment to (C, row, ...), weighted with their probability."""
+    if len(rows) == 1 and problem.clusters == 1:
+        (_, probability), (values,) = problem.label_choices[0], rows
+        return probability * values[: problem.tokens * row].reshape(problem.tokens, row, *values.shape[1:])
     moments = np.zeros((problem.contexts, row, *rows[0].shape[1:]))
     for (labels, probability), values in zip(problem.label_choices, rows, strict=True):
-        for token, context in enumerate(problem.context_of(labels)):
-            moments[context] += probability * values[token * row : (token + 1) * row]
+        moments[problem.context_of(labels)] += probability * values[: problem.tokens * row].reshape(-1, *moments.shape[1:])
     return moments
 
 
-def _layouts(problem: Problem, part: Problem) -> tuple[Moments, Moments, int]:
-    """Rows of averages over a reduced problem and of those that the problem asks for, and how long these are."""
-    channel = problem.solver.channel
-    return part.solver.channel.MOMENTS, channel.MOMENTS, channel.ROW
+def back(part: ReducedProblem, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+    """Averages (..., C, row) that a problem asks for at overlaps, from those (..., N, row) over what its loss reads."""
+    return part.row_maps.back(moments, part.overlap_maps.regression_at(overlaps.pack()))
 
 
 class Rule:
@@ -106,10 +112,8 @@ class Rule:
         part = integrated(problem)
         if not isinstance(part, ReducedProblem):
             return self._averages(problem, overlaps)
-        read = part.combinations
         found = self._averages(part, overlaps_of(part, overlaps))
-        regression, _ = read.regression(overlaps)
-        return replace(found, moments=read.moments(found.moments, regression, *_layouts(problem, part)))
+        return replace(found, moments=back(part, overlaps, found.moments))
 
     def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Averages of the field's Jacobian, for the replicon."""
@@ -130,13 +134,12 @@ class Rule:
         part = integrated(problem)
         if not isinstance(part, ReducedProblem):
             return self._moment_tangents(problem, overlaps, jumps)
-        read, units = part.combinations, Units.of(overlaps.sizes)
         there = overlaps_of(part, overlaps)
-        slopes = self._moment_tangents(part, there, jumps) @ read.overlap_changes(units)
-        moments = self._averages(part, there).moments.mean(axis=0)
-        regression, _ = read.regression(overlaps)
-        moved = read.moments(np.moveaxis(slopes, -1, 0), regression, *_layouts(problem, part))
-        turned = read.moments(moments, read.regression_changes(overlaps, units), *_layouts(problem, part))
+        slopes = self._moment_tangents(part, there, jumps) @ part.overlap_maps.overlaps[0]
+        moments = self._averages(part, there).means
+        moved = back(part, overlaps, np.moveaxis(slopes, -1, 0))
+        changes = part.combinations.regression_changes(overlaps, Units.of(overlaps.sizes))
+        turned = part.row_maps.back(np.broadcast_to(moments, (len(changes), *moments.shape)), changes)
         layout = {text: slice(at, at + int(np.prod(shape))) for text, shape, at in problem.solver.channel.MOMENTS}
         for text in ("g*dY.T", "g*domega.T"):
             moved[..., layout[text]] += turned[..., layout[text]]

@@ -108,35 +108,31 @@ class Sampled(Rule):
     def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
         channel = problem.solver.channel
-        row = channel.ROW
-        cut = problem.tokens * row
+        row, cut = channel.ROW, problem.tokens * channel.ROW
         results: list[list[np.ndarray]] = []
-        shares: list[float] = []
-        mass = 0.0
+        unconverged = mass = 0.0
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             reduction = self._reduction(problem, fields, labels)
             sums = []
             for nodes, weights in self._sets(problem, fields, reduction):
-                out = self._visit(problem, fields, nodes, weights)
-                sums.append(reduction.moments(out.sum(axis=0), row, channel.MOMENTS))
+                out = self._visit(problem, fields, nodes, weights).sum(axis=0)
+                sums.append(reduction.moments(out, row, channel.MOMENTS))
                 mass += probability * float(weights.sum())
-                shares.append(probability * out[:, cut + 4].sum() / len(nodes))
+                unconverged += probability * float(out[cut + 4]) / len(nodes)
             results.append(sums)
         replicates = len(results[0])
         totals = np.zeros((replicates, _TOTALS))
-        moments = np.zeros((replicates, problem.contexts, row))
-        for r in range(replicates):
-            moments[r] = moments_by_context(problem, [sums[r] for sums in results], row)
-            for (_, probability), sums in zip(problem.label_choices, results, strict=True):
-                totals[r] += probability * sums[r][cut:]
+        for (_, probability), sums in zip(problem.label_choices, results, strict=True):
+            totals += [probability * each[cut:] for each in sums]
+        by_replicate = zip(*results, strict=True)
         return Averages(
-            moments=moments,
+            moments=np.array([moments_by_context(problem, sums, row) for sums in by_replicate]),
             moreau=totals[:, 0],
             loss=totals[:, 1],
-            bistable=float(totals[:, 2].mean()),
-            gap=float(totals[:, 3].mean()),
-            unconverged=sum(shares) / replicates,
+            bistable=float(totals[:, 2].sum()) / replicates,
+            gap=float(totals[:, 3].sum()) / replicates,
+            unconverged=unconverged / replicates,
             mass=mass / replicates,
         )
 

@@ -46,6 +46,8 @@ class Split:
             planes: (K, n + 1), rows (a, b). Planes the normal measure does not reach, and rows of zeros, do not count.
         """
         planes = np.asarray(planes, float).reshape(-1, dimension + 1)
+        if not len(planes):
+            return cls(np.eye(dimension), ((),) * dimension)
         lengths = np.linalg.norm(planes[:, :-1], axis=1)
         there = (lengths > 0) & (np.abs(planes[:, -1]) < REACH * lengths) & np.isfinite(planes).all(axis=1)
         unit = planes[there] / lengths[there, None]
@@ -105,7 +107,7 @@ class Split:
             for begin in range(0, len(nodes), step):
                 own = nodes[begin : begin + step]
                 y = np.concatenate([np.repeat(own, len(others), axis=0), np.tile(others, (len(own), 1))], axis=1)
-                yield y @ self.turn.T, np.multiply.outer(weights[begin : begin + step], shares).ravel()
+                yield y if self.cut == 0 else y @ self.turn.T, np.multiply.outer(weights[begin : begin + step], shares).ravel()
 
     def rule(self, points: int, equidistant: bool = False) -> Axis:
         """All nodes (N, n) and weights (N,) at once."""

@@ -24,7 +24,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 from ..problems.solver import loops
 from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
-from .rule import moments_by_context
+from .rule import back, moments_by_context
 from .sampled import TeacherRule, teacher_split
 
 PANEL = 2.5  # longest, in widths of what is integrated over it
@@ -120,16 +120,13 @@ def tilted_averages(
         return _averages(part, overlaps, distances, rates, rule, slopes)
     read = part.combinations
     found = _averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, rule, slopes)
-    return of_tokens(problem, part, overlaps, found)
+    return of_tokens(part, overlaps, found)
 
 
-def of_tokens(problem: Problem, part: ReducedProblem, overlaps: Overlaps, found: TiltedAverages) -> TiltedAverages:
+def of_tokens(part: ReducedProblem, overlaps: Overlaps, found: TiltedAverages) -> TiltedAverages:
     """Averages over the fields of a problem from those over what its loss reads of them (`part`)."""
-    read = part.combinations
-    regression, _ = read.regression(overlaps)
-    own, asked = part.solver.channel, problem.solver.channel
-    moments = read.moments(found.moments, regression, own.MOMENTS, asked.MOMENTS, asked.ROW)
-    return replace(found, moments=moments, squares=tuple(read.square(square) for square in found.squares))
+    squares = tuple(part.combinations.square(square) for square in found.squares)
+    return replace(found, moments=back(part, overlaps, found.moments), squares=squares)
 
 
 def _averages(

@@ -148,7 +148,7 @@ class Grids:
         state, where = (
             Frame(overlaps_of(part, each.overlaps), read.squared(each.distances), each.rates) for each in (state, frame)
         )
-        return of_tokens(problem, part, overlaps, self._averages(part, state, where, slopes))
+        return of_tokens(part, overlaps, self._averages(part, state, where, slopes))
 
     def _averages(self, problem: Problem, state: Frame, frame: Frame, slopes: bool) -> TiltedAverages:
         """The same over all fields of the problem."""

@@ -13,12 +13,18 @@ from math import prod
 
 import numpy as np
 
-from .overlaps import Overlaps, Units
+from .overlaps import Overlaps, Sizes, Units
 
 _SINGULAR = 1e-10  # of singular values: below, combinations depend on each other at these parameters
 
 Moments = Sequence[tuple[str, tuple[int, ...], int]]
 """Layout of a token's row of averages: summand, shape, offset."""
+
+
+def _parts(moments: np.ndarray, layout: Moments) -> dict[str, np.ndarray]:
+    """The averages of a row (..., row) by their summands."""
+    size = moments.shape[:-1]
+    return {text: moments[..., at : at + prod(shape)].reshape(*size, *shape) for text, shape, at in layout}
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class Combinations:
     def overlap_changes(self, units: Units) -> np.ndarray:
         """Changes of the packed overlaps of z with the packed overlaps, (n_z, n)."""
         d = self.fields
-        changes = self.of_combinations(self._moved(units))
+        changes = self.of_combinations(self.moved(units))
         d_V = self.squared(units.V)
         m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
         d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
@@ -140,7 +146,8 @@ class Combinations:
         ]
         return np.stack(rows, axis=1)
 
-    def _moved(self, units: Units) -> np.ndarray:
+    def moved(self, units: Units) -> np.ndarray:
+        """Changes of `of_tokens` with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
         return self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
 
     def regression(self, overlaps: Overlaps) -> tuple[np.ndarray, np.ndarray]:
@@ -152,23 +159,17 @@ class Combinations:
     def regression_changes(self, overlaps: Overlaps, units: Units) -> np.ndarray:
         """Its changes with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
         regression, inverse = self.regression(overlaps)
-        moved = self._moved(units)
+        moved = self.moved(units)
         return (moved - regression @ self.of_combinations(moved)) @ inverse
 
-    def moments(
-        self, moments: np.ndarray, regression: np.ndarray, read: Moments, wanted: Moments, row: int
-    ) -> np.ndarray:
-        """Averages of the tokens, (..., C, row), from those of z and y, (..., N, row of theirs).
+    def back(self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int) -> np.ndarray:
+        """Averages of the tokens, (..., C, row), from those of z, (..., N, .) by their summands, and E[g_z (omega, Y)^T],
+        all tokens side by side; linear in both.
 
         Args:
-            regression: (N, L (s + t), d_z + d_y), or with leading axes of its own.
-            read, wanted: layouts of the two rows.
+            wanted, row: layout and length of the rows asked for.
         """
-        s, size = self.students, moments.shape[:-1]
-        own = {text: moments[..., at : at + prod(shape)].reshape(*size, *shape) for text, shape, at in read}
-        with_known = np.concatenate([own["g*domega.T"], own["g*dY.T"]], axis=-1)
-        along = with_known @ np.swapaxes(regression, -1, -2)  # E[g_z (omega, Y)^T], all tokens side by side
-        width = along.shape[-1] // self.contexts.shape[1]
+        s, width = self.students, along.shape[-1] // self.contexts.shape[1]
         out = np.zeros((*along.shape[:-3], len(self.teacher_means), row))
         for l, contexts in enumerate(self.contexts.T):
             back = np.swapaxes(self.A[:, :, l], 1, 2)
@@ -208,3 +209,83 @@ class Combinations:
         for label, share, value in zip(self.labels, self.share, values, strict=True):
             out[label] += share * value
         return np.moveaxis(out, 0, -axes)
+
+
+@dataclass(frozen=True)
+class OverlapMaps:
+    """Where overlaps of given sizes go, as matrices on packed ones: an evaluation is to take microseconds.
+
+    These maps are affine, and read off from what `Combinations` makes of unit vectors.
+
+    Attributes:
+        sizes: of the overlaps of z.
+        overlaps: of z, packed; of_tokens: Cov((omega_l, Y_l), xi) of all cases; each a matrix (., n) and a constant.
+    """
+
+    read: Combinations
+    sizes: Sizes
+    overlaps: tuple[np.ndarray, np.ndarray]
+    of_tokens: tuple[np.ndarray, np.ndarray]
+
+    @classmethod
+    def of(cls, read: Combinations, sizes: Sizes) -> OverlapMaps:
+        """From overlaps of these sizes."""
+        units = Units.of(sizes)
+        nothing = Overlaps.unpack(np.zeros(len(units)), sizes)
+        there, tokens = read.overlaps(nothing), read.of_tokens(nothing.q, nothing.theta, read.rho_star)
+        moved = np.ascontiguousarray(read.moved(units).reshape(len(units), -1).T)
+        return cls(read, there.sizes, (read.overlap_changes(units), there.pack()), (moved, tokens.ravel()))
+
+    def overlaps_at(self, u: np.ndarray) -> Overlaps:
+        """As `Combinations.overlaps`, at packed overlaps (n,)."""
+        matrix, constant = self.overlaps
+        return Overlaps.unpack(matrix @ u + constant, self.sizes)
+
+    def regression_at(self, u: np.ndarray) -> np.ndarray:
+        """As `Combinations.regression`, at packed overlaps (n,)."""
+        matrix, constant = self.of_tokens
+        of_tokens = (matrix @ u + constant).reshape(*self.read.flat.shape[::2], -1)
+        covariance = self.read.of_combinations(of_tokens) + self.read.known
+        return of_tokens / covariance if covariance.shape[-1] == 1 else of_tokens @ np.linalg.inv(covariance)
+
+
+@dataclass(frozen=True)
+class RowMaps:
+    """How averages of z and y, rows of one layout, come back as the tokens' averages, rows of another: as matrices.
+
+    Attributes:
+        contexts: C; known: where the entries of E[g_z xi^T] stand in a row of z, (d_z, d_z + d_y).
+        rows: (C row, N row of z); along: (C row, N d_z L (s + t)), of E[g_z (omega, Y)^T], all tokens side by side.
+    """
+
+    contexts: int
+    known: np.ndarray
+    rows: np.ndarray
+    along: np.ndarray
+
+    @classmethod
+    def of(cls, read: Combinations, layout: Moments, length: int, wanted: Moments, row: int) -> RowMaps:
+        """From rows of a layout and length to those of another."""
+        cases, fields, joint = len(read.rows), read.fields, read.flat.shape[2]
+        units = np.eye(cases * length).reshape(-1, cases, length)
+        of_rows = read.back(_parts(units, layout), np.zeros((len(units), cases, fields, joint)), wanted, row)
+        units = np.eye(cases * fields * joint).reshape(-1, cases, fields, joint)
+        of_along = read.back(_parts(np.zeros((len(units), cases, length)), layout), units, wanted, row)
+        places = _parts(np.arange(length), layout)
+        return cls(
+            contexts=len(read.teacher_means),
+            known=np.concatenate([places["g*domega.T"], places["g*dY.T"]], axis=-1),
+            rows=np.ascontiguousarray(of_rows.reshape(cases * length, -1).T),
+            along=np.ascontiguousarray(of_along.reshape(cases * fields * joint, -1).T),
+        )
+
+    def back(self, moments: np.ndarray, regression: np.ndarray) -> np.ndarray:
+        """Averages of the tokens, (..., C, row), from those of z and y, (..., N, row of theirs).
+
+        Args:
+            regression: (N, L (s + t), d_z + d_y), or with the leading axes, too.
+        """
+        size = moments.shape[:-2]
+        along = moments[..., self.known] @ np.swapaxes(regression, -1, -2)
+        out = moments.reshape(*size, -1) @ self.rows.T + along.reshape(*size, -1) @ self.along.T
+        return out.reshape(*size, self.contexts, -1)

@@ -33,6 +33,16 @@ def places_of(sizes: Sizes) -> dict[str, slice]:
 
 
 @cache
+def _blocks_of(sizes: Sizes) -> tuple[tuple[slice, ...], np.ndarray]:
+    """Where q, V, m, theta and phi stand in the packed vector, and for every component of it the number of its block,
+    each phi one of its own."""
+    places = tuple(places_of(sizes).values())
+    numbers = np.concatenate([np.full(place.stop - place.start, n) for n, place in enumerate(places)])
+    numbers[places[-1]] += np.arange(sizes[3])
+    return places, numbers
+
+
+@cache
 def triangle(s: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries of an s x s matrix on and above its diagonal, rows first."""
     return np.triu_indices(s)
@@ -59,13 +69,11 @@ def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
 
     For each phi it is |phi|, but no less than 1.
     """
-    places, entries = places_of(sizes), np.abs(u).tolist()
-    q, V, m, theta = (max(entries[places[name]], default=0.0) for name in OVERLAPS)
-    scales = np.empty(len(u))
-    for name, size in zip(OVERLAPS, (q, V, max(math.sqrt(q), m), max(q, theta)), strict=True):
-        scales[places[name]] = size
-    scales[places["phi"]] = np.maximum(np.abs(u[places["phi"]]), 1.0)
-    return scales
+    (in_q, in_V, in_m, in_theta, in_phi), numbers = _blocks_of(sizes)
+    entries = [abs(entry) for entry in u.tolist()]
+    q, V = max(entries[in_q]), max(entries[in_V])
+    m, theta = max([math.sqrt(q), *entries[in_m]]), max([q, *entries[in_theta]])
+    return np.array([q, V, m, theta, *(max(phi, 1.0) for phi in entries[in_phi])])[numbers]
 
 
 @dataclass(frozen=True)
@@ -89,9 +97,11 @@ class Overlaps:
 
     def pack(self) -> np.ndarray:
         """Independent components: upper triangles of q and V, m, theta, phi."""
-        rows, columns = triangle(self.q.shape[1])
-        upper = [block[:, rows, columns].ravel() for block in (self.q, self.V)]
-        return np.concatenate([*upper, self.m.ravel(), self.theta.ravel(), self.phi])
+        blocks = [self.q, self.V]
+        if self.q.shape[1] > 1:
+            rows, columns = triangle(self.q.shape[1])
+            blocks = [block[:, rows, columns] for block in blocks]
+        return np.concatenate([*(block.ravel() for block in (*blocks, self.m, self.theta)), self.phi])
 
     @classmethod
     def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Overlaps:

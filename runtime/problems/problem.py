@@ -204,7 +204,7 @@ class Problem:
         """Standard deviations of the Gaussian coordinates of u."""
         return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
 
-    @property
+    @cached_property
     def is_gaussian(self) -> np.ndarray:
         """Which coordinates of u are Gaussian, (U,) of bool; the others take labelled values."""
         return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
@@ -245,7 +245,8 @@ class Problem:
         Args:
             overlaps: q of every token and phi are taken from here; by default zeros and the starts of phi.
         """
-        contexts = self.context_of(labels)
+        if not self.solver.model.HOLDS_Q and not self.trained:
+            return self._given(labels)
         own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
         if self.solver.model.HOLDS_Q:
             rows, columns = triangle(self.student_rank)
@@ -253,12 +254,22 @@ class Problem:
             if overlaps is not None:
                 # Of the weights with themselves. A minimum found by simulation has no V.
                 q = overlaps.q + self.temperature * overlaps.V if self.temperature else overlaps.q
-            own = [*q[contexts][:, rows, columns], *own]
-        return np.concatenate([self.law.rho[contexts], np.asarray(labels, float), self.flat, *own])
+            own = [*q[self.context_of(labels)][:, rows, columns], *own]
+        return np.concatenate([self._given(labels), *own])
+
+    def _given(self, labels: tuple[int, ...]) -> np.ndarray:
+        """Those of the constants that no solution changes."""
+        known = self.once(_constants_by_labels)
+        if labels not in known:
+            known[labels] = np.concatenate([self.law.rho[self.context_of(labels)], np.asarray(labels, float), self.flat])
+        return known[labels]
 
     def context_of(self, labels: tuple[int, ...]) -> np.ndarray:
         """Context index of every token, (L,)."""
-        return np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
+        known = self.once(_contexts_by_labels)
+        if labels not in known:
+            known[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
+        return known[labels]
 
     def with_(self, **changes: Any) -> Problem:
         """The same problem with some parameters (alpha included) changed."""
@@ -298,6 +309,16 @@ class Problem:
             self.value_of(name)
         if "alpha" not in names:
             _ = self.alpha
+
+
+def _constants_by_labels(problem: Problem) -> dict[tuple[int, ...], np.ndarray]:
+    """Kept by a problem as they are asked for."""
+    return {}
+
+
+def _contexts_by_labels(problem: Problem) -> dict[tuple[int, ...], np.ndarray]:
+    """Kept by a problem as they are asked for."""
+    return {}
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:

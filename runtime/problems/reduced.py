@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .combinations import Combinations
+from .combinations import Combinations, OverlapMaps, RowMaps
 from .law import TokenLaw
 from .overlaps import Overlaps
 from .problem import Problem
@@ -42,6 +42,17 @@ class ReducedProblem(Problem):
         return self.combinations.law  # type: ignore[return-value]
 
     @cached_property
+    def overlap_maps(self) -> OverlapMaps:
+        """Overlaps of the weights to its own."""
+        return OverlapMaps.of(self.combinations, self.full.sizes)
+
+    @cached_property
+    def row_maps(self) -> RowMaps:
+        """Its averages to those that the full problem asks for."""
+        own, full = self.solver.channel, self.full.solver.channel
+        return RowMaps.of(self.combinations, own.MOMENTS, own.ROW, full.MOMENTS, full.ROW)
+
+    @cached_property
     def noise_scale(self) -> np.ndarray:
         """None: what is left of the noise is labelled."""
         return np.zeros(0)
@@ -54,12 +65,17 @@ class ReducedProblem(Problem):
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
         """Those of the full problem, then the case."""
-        (n,) = labels
-        tokens, _ = self.full.label_choices[self.combinations.labels[n]]
-        known = self.full.constants(tokens)
-        if overlaps is not None and len(overlaps.phi):
-            known[-len(overlaps.phi) :] = overlaps.phi
-        return np.append(known, self.numbers[n])
+        if overlaps is None or not len(overlaps.phi):
+            return self._numbered[labels[0]]
+        known = self._numbered[labels[0]].copy()
+        known[-1 - len(overlaps.phi) : -1] = overlaps.phi
+        return known
+
+    @cached_property
+    def _numbered(self) -> list[np.ndarray]:
+        """Constants of every case, phi at its start."""
+        labels = [self.full.label_choices[label][0] for label in self.combinations.labels]
+        return [np.append(self.full.constants(own), n) for own, n in zip(labels, self.numbers, strict=True)]
 
 
 def integrated(problem: Problem) -> Problem:

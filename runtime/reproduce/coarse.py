@@ -71,7 +71,7 @@ def coarse_crossing(base: Problem, rule: Rule, low: float = 0.8, high: float = 1
                 raise NotConvergedError(f"the {name} branch was lost at alpha = {alpha:g}")
             last[name], worst = point.overlaps, max(worst, point.residual)
             averages = state_map.averages(point.overlaps)
-            hats = state_map.conjugates(point.overlaps, averages.moments.mean(axis=0))
+            hats = state_map.conjugates(point.overlaps, averages.means)
             losses.append(observables.losses(at, point.overlaps, hats, averages).training_loss)
         return losses[0] - losses[1]
 

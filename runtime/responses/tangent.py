@@ -198,12 +198,12 @@ class Tangent:
         """As `image`, with the averages that gave it."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(problem, rule)
         averages = there.averages(overlaps)
-        return self.base.kept(u, there.image(overlaps, averages.moments.mean(axis=0)), self.sizes), averages
+        return self.base.kept(u, there.image(overlaps, averages.means), self.sizes), averages
 
     def hats(self, rule: Rule, u: np.ndarray) -> Conjugates:
         """Conjugates (docs/theory.md (5.2) to (5.5)) at packed overlaps by a rule, averaged over its replicates."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(self.solution.problem, rule)
-        return there.conjugates(overlaps, there.averages(overlaps).moments.mean(axis=0))
+        return there.conjugates(overlaps, there.averages(overlaps).means)
 
     def exact_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
         """dG/du of this rule by the same differences, for where the solver's rough one does not contract."""
@@ -280,7 +280,7 @@ def _kept_symmetry(solution: Solution, moved: Problem) -> tuple[Symmetry, bool]:
             return own, True
         there = StateMap(moved, solution.rule)
         overlaps = solution.overlaps
-        image = there.image(overlaps, there.averages(overlaps).moments.mean(axis=0))
+        image = there.image(overlaps, there.averages(overlaps).means)
         grown = np.abs(image - overlaps.pack())[own.frozen] / overlaps.block_scales[own.frozen]
         if np.all(grown < 1e-9):
             return own, True

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..errors import DomainError, TimeLimitError
+from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps, Sizes, block_scales
+from ..problems.problem import Problem
 from ..progress import left
 from .state_map import StateMap, residual_of
 
 CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum
 _LEAST = 0.02
+_MEMORY = 3  # steps that extrapolation looks back on
+_STRAIGHT = 0.1  # residual below which it does
+_CLEAR = 1e-3  # of the largest singular value of their differences, below which a direction says nothing
+_LONGEST = 0.3  # step that is extrapolated, in block scales
+_PATIENCE = 10  # such steps without a smaller residual, after which differences are taken to say nothing
 
 
 class Status(StrEnum):
@@ -72,6 +80,7 @@ class FixedPoint:
         iterations: evaluations of the map on the way here, those of differences for slopes left out.
         drift: how far u has moved, in block scales, since the Jacobian was taken.
         image: G(u) by the map that led here, where it is known.
+        visited: the problem and the rule of that map, and its averages at u, where they are known.
     """
 
     u: np.ndarray
@@ -82,6 +91,13 @@ class FixedPoint:
     jacobian: np.ndarray | None
     drift: float = 0.0
     image: np.ndarray | None = None
+    visited: tuple[Problem, Rule, Averages] | None = field(default=None, repr=False)
+
+    def averages_by(self, problem: Problem, rule: Rule) -> Averages | None:
+        """Those of a rule at u, where they are known."""
+        if self.visited is None or self.visited[0] is not problem or self.visited[1] != rule:
+            return None
+        return self.visited[2]
 
     @property
     def overlaps(self) -> Overlaps:
@@ -89,8 +105,8 @@ class FixedPoint:
         return Overlaps.unpack(self.u, self.sizes)
 
     def moved(self, u: np.ndarray, **changes: Any) -> FixedPoint:
-        """The same elsewhere, where the image is not known."""
-        return replace(self, u=u, image=None, **changes)
+        """The same elsewhere, where neither image nor averages are known."""
+        return replace(self, u=u, image=None, visited=None, **changes)
 
 
 def best_weight(eigenvalues: np.ndarray) -> float:
@@ -110,6 +126,7 @@ def damped(
     max_iterations: int = 400,
     weight: float = CAUTIOUS,
     image: np.ndarray | None = None,
+    extrapolate: bool = False,
 ) -> FixedPoint:
     """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
 
@@ -118,9 +135,12 @@ def damped(
 
     Args:
         image: G(start), where it is known.
+        extrapolate: whether to mix the last steps such that the residual would vanish were the map a straight one
+            (D. G. Anderson, J. ACM 12, 547, 1965), near a solution, and for as long as that helps.
     """
     u, sizes = start.pack(), start.sizes
-    best = np.inf
+    best, best_u, futile = np.inf, u, 0
+    past: list[tuple[np.ndarray, np.ndarray]] = []
     grown = shrunk = 0
     u_previous = u
     residual = np.inf
@@ -135,6 +155,7 @@ def damped(
             if iteration == 1 or weight < 1e-3:
                 return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None)
             u = (u + u_previous) / 2
+            past.clear()
             continue
         if not np.isfinite(image).all():
             return FixedPoint(u, sizes, np.nan, Status.NOT_FINITE, iteration, None)
@@ -149,10 +170,29 @@ def damped(
             weight, grown = max(weight * 0.6, _LEAST), 0
         elif shrunk >= 12:
             weight, shrunk = max(weight, min(weight * 1.2, 0.5)), 0
-        best = min(best, residual)
-        u_previous, u = u, u + weight * (image - u)
+        futile = 0 if residual < best else futile + (len(past) > 1)
+        best, best_u = (residual, u) if residual < best else (best, best_u)
+        if extrapolate and futile > _PATIENCE:
+            extrapolate, u_previous, u = False, best_u, best_u
+            continue
+        if grown or residual > _STRAIGHT:
+            past.clear()
+        past = [*past[-_MEMORY:], (u, image - u)] if extrapolate else []
+        u_previous, u = u, u + (_extrapolated(past, weight, block_scales(u, sizes)) if past else weight * (image - u))
     # The last step has not been judged: the residual is that of the point before it.
     return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
+
+
+def _extrapolated(past: list[tuple[np.ndarray, np.ndarray]], weight: float, scales: np.ndarray) -> np.ndarray:
+    """The step from the last of some states u with their gaps G(u) - u: damped, with as much of earlier steps as leaves
+    the least gap."""
+    gap = past[-1][1] / scales
+    if len(past) == 1:
+        return weight * gap * scales
+    moves, changes = (np.array([(b - a) / scales for a, b in pairwise(each)]).T for each in zip(*past, strict=True))
+    mixed, *_ = np.linalg.lstsq(changes, gap, rcond=_CLEAR)
+    step = weight * (gap - changes @ mixed) - moves @ mixed
+    return min(1.0, _LONGEST / max(float(np.max(np.abs(step))), 1e-300)) * step * scales
 
 
 def newton(
@@ -175,6 +215,7 @@ def newton(
     matrix, refreshed = start.jacobian, False
     taken, drift = u, start.drift
     best_u, best_image, best = u, u, np.inf
+    best_averages: Averages | None = None
     # Steps within the noise of a floor say nothing of the slope, whatever Broyden's formula makes of them.
     believed = matrix
     stalls = 0
@@ -185,7 +226,8 @@ def newton(
         moved = float(np.max(np.abs(best_u - taken) / block_scales(best_u, sizes)))
         visited = start.iterations + iteration
         known = best_image if np.isfinite(best) else None
-        return FixedPoint(best_u, sizes, best, status, visited, believed, drift + moved, known)
+        known_by = None if best_averages is None else (state_map.problem, state_map.rule, best_averages)
+        return FixedPoint(best_u, sizes, best, status, visited, believed, drift + moved, known, known_by)
 
     for iteration in range(1, max_iterations + 1):
         try:
@@ -206,7 +248,7 @@ def newton(
         left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         improved = residual < 0.5 * best
         if residual < best:
-            best_u, best_image, best = u, image, residual
+            best_u, best_image, best, best_averages = u, image, residual, state_map.latest
         if best <= tolerance:
             return ended(Status.CONVERGED, iteration)
         if iteration > 1 and not improved:

@@ -21,10 +21,11 @@ from ..progress import step
 from .state_map import StateMap
 
 _ROUNDING = 16 * np.finfo(float).eps
+_EXACT = 1e-12  # of the metric: many nodes are known no better
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_AXES = 6  # of a product rule
-_MOST_POINTS = 180  # of Gauss-Hermite
+_LEAST_POINTS, _MOST_POINTS = 16, 180  # of Gauss-Hermite
 _LEAST_COUNTS = (1.0, 0.0)  # of the last two steps: the one rate that these show may be a chance
 
 
@@ -146,20 +147,24 @@ def metric_size(problem: Problem, budget: float) -> int:
     return max(6, min(64, round(budget ** (1 / averaged_by_metric(problem).dimension))))
 
 
-def _sizes(problem: Problem, most: float) -> Iterator[int]:
-    """Sizes of the rules for the metric, coarse to fine: the third takes about _BUDGET nodes."""
+def _sizes(problem: Problem, most: float) -> Iterator[tuple[int, bool]]:
+    """Sizes of the rules for the metric, coarse to fine, and whether one will do where no error is asked for: product
+    rules of about _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
+    """
     size = metric_size(problem, _BUDGET)
     if is_sampled(problem):
-        yield from range(size - 2, metric_size(problem, most) + 1)
+        yield from ((each, True) for each in range(size - 2, metric_size(problem, most) + 1))
         return
     sizes = [max(4, size * 9 // 16), max(5, size * 3 // 4), size]
+    while (coarser := sizes[0] * 3 // 4) >= _LEAST_POINTS:
+        sizes.insert(0, coarser)
+    for each in sizes:
+        yield each, each == size  # three of them tell an error
     while True:
-        yield sizes.pop(0)
-        if not sizes:
-            size = max(size + 2, size * 4 // 3)
-            sizes = [size]
-        if sizes[0] ** averaged_by_metric(problem).dimension > max(_BUDGET, most) or sizes[0] > _MOST_POINTS:
+        size = max(size + 2, size * 4 // 3)
+        if size ** averaged_by_metric(problem).dimension > max(_BUDGET, most) or size > _MOST_POINTS:
             return
+        yield size, True
 
 
 @step("test error")
@@ -187,7 +192,7 @@ def test_error(
     known: list[float] = []
     error, used = np.nan, 0
     by_size = _replicates(problem, overlaps, equidistant)
-    for size in _sizes(problem, most):
+    for size, fine in _sizes(problem, most):
         replicates = by_size(size)
         known.append(float(replicates.mean()))
         used = size
@@ -196,7 +201,10 @@ def test_error(
         elif len(known) > 2:
             steps = [np.array(finer - coarser) for coarser, finer in pairwise(known[-3:])][::-1]
             error = ladder_half_width(steps, _LEAST_COUNTS)
-        if error <= tolerance and (is_sampled(problem) or len(known) > 2):
+        if error < (exact := _EXACT * abs(known[-1])):
+            error = exact
+            break
+        if fine and error <= tolerance:
             break
     return known[-1], error, used
 
@@ -229,5 +237,5 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
 def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
     """Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
     averages = averages or state_map.averages(overlaps)
-    hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
+    hats = state_map.conjugates(overlaps, averages.means)
     return losses(state_map.problem, overlaps, hats, averages).free_entropy

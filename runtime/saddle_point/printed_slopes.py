@@ -66,7 +66,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     jumps = averages.bistable > BISTABLE
     if jumps and not (rule.counts_jumps):
         raise NoFormula(f"the proximal map jumps on a share {averages.bistable:.2g} of the measure")
-    moments = averages.moments.mean(axis=0)
+    moments = averages.means
     units, n = Units.of(overlaps.sizes), len(u)
     # Directions: every overlap, then alpha.
     own = np.moveaxis(rule.moment_tangents(problem, overlaps, jumps), -1, 0)

@@ -48,12 +48,14 @@ class StateMap:
 
     Attributes:
         symmetry: what the iterates keep exactly, under rules that do not keep it, too.
+        latest: averages where it was last evaluated.
     """
 
     problem: Problem
     rule: Rule
     symmetry: Symmetry = NO_SYMMETRY
     evaluations: int = field(default=0)
+    latest: Averages | None = field(default=None, repr=False)
 
     @cached_property
     def turns(self) -> np.ndarray:
@@ -118,12 +120,13 @@ class StateMap:
 
     def averages(self, overlaps: Overlaps) -> Averages:
         """Averages at overlaps; TimeLimitError where the time left is not enough for them."""
-        budget.check(pace.expected(self.problem, self.rule))
+        if budget.remaining() < float("inf"):
+            budget.check(pace.expected(self.problem, self.rule))
         self.evaluations += 1
         begun = perf_counter()
-        found = self.rule.averages(self.problem, overlaps)
+        self.latest = self.rule.averages(self.problem, overlaps)
         pace.measured(self.problem, self.rule, perf_counter() - begun)
-        return found
+        return self.latest
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """G(u), packed, from the mean of the averages over replicates, with its symmetry kept (see `kept`).
@@ -134,7 +137,7 @@ class StateMap:
         """
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
-        return self.kept(u, self.image(overlaps, averages.moments.mean(axis=0)), sizes)
+        return self.kept(u, self.image(overlaps, averages.means), sizes)
 
     def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The image of u averaged over its symmetry, without a step along the orbit of u."""
@@ -161,13 +164,16 @@ class StateMap:
         Raises:
             LinAlgError: 1 is an eigenvalue of J.
         """
-        scales, orbit = block_scales(u, sizes), self.orbit(u, sizes)
-        frozen = self.symmetry.frozen
-        free = np.ones(len(u), bool) if frozen is None else ~frozen
-        scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[np.ix_(free, free)]
-        along = orbit[free]
-        across = np.eye(len(along)) - along @ along.T
-        solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ (gap / scales).T[free])
+        scales, frozen = block_scales(u, sizes), self.symmetry.frozen
+        free = slice(None) if frozen is None else np.flatnonzero(~frozen)
+        scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[free][:, free]
+        wanted = (gap / scales).T[free]
+        if len(self.turns):
+            along = self.orbit(u, sizes)[free]
+            across = np.eye(len(along)) - along @ along.T
+            solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ wanted)
+        else:
+            solved = np.linalg.solve(scaled, wanted)
         out = np.zeros_like(gap)
         out.T[free] = (solved.T * scales[free]).T
         return out

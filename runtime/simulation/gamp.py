@@ -235,7 +235,7 @@ def state_evolution(
     for _ in range(iterations):
         at = replace(path[-1], V=U)
         try:
-            hats = state_map.conjugates(at, state_map.averages(at).moments.mean(axis=0))
+            hats = state_map.conjugates(at, state_map.averages(at).means)
             means = hats.m if means is None else inertia * means + (1 - inertia) * hats.m
             curbed = inertia * curbed + (1 - inertia) * hats.V if len(path) > 1 else hats.V
             path.append(state_map.overlaps(replace(hats, m=means, V=curbed), at.phi))

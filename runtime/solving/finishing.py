@@ -26,6 +26,7 @@ from .task import Task
 
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
+_FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
 
@@ -35,9 +36,12 @@ def replicate_shifts(task: Task, point: FixedPoint, rule: Rule) -> tuple[np.ndar
     And its averages; None where they leave the domain.
     """
     state_map = task.map_by(rule)
+    averages = point.averages_by(task.problem, rule)
     try:
-        with step(f"comparing with {pace.words(task.problem, rule)}"):
-            images, averages = state_map.replicates(point.u, point.sizes)
+        if averages is None:
+            with step(f"comparing with {pace.words(task.problem, rule)}"):
+                averages = state_map.averages(point.overlaps)
+        images = state_map.images(point.u, averages, point.sizes)
         matrix = point.jacobian
         if matrix is None:
             matrix = jacobian_by_rule(task.problem, rule, point.u, point.sizes, HASTY, task.symmetry)
@@ -91,7 +95,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
             tests = [_test_or_nan(problem, point.u + shift, sizes, nodes) for shift in shifts]
             test_error_error = float(two_standard_errors(np.array(tests))) + test_own
         else:
-            averages = state_map.averages(overlaps)
+            averages = point.averages_by(problem, rule) or state_map.averages(overlaps)
             differences = _differences(task, point, rule, averages, finer)
             test, test_own, nodes = observables.test_error(problem, overlaps)
             errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
@@ -103,8 +107,9 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, loss_factor * problem.alpha * moreau)
-                there = Overlaps.unpack(point.u + factor * shift, sizes)
-                second_order = max(second_order, _change(state_map, there, reached))
+                if float(np.max(np.abs(factor * shift) / overlaps.block_scales)) > _FLAT:
+                    there = Overlaps.unpack(point.u + factor * shift, sizes)
+                    second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
         to_limit = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
@@ -113,8 +118,8 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
             to_limit += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
             test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
-        hats = state_map.conjugates(overlaps, averages.moments.mean(axis=0))
-        image = state_map.kept(point.u, state_map.image(overlaps, averages.moments.mean(axis=0)), sizes)
+        hats = state_map.conjugates(overlaps, averages.means)
+        image = state_map.kept(point.u, state_map.image(overlaps, averages.means), sizes)
     except DomainError:
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual = residual_of(image, point.u, sizes)

@@ -69,7 +69,7 @@ def with_losses(solution: Solution, rule: Rule) -> Solution:
     problem, overlaps = solution.problem, solution.overlaps
     with step(f"losses on {pace.words(problem, rule)}"):
         averages = StateMap(problem, rule).averages(overlaps)
-    hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
+    hats = StateMap(problem, rule).conjugates(overlaps, averages.means)
     sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if rule.replicated else 0.0
     losses = observables.losses(problem, overlaps, hats, averages)
     return replace(

@@ -32,13 +32,13 @@ class Multipliers:
     @cached_property
     def here(self) -> np.ndarray:
         """At the solution."""
-        return self._by(self.overlaps, self.averages.moments.mean(axis=0))
+        return self._by(self.overlaps, self.averages.means)
 
     @cached_property
     def rounding(self) -> np.ndarray:
         """What weights of the nodes that do not add up to one, and doubles, leave open: of the stiffness Lambda + G,
         of which the multipliers are a difference, (s,)."""
-        hats = self.state_map.conjugates(self.overlaps, self.averages.moments.mean(axis=0))
+        hats = self.state_map.conjugates(self.overlaps, self.averages.means)
         softening = np.einsum("ac,cbb->ab", self.state_map.problem.law.gamma, hats.V)
         return (_ROUNDING + abs(self.averages.mass - 1)) * (np.abs(self.here) + np.abs(softening).max(axis=0))
 
@@ -49,7 +49,7 @@ class Multipliers:
         """
         try:
             by_averages = (
-                0.0 if other is None else np.abs(self._by(self.overlaps, other.moments.mean(axis=0)) - self.here)
+                0.0 if other is None else np.abs(self._by(self.overlaps, other.means) - self.here)
             )
             return by_averages + np.abs(self._at(self.state_map, shift) - self.here)
         except DomainError:
@@ -96,4 +96,4 @@ class Multipliers:
 
     def _at(self, state_map: StateMap, shift: np.ndarray) -> np.ndarray:
         there = Overlaps.unpack(self.overlaps.pack() + shift, self.overlaps.sizes)
-        return self._by(there, state_map.averages(there).moments.mean(axis=0))
+        return self._by(there, state_map.averages(there).means)

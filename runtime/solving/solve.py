@@ -205,7 +205,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
-        point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight)
+        point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight, extrapolate=True)
         visited += point.iterations
     canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
     return point.moved(canonical.pack(), iterations=visited)
@@ -235,7 +235,7 @@ def _settled(
     with suppress(DomainError, np.linalg.LinAlgError):
         matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True, image=point.image)
         weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
-    found = damped(coarse, point.overlaps, nearly, most, weight, point.image)
+    found = damped(coarse, point.overlaps, nearly, most, weight, point.image, extrapolate=True)
     return replace(found, iterations=point.iterations + found.iterations), weight
 
 

@@ -145,7 +145,7 @@ def _energy(solution: Solved, rule: Rule, u: np.ndarray) -> float:
     problem, overlaps = solution.problem, Overlaps.unpack(u, solution.overlaps.sizes)
     try:
         averages = rule.averages(problem, overlaps)
-        hats = StateMap(problem, rule).conjugates(overlaps, averages.moments.mean(axis=0))
+        hats = StateMap(problem, rule).conjugates(overlaps, averages.means)
     except DomainError:
         return np.nan
     losses = observables.losses(problem, overlaps, hats, averages)

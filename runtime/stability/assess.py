@@ -219,7 +219,7 @@ def assess(
     # The jump part is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
     own = state_map.averages(overlaps) if replicates else averages
-    responses = _responses(problem, state_map.conjugates(overlaps, averages.moments.mean(axis=0)))
+    responses = _responses(problem, state_map.conjugates(overlaps, averages.means))
 
     def weight(moments: np.ndarray, slope: np.ndarray) -> float:
         smooth = _slope_trace(problem, slope)

@@ -184,7 +184,7 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
         if shift is not None:
             overlaps = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
             averages = state_map.averages(overlaps)
-        return replicons(problem, overlaps, state_map.conjugates(overlaps, averages.moments.mean(axis=0)), rule)
+        return replicons(problem, overlaps, state_map.conjugates(overlaps, averages.means), rule)
 
     def at(tolerance: float) -> _Observable:
         rule, found, error = first, by(first), np.inf

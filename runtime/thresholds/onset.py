@@ -49,7 +49,7 @@ def growth(problem: Problem, overlaps: Overlaps, rule: Rule, toward: str, step: 
         moved = np.zeros_like(block)
         moved[index] = size
         there = replace(overlaps, **{toward: moved})
-        moments = state_map.averages(there).moments.mean(axis=0)
+        moments = state_map.averages(there).means
         image = Overlaps.unpack(state_map.image(there, moments), there.sizes)
         columns.append(getattr(image, toward).ravel() / size)
     return float(np.linalg.eigvals(np.stack(columns, axis=1)).real.max())

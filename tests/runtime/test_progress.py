@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+import tempfile
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 import saddleforge
 from saddleforge import progress
-from saddleforge.heartbeat import Teller
+from saddleforge.heartbeat import SIZE, Board, Notes, Teller, messages
 
 SCRIPT = Path(saddleforge.__path__[0]) / "heartbeat.py"
 
@@ -82,16 +84,43 @@ def test_steps_within_steps_are_said_together_with_what_is_left():
 
 
 def test_the_process_speaks_and_ends_with_its_input():
-    helper = subprocess.Popen(
-        [sys.executable, "-I", "-S", SCRIPT, "0.1"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    with tempfile.TemporaryFile() as shared:
+        shared.truncate(SIZE)
+        board = Board(shared.fileno())
+        helper = subprocess.Popen(
+            [sys.executable, "-I", "-S", SCRIPT, str(shared.fileno()), "0.1"],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(shared.fileno(),),
+        )  # fmt: skip
     assert helper.stdin is not None and helper.stderr is not None
-    helper.stdin.write(b"Ta grid of 6000 x 500 nodes\n")
-    helper.stdin.flush()
+    now = monotonic()
+    board.write(Notes(now, now, 0.0, b"a grid of 6000 x 500 nodes"))
     assert helper.stderr.readline().startswith(b"... a grid of 6000 x 500 nodes [")
     helper.stdin.close()
     assert helper.wait(10) == 0
     helper.stderr.close()
+
+
+def test_a_board_says_of_many_short_steps_only_when_the_last_began():
+    """Looked at once a second, it has seen others in between, each of which began and ended."""
+    seen = [Notes(), *(Notes(at, at + 0.5, 0.0, b"solving") for at in (1.0, 9.0)), Notes(9.0, 9.7, 0.0, b"")]
+    heard = [message for before, now in pairwise(seen) for message in messages(before, now)]
+    teller = Teller(False, 0.0)
+    for at, message in heard[:-1]:
+        teller.hear(message, at)
+    assert (teller.text, teller.begun, teller.changed) == ("solving", 9.0, 9.5)
+    assert teller.hear(heard[-1][1], heard[-1][0]) == "" and teller.due() is None
+
+
+def test_a_board_that_is_being_written_is_not_read():
+    with tempfile.TemporaryFile() as shared:
+        shared.truncate(SIZE)
+        writer, reader = Board(shared.fileno()), Board(shared.fileno())
+    writer.write(Notes(1.0, 2.0, 3.0, b"x" * 5000))
+    assert reader.read() == Notes(1.0, 2.0, 3.0, b"x" * len(reader.read().text)) and not writer.shown
+    reader.shown = True
+    assert writer.shown
+    writer._memory[0] += 1
+    assert reader.read() is None
 
 
 HOLDS_THE_LOCK = """

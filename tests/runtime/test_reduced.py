@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import saddleforge as sf
 from saddleforge.errors import DomainError
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
-from saddleforge.problems.combinations import Combinations
+from saddleforge.problems.combinations import Combinations, OverlapMaps, RowMaps
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.problems.reduced import ReducedProblem, averaged_by_metric, integrated
@@ -174,7 +174,9 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
     matrix = generator.standard_normal((2, fields, fields + known))
     of_tokens = read.of_tokens(state.q, state.theta, read.rho_star)
     covariance = read.of_combinations(of_tokens) + read.known
-    there = read.overlaps(state)
+    maps = OverlapMaps.of(read, state.sizes)
+    there = maps.overlaps_at(state.pack())
+    assert np.allclose(there.pack(), read.overlaps(state).pack())
     assert np.allclose(np.concatenate([there.q, there.theta], axis=2), covariance[:, :fields])
     own = matrix @ covariance
     zeros = np.zeros((2, fields + fields**2))
@@ -183,8 +185,8 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
     for text, columns in (("g", 1), ("g*g.T", fields), ("g*domega.T", fields), ("g*dY.T", known)):
         layout.append((text, (fields, columns), sum(rows * width for _, (rows, width), _ in layout)))
     wanted = [("g*dY.T", (s, t), 0), ("g*domega.T", (s, s), s * t)]
-    regression, _ = read.regression(state)
-    found = read.moments(moments, regression, layout, wanted, s * t + s * s)
+    length = moments.shape[-1]
+    found = RowMaps.of(read, layout, length, wanted, s * t + s * s).back(moments, maps.regression_at(state.pack()))
     expected = np.zeros_like(found)
     for n, at in enumerate(read.contexts):
         own_fields = (matrix[n] @ of_tokens[n].T).reshape(fields, tokens, s + t)
