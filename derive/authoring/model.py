@@ -224,10 +224,9 @@ class Model:
         builder = _Builder(self, structure)
         return builder.build()
 
-    def identity(self, structure: Structure | None = None) -> str:
-        """Digest of all that a generated solver holds (hex, 16): the physics, and what stands beside it.
-
-        That is defaults, ranges and words of the parameters, starts, summary, source.
+    def physics(self, structure: Structure | None = None) -> str:
+        """Digest of what the files of a generated solver hold beside its metadata (hex, 16): the physics, with defaults
+        and ranges of the parameters.
 
         Raises:
             ModelError: as `at`.
@@ -235,11 +234,23 @@ class Model:
         at = self.at(structure)
         parts = [
             at.digest(),
-            [replace(p, default=p.value(at.structure)) for p in at.parameters.values()],
-            [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
+            [replace(p, default=p.value(at.structure), doc="") for p in at.parameters.values()],
             [(name, value) for name, (_, value) in at.trained.items()],
             [[sp.srepr(kink) for kink in kinks] for kinks in (at.loss_kinks, at.metric_kinks)],
             at.unbounded,
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def words(self, structure: Structure | None = None) -> str:
+        """Digest of what its metadata hold beside that (hex, 16): starts, and words of the model and its parameters.
+
+        Raises:
+            ModelError: as `at`.
+        """
+        at = self.at(structure)
+        parts = [
+            [(p.name, p.doc) for p in at.parameters.values()],
+            [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
             self.summary,
             self.source,
         ]

@@ -80,6 +80,16 @@ def generate(model: Model, structure: Structure | None = None) -> Generated:
     return Generated(at.name, structure, at.digest(), files, tuple(frozen))
 
 
+def metadata(model: Model, structure: Structure) -> str:
+    """Text of the metadata file alone: of a model that shares its physics with one whose solver is there.
+
+    Raises:
+        ModelError: the model is not well posed at the structure.
+    """
+    at = model.at(structure)
+    return _tidy(metadata_file(model, at, _header(at.digest(), "model.py"), no_proximal_map(at)))
+
+
 def _files(model: Model, at: ModelAt) -> dict[str, str]:
     check_real(at)
     check_bounded(at)

@@ -127,8 +127,8 @@ class Pieces(Sampled):
         if channel.FIELDS != 1:
             raise InputError(f"the rule {self.name} is for one student field; {channel.FIELDS} are read, use Sobol")
         if problem.dimension == 1:
-            known = features_at(problem, fields, fields.teacher_mean, np.zeros((1, 0)))
-            _, z, share = self.panels(problem, fields, known, fields.field_mean[:, 0], fields.field_factor[:, 0, 0])
+            features = features_at(problem, fields, fields.teacher_mean, np.zeros((1, 0)))
+            _, z, share = self.panels(problem, fields, features, fields.field_mean[:, 0], fields.field_factor[:, 0, 0])
             return [(z[:, None], share)]
         if channel.TEACHER_STEPS:
             return [self._between_steps(problem, fields, 1)]  # averages are affine in Y

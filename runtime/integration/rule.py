@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..channel.fields import overlaps_of
-from ..problems.combinations import Moments
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
@@ -60,7 +59,9 @@ def moments_by_context(problem: Problem, rows: Sequence[np.ndarray], row: int) -
         return probability * values[: problem.tokens * row].reshape(problem.tokens, row, *values.shape[1:])
     moments = np.zeros((problem.contexts, row, *rows[0].shape[1:]))
     for (labels, probability), values in zip(problem.label_choices, rows, strict=True):
-        moments[problem.context_of(labels)] += probability * values[: problem.tokens * row].reshape(-1, *moments.shape[1:])
+        moments[problem.context_of(labels)] += probability * values[: problem.tokens * row].reshape(
+            -1, *moments.shape[1:]
+        )
     return moments
 
 

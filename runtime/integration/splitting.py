@@ -107,7 +107,10 @@ class Split:
             for begin in range(0, len(nodes), step):
                 own = nodes[begin : begin + step]
                 y = np.concatenate([np.repeat(own, len(others), axis=0), np.tile(others, (len(own), 1))], axis=1)
-                yield y if self.cut == 0 else y @ self.turn.T, np.multiply.outer(weights[begin : begin + step], shares).ravel()
+                yield (
+                    y if self.cut == 0 else y @ self.turn.T,
+                    np.multiply.outer(weights[begin : begin + step], shares).ravel(),
+                )
 
     def rule(self, points: int, equidistant: bool = False) -> Axis:
         """All nodes (N, n) and weights (N,) at once."""

@@ -163,8 +163,8 @@ class Combinations:
         return (moved - regression @ self.of_combinations(moved)) @ inverse
 
     def back(self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int) -> np.ndarray:
-        """Averages of the tokens, (..., C, row), from those of z, (..., N, .) by their summands, and E[g_z (omega, Y)^T],
-        all tokens side by side; linear in both.
+        """Averages of the tokens, (..., C, row), from those of z, (..., N, .) by summands, and E[g_z (omega, Y)^T]
+        with all tokens side by side; linear in both.
 
         Args:
             wanted, row: layout and length of the rows asked for.
@@ -267,10 +267,10 @@ class RowMaps:
     def of(cls, read: Combinations, layout: Moments, length: int, wanted: Moments, row: int) -> RowMaps:
         """From rows of a layout and length to those of another."""
         cases, fields, joint = len(read.rows), read.fields, read.flat.shape[2]
-        units = np.eye(cases * length).reshape(-1, cases, length)
-        of_rows = read.back(_parts(units, layout), np.zeros((len(units), cases, fields, joint)), wanted, row)
-        units = np.eye(cases * fields * joint).reshape(-1, cases, fields, joint)
-        of_along = read.back(_parts(np.zeros((len(units), cases, length)), layout), units, wanted, row)
+        own = np.eye(cases * length).reshape(-1, cases, length)
+        of_rows = read.back(_parts(own, layout), np.zeros((len(own), cases, fields, joint)), wanted, row)
+        along = np.eye(cases * fields * joint).reshape(-1, cases, fields, joint)
+        of_along = read.back(_parts(np.zeros((len(along), cases, length)), layout), along, wanted, row)
         places = _parts(np.arange(length), layout)
         return cls(
             contexts=len(read.teacher_means),

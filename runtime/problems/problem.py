@@ -261,7 +261,9 @@ class Problem:
         """Those of the constants that no solution changes."""
         known = self.once(_constants_by_labels)
         if labels not in known:
-            known[labels] = np.concatenate([self.law.rho[self.context_of(labels)], np.asarray(labels, float), self.flat])
+            known[labels] = np.concatenate(
+                [self.law.rho[self.context_of(labels)], np.asarray(labels, float), self.flat]
+            )
         return known[labels]
 
     def context_of(self, labels: tuple[int, ...]) -> np.ndarray:

@@ -65,16 +65,21 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Solver:
-    """One generated solver: a folder of source files, imported part by part when first used."""
+    """One generated solver: a folder of source files, imported part by part when first used.
+
+    Attributes:
+        metadata: name of the file of its metadata, without suffix: models that differ in nothing else share a folder.
+    """
 
     name: str
     key: str
     folder: Path
+    metadata: str = "model"
 
     @cached_property
     def model(self) -> ModelFacts:
         """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
-        return cast(ModelFacts, self._load("model"))
+        return cast(ModelFacts, self._load(self.metadata))
 
     @cached_property
     def reduced(self) -> dict[str, Solver]:
@@ -287,9 +292,9 @@ class Solver:
             pass
         return False
 
-    def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path]]:
+    def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path, str]]:
         # The modules are loaded anew where it is unpickled.
-        return Solver, (self.name, self.key, self.folder)
+        return Solver, (self.name, self.key, self.folder, self.metadata)
 
     def _load(self, part: str) -> ModuleType:
         path = self.folder / f"{part}.py"
@@ -409,13 +414,13 @@ def _catalogue_source() -> bytes:
 def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     model_path(path)
     record = Record.of(path, repr((sorted(sizes.items()), _generator())), cache_folder() / "model-files")
-    name, key, folder = record.recall() or ("", "", "")
-    if folder and (cache_folder() / folder / "model.py").exists():
-        return Solver(name, key, cache_folder() / folder)
+    name, key, folder, metadata = record.recall() or ("", "", "", "")
+    if folder and (cache_folder() / folder / f"{metadata}.py").exists():
+        return Solver(name, key, cache_folder() / folder, metadata)
     # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
         solver = _generated(read_model_file(path), sizes)
-    record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder()))])
+    record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder())), solver.metadata])
     return solver
 
 
@@ -425,11 +430,16 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     if not isinstance(model, Model):
         raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
     structure = structure_of(model, sizes)
-    folder = _cached_folder(model.name, structure.key, model.identity(structure).encode())
+    folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
+    metadata = f"model_{model.words(structure)}"
     if not folder.exists():
         _announce(model.name, structure.key)
         _write_solver(model, sizes, folder)
-    return Solver(model.name, structure.key, folder)
+    if not (folder / f"{metadata}.py").exists():
+        from ..derive.emit import writer  # SymPy
+
+        write_whole(folder / f"{metadata}.py", writer.metadata(model, structure))
+    return Solver(model.name, structure.key, folder, metadata)
 
 
 def _cached_folder(name: str, key: str, source: bytes) -> Path:

@@ -48,9 +48,7 @@ class Multipliers:
         Infinite where the overlaps leave their domain: nothing is known.
         """
         try:
-            by_averages = (
-                0.0 if other is None else np.abs(self._by(self.overlaps, other.means) - self.here)
-            )
+            by_averages = 0.0 if other is None else np.abs(self._by(self.overlaps, other.means) - self.here)
             return by_averages + np.abs(self._at(self.state_map, shift) - self.here)
         except DomainError:
             return np.full_like(self.here, np.inf)

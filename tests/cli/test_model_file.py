@@ -1,9 +1,12 @@
 """A user's own model, given by the path of its file."""
 
 import json
+import pickle
 from textwrap import dedent
 
 import pytest
+
+from saddleforge.problems.solver import load_solver
 
 MODEL = dedent(
     """
@@ -118,3 +121,23 @@ def test_its_generated_solver_can_be_kept_and_checked(call, tmp_path):
     assert call("generate", file, "--out", out).status == 0
     assert call("generate", file, "--out", out, "--check").status == 0
     assert (out / "own_ridge" / "l1_s1_t1_k1" / "channel.py").is_file()
+
+
+def test_other_words_and_starts_derive_and_compile_nothing(tmp_path, monkeypatch):
+    """They stand in a file of their own; the rest is the same files, so that Numba knows them."""
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "own_ridge.py"
+    file.write_text(MODEL)
+    first = load_solver(file)
+    monkeypatch.setattr("saddleforge.derive.emit.writer.generate", lambda *_: pytest.fail("it is derived again"))
+    file.write_text(
+        MODEL.replace("noisy", "very noisy").replace("@sf.model(", "@sf.model(starts={'own': sf.Start(teacher=0.1)}, ")
+    )
+    second = load_solver(file)
+    assert first.folder == second.folder
+    assert "own" in second.model.STARTS and "own" not in first.model.STARTS
+    assert (first.model.SUMMARY, second.model.SUMMARY) == tuple(
+        f"Square loss on a {n} label." for n in ("noisy", "very noisy")
+    )
+    assert pickle.loads(pickle.dumps(second)).model.SUMMARY == second.model.SUMMARY
+    assert load_solver(file) == second
