@@ -294,7 +294,8 @@ def response(hessian, precision, basis, rank, out):
     _along(hessian, basis, rank, inner)
     _, determinant = _factor(inner, free, 0.0, -math.inf)
     for j in range(size):
-        way[:] = moved[j]
+        for a in range(free):
+            way[a] = moved[j, a]
         _solve(inner, free, way)
         for i in range(size):
             out[i, j] = -precision[i, j]

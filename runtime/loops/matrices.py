@@ -98,12 +98,15 @@ def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional,
                     value -= T[e, k] * b[a, k]
                 b[a, e] = value / T[e, e]
         product(b, b.T, C)
-        C[:] = q[block] - C
+        for a in range(C.shape[0]):
+            for e in range(C.shape[1]):
+                C[a, e] = q[block, a, e] - C[a, e]
+                total += 0.0 * (q[block, a, e] + V[block, a, e])  # not a number where one of them is none
         if cholesky(C, 0.0, F) > 0 or not inverse(C, field_precision[block]):
             return np.nan
         for a in range(F.shape[0]):
             total += 2.0 * np.log(F[a, a])
-    return total if np.isfinite(q).all() and np.isfinite(V).all() else np.nan
+    return total
 
 
 def entries(shape, rows):
