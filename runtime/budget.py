@@ -42,6 +42,11 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def is_limited() -> bool:
+    """Whether there is a limit; the clock is not looked at."""
+    return _deadline.get() is not None
+
+
 def remaining() -> float:
     """Seconds that are left; infinity without a limit."""
     limit = _deadline.get()

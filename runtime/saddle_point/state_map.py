@@ -120,7 +120,7 @@ class StateMap:
 
     def averages(self, overlaps: Overlaps) -> Averages:
         """Averages at overlaps; TimeLimitError where the time left is not enough for them."""
-        if budget.remaining() < float("inf"):
+        if budget.is_limited():
             budget.check(pace.expected(self.problem, self.rule))
         self.evaluations += 1
         begun = perf_counter()
