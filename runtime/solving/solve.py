@@ -202,6 +202,10 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
         visited += point.iterations
         if point.status.success:
             break
+    if point.status is Status.MAX_ITERATIONS and integrated(problem).solver.channel.FIELDS == 1:
+        # Where V has far to go, as with a weak ridge, the residual rises on the way: weights lowered there are too low.
+        point, weight = _settled(coarse, point.overlaps, 0, roughly, nearly, most)
+        visited += point.iterations
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
