@@ -27,13 +27,17 @@ class Derivatives:
 
 
 def rows_of_two_as_sigmoids(expression: sp.Expr) -> sp.Expr:
-    """softmax(a, b) = (sigmoid(a - b), 1 - sigmoid(a - b)): one exponential and one derivative less a row."""
+    """softmax(a, b) = (sigmoid(a - b), 1 - sigmoid(a - b)): one exponential and one derivative less a row.
+
+    Their logarithms are -softplus(b - a) and -softplus(a - b), which hold where 1 - sigmoid rounds to zero.
+    """
     replacement = {}
     for entry in expression.atoms(SoftmaxEntry):
         index, *logits = entry.args
         if len(logits) == 2:
             first = Sigmoid(logits[0] - logits[1])
             replacement[entry] = first if index == 0 else 1 - first
+            replacement[sp.log(entry)] = -Softplus((logits[1] - logits[0]) * (1 if index == 0 else -1))
     return expression.xreplace(replacement)
 
 

@@ -14,10 +14,16 @@ Sun, Toh, SIAM J. Optim. 28 (2018) 433).
 Where the loss is convex the minimum is found from any start. Where it bends down at minimisers x, G has eigenvalues
 above 0 and multipliers need not settle while v is large: p then stays zero, the loss is its Moreau envelope, and v is
 lowered until that hardly bends down more than the loss does. What is found is a local minimum.
+
+Where the norms of the columns are given, W = argmin is that over |w_a| = sigma_a sqrt(d) without the first term.
+Lambda in gradient and Hessian is then the multiplier, lambda_a = - w_a^T (A^T p)_a / (d sigma_a^2), and both are
+projected across the columns; steps go along arcs of great circles. In place of what multiplies a ridge, curvatures at
+corners and the smallness of v make the Hessian positive definite along the sphere, lambda_a being of either sign.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +32,7 @@ from ..errors import InputError
 from ..problems.problem import Problem
 from .design import FLAT, Design, eigen
 from .instance import Instance
-from .risk import Risk, Weights, refuse_own
+from .risk import Risk, Weights, on_sphere, refuse_own
 
 _STEPS, _STEPS_BENT = 30, 200  # for one p, at the most; of losses that bend down
 _NEAR = 0.1  # of the gradient at which p is renewed, in units of x - A W
@@ -44,6 +50,8 @@ _HALVINGS = 40
 _DIRECT = 6000  # weights beyond which no matrix of them is held
 _CLOSE = 1e-3  # relative residual of a Newton step that is iterated, in units of v times the ridge
 _MORE = 3.0  # factor of what is added to a Hessian that is not positive definite
+_LITTLE = 1e-4  # the first of it under given norms, in units of the mean curvature
+_SIDES, _LEAP = 1e-7, 1e-4  # distance of two points beside a minimiser, and difference of losses beyond which they jump
 
 
 def has_corners(problem: Problem) -> bool:
@@ -71,39 +79,40 @@ def augmented_lagrangian(
     The residual is the larger of two root mean squares: of the risk's gradient Lambda W + A^T p, and of x - A W.
 
     Raises:
-        InputError: the loss holds q or trained numbers, or the penalty is no ridge of positive strength.
+        InputError: the loss holds q or trained numbers, or it jumps and norms are given, or the penalty is no ridge of
+            positive strength.
     """
     problem = risk.problem
     refuse_own(problem, "newton")
     refuse_penalty(problem)
-    split = _Split(risk.instance)
+    split = (_SplitOnSpheres if problem.has_sphere else _Split)(risk.instance)
+    start = on_sphere(problem, start)
     W, fields = start.W, split.fields(start.W)
     p = split.losses(fields)[1]
     first = _size(fields) / _size(p) if fields.any() and p.any() else 1.0
+    split.refuse_jumps(fields, first)
     v, best, waited, steps, before, bends = first, np.inf, 0, 0, np.inf, False
     while v > _LEAST * first and v * split.envelope(fields + v * p, v).bend > _BENT:
         v *= _SMOOTHER
     while True:
         at, begun = split.envelope(fields + v * p, v), steps
-        if not bends and split.bent(fields, at, v):
+        if not bends and split.bent(W, fields, at, v):
             bends, p = True, np.zeros_like(p)
             at = split.envelope(fields, v)
         enough = min(most, begun + (_STEPS_BENT if bends else _STEPS))
         while True:
-            gradient = split.strengths * W + split.back(at.p)
+            gradient = split.gradient(W, at.p)
             slope, apart = _size(gradient), _size(at.x - fields)
             if not slope > max(tolerance / 2, _NEAR * apart) or steps >= enough:
                 break
             steps += 1
-            direction = split.newton_step(gradient, at.curvatures, v)
-            along = split.fields(direction)
-            t, at = split.search(W, direction, at, fields + v * p, along, v)
-            W, fields = W + t * direction, fields + t * along
+            direction = split.newton_step(W, gradient, at, v)
+            W, fields, at = split.search(split.path(W, direction, fields), at, p, v)
         residual = max(slope, apart)
         best, waited = (residual, 0) if residual < best else (best, waited + 1)
         if not residual > tolerance or steps >= most or waited > _WAIT:
-            return Weights(W, start.phi), at.p, residual, steps
-        taken, bent = steps - begun, split.bent(fields, at, v)
+            return on_sphere(problem, Weights(W, start.phi)), at.p, residual, steps
+        taken, bent = steps - begun, split.bent(W, fields, at, v)
         bends = bends or bent
         p = p if bent else at.p
         if bends:
@@ -119,8 +128,28 @@ def augmented_lagrangian(
 
 def gradient_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Of the risk, (d, s), where p (n, L, s) are the slopes of the loss: at corners one of many. For a ridge."""
-    split = _Split(instance)
-    return split.strengths * W + split.back(p)
+    return _Split(instance).gradient(W, p)
+
+
+def multipliers_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Strengths (s,) of the ridge that keeps given norms, where p (n, L, s) are the slopes of the loss."""
+    return _SplitOnSpheres(instance).multipliers(W, p)
+
+
+def _solved(hessian: Callable[[], np.ndarray], right: np.ndarray, least: float) -> np.ndarray:
+    """Hessian^{-1} right, (d, s), with `least` or more added where the Hessian (d s, d s) is not positive definite."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    more = 0.0
+    while True:
+        tried = hessian()
+        tried[np.diag_indices_from(tried)] += more
+        try:
+            factor = cho_factor(tried.T, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            more = max(_MORE * more, least)
+            continue
+        return cho_solve(factor, right.ravel(), check_finite=False).reshape(right.shape)
 
 
 def _size(x: np.ndarray) -> float:
@@ -142,8 +171,66 @@ class _Envelope:
         return max(0.0, -float(eigen(self.curvatures)[0].min()))
 
 
+@dataclass(frozen=True)
+class _Line:
+    """Weights W + t D, and their fields F + t A D.
+
+    Attributes:
+        W, direction: W and D, (d, s); fields, along: F and A D, (n, L, s); strengths: of the ridge, (s,).
+    """
+
+    W: np.ndarray
+    direction: np.ndarray
+    fields: np.ndarray
+    along: np.ndarray
+    strengths: np.ndarray
+
+    @property
+    def longest(self) -> float:
+        """The largest t to try: all the way."""
+        return 1.0
+
+    def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (d, s) and fields (n, L, s)."""
+        return self.W + t * self.direction, self.fields + t * self.along
+
+    def slope(self, t: float, p: np.ndarray) -> float:
+        """Of what is minimised, where p are the slopes of the envelope at t."""
+        return float(np.sum(self.strengths * self.at(t)[0] * self.direction) + np.sum(p * self.along))
+
+
+@dataclass(frozen=True)
+class _Arc:
+    """The same on the spheres of given norms, each column along a great circle: (W + t D) / (1 + t^2 r)^(1/2).
+
+    Attributes:
+        ratio: r = |D|^2 / |W|^2 of every column, (s,).
+    """
+
+    W: np.ndarray
+    direction: np.ndarray
+    fields: np.ndarray
+    along: np.ndarray
+    ratio: np.ndarray
+
+    @property
+    def longest(self) -> float:
+        """The largest t to try: an eighth of a circle at the most."""
+        return float(1 / np.sqrt(max(1.0, self.ratio.max())))
+
+    def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (d, s) and fields (n, L, s)."""
+        scale = 1 / np.sqrt(1 + t * t * self.ratio)
+        return (self.W + t * self.direction) * scale, (self.fields + t * self.along) * scale
+
+    def slope(self, t: float, p: np.ndarray) -> float:
+        """Of what is minimised, where p are the slopes of the envelope at t."""
+        square = 1 / (1 + t * t * self.ratio)
+        return float(np.sum(p * (np.sqrt(square) * self.along - t * self.ratio * square * self.at(t)[1])))
+
+
 class _Split(Design):
-    """The envelope of the loss, and Newton's steps, of an instance."""
+    """The envelope of the loss, and Newton's steps, of an instance whose penalty is a ridge."""
 
     def __init__(self, instance: Instance) -> None:
         super().__init__(instance)
@@ -152,6 +239,21 @@ class _Split(Design):
         size = instance.d * s
         self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
         self._weights = np.zeros((n, L * s, L * s))
+
+    def gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Of what is minimised, (d, s)."""
+        return self.strengths * W + self.back(p)
+
+    def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Line | _Arc:
+        """From W, whose fields are given."""
+        return _Line(W, direction, fields, self.fields(direction), self.strengths)
+
+    def refuse_jumps(self, fields: np.ndarray, v: float) -> None:
+        """A penalty leads down between jumps of the loss, too."""
+
+    def _height(self, at: _Envelope, v: float) -> float:
+        """What tells steps up from steps down beside slopes: nothing, where what is minimised is convex."""
+        return 0.0
 
     def losses(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(n,), and slopes (n, L, s)."""
@@ -163,7 +265,7 @@ class _Split(Design):
             slopes[own] = found.reshape(-1, *self.shape[1:])
         return values, slopes
 
-    def bent(self, fields: np.ndarray, at: _Envelope, v: float) -> bool:
+    def bent(self, W: np.ndarray, fields: np.ndarray, at: _Envelope, v: float) -> bool:
         """Whether the loss of a sample bends down at x, or between x and its fields, by more than p bears."""
         way = fields - at.x
         square = np.sum(way**2, axis=(1, 2))
@@ -186,41 +288,36 @@ class _Split(Design):
         return _Envelope(x, (omega - x) / v, -(slopes + slopes.transpose(0, 2, 1)) / 2)
 
     def search(
-        self, W: np.ndarray, direction: np.ndarray, at: _Envelope, omega: np.ndarray, along: np.ndarray, v: float
-    ) -> tuple[float, _Envelope]:
-        """How far to go, and the envelope there: all the way, or where what is minimised hardly rises any more.
+        self, path: _Line | _Arc, at: _Envelope, p: np.ndarray, v: float
+    ) -> tuple[np.ndarray, np.ndarray, _Envelope]:
+        """Weights, fields and envelope all the way along a step, or where what is minimised hardly rises any more.
 
         Slopes, unlike values, are known to their own relative precision next to the minimum.
         """
-        linear, square = np.sum(self.strengths * W * direction), np.sum(self.strengths * direction**2)
-        before = linear + np.sum(at.p * along)
-        t = 1.0
+        before, t = path.slope(0.0, at.p), path.longest
+        height = self._height(at, v)
         for _ in range(_HALVINGS):
-            at = self.envelope(omega + t * along, v)
-            slope = linear + t * square + np.sum(at.p * along)
-            if slope <= _FLATTER * abs(before):
+            W, fields = path.at(t)
+            at = self.envelope(fields + v * p, v)
+            slope = path.slope(t, at.p)
+            if slope <= _FLATTER * abs(before) and self._height(at, v) <= height + _ROUNDING * (1 + abs(height)):
                 break
-            t *= float(np.clip(before / (before - slope), 0.1, 0.9))
-        return t, at
+            t *= float(np.clip(before / (before - slope), 0.1, 0.9)) if slope > before else 0.5
+        return W, fields, at
 
-    def newton_step(self, gradient: np.ndarray, curvatures: np.ndarray, v: float) -> np.ndarray:
+    def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _Envelope, v: float) -> np.ndarray:
         """-(Lambda + A^T curvatures A)^{-1} gradient, (d, s); Lambda is larger where that is not positive definite."""
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
         if gradient.size > _DIRECT:
-            return self._iterated(gradient, curvatures, v)
-        total = self._weighted(v * curvatures)
+            return -self._iterated(gradient, at.curvatures, v, self.strengths)
+        total = self._weighted(v * at.curvatures)
         strengths = np.broadcast_to(self.strengths, gradient.shape).ravel()
-        more = 0.0
-        while True:
-            hessian = total / v
-            hessian[np.diag_indices_from(hessian)] += strengths + more
-            try:
-                factor = cho_factor(hessian.T, lower=True, overwrite_a=True, check_finite=False)
-            except LinAlgError:
-                more = max(_MORE * more, float(np.min(self.strengths)))
-                continue
-            return -cho_solve(factor, gradient.ravel(), check_finite=False).reshape(gradient.shape)
+
+        def hessian() -> np.ndarray:
+            found = total / v
+            found[np.diag_indices_from(found)] += strengths
+            return found
+
+        return -_solved(hessian, gradient, float(np.min(self.strengths)))
 
     def _weighted(self, weights: np.ndarray) -> np.ndarray:
         """A^T weights A, (d s, d s), from the last one and the samples whose weights (n, L s, L s) are others now.
@@ -231,8 +328,9 @@ class _Split(Design):
         self._weights = weights
         return self._sum
 
-    def _iterated(self, gradient: np.ndarray, curvatures: np.ndarray, v: float) -> np.ndarray:
-        """Newton's step by conjugate gradients for the fields of samples with a curvature above zero (Woodbury).
+    def _iterated(self, right: np.ndarray, curvatures: np.ndarray, v: float, strengths: np.ndarray) -> np.ndarray:
+        """(Lambda + A^T curvatures A)^{-1} right, (d, s), for positive strengths: by conjugate gradients for the fields
+        of samples with a curvature above zero (Woodbury).
 
         Their system is the better conditioned one: a small v makes it no worse.
         """
@@ -241,19 +339,87 @@ class _Split(Design):
         n, L, s = self.shape
         values, vectors = eigen(curvatures)
         chosen = values > FLAT / v
-        scaled = gradient / self.strengths
+        scaled = right / strengths
         if not chosen.any():
-            return -scaled
+            return scaled
 
         def back(t: np.ndarray) -> np.ndarray:
             spread = np.zeros((n, L * s))
             spread[chosen] = t
-            return self.back(np.einsum("nak,nk->na", vectors, spread).reshape(self.shape)) / self.strengths
+            return self.back(np.einsum("nak,nk->na", vectors, spread).reshape(self.shape)) / strengths
 
         def fields(W: np.ndarray) -> np.ndarray:
             return np.einsum("nak,na->nk", vectors, self.fields(W).reshape(n, L * s))[chosen]
 
         size = int(chosen.sum())
         system = LinearOperator((size, size), matvec=lambda t: t / values[chosen] + fields(back(t)), dtype=float)
-        t, _ = cg(system, fields(scaled), rtol=_CLOSE * min(1.0, v * float(np.min(self.strengths))))
-        return back(t) - scaled
+        t, _ = cg(system, fields(scaled), rtol=_CLOSE * min(1.0, v * float(np.min(strengths))))
+        return scaled - back(t)
+
+
+class _SplitOnSpheres(_Split):
+    """The same where the norms of the columns are given, by `strengths`."""
+
+    def multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Strengths (s,) of the ridge that balances the radial part of A^T p."""
+        return -np.sum(W * self.back(p), axis=0) / (self.instance.d * self.strengths**2)
+
+    def gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """What of A^T p points along the spheres, (d, s)."""
+        units = W / np.linalg.norm(W, axis=0)
+        back = self.back(p)
+        return back - units * np.sum(units * back, axis=0)
+
+    def bent(self, W: np.ndarray, fields: np.ndarray, at: _Envelope, v: float) -> bool:
+        """The same, or whether the sphere makes the risk bend down by as much."""
+        return v * -float(self.multipliers(W, at.p).min()) > _HARDLY or super().bent(W, fields, at, v)
+
+    def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Line | _Arc:
+        """From W, whose fields are given."""
+        ratio = np.sum(direction**2, axis=0) / np.sum(W**2, axis=0)
+        return _Arc(W, direction, fields, self.fields(direction), ratio)
+
+    def _height(self, at: _Envelope, v: float) -> float:
+        """Of the envelope: along an arc it may rise and fall again."""
+        return float(np.sum(self.losses(at.x)[0]) + v * np.sum(at.p**2) / 2)
+
+    def refuse_jumps(self, fields: np.ndarray, v: float) -> None:
+        """
+        Raises:
+            InputError: the loss jumps where minimisers of its envelope are. Nothing leads down in between.
+        """
+        x = self.envelope(fields, v).x
+        away = _SIDES * (1 + np.abs(x))
+        for way in np.eye(x[0].size).reshape(-1, *x.shape[1:]):
+            above, below = (self.losses(x + sign * away * way)[0] for sign in (1, -1))
+            if np.any(np.abs(above - below) > _LEAP * (1 + np.abs(above))):
+                raise InputError(
+                    f"the loss of {self.problem.solver.name} jumps: nothing leads down along the norms that are given"
+                )
+
+    def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _Envelope, v: float) -> np.ndarray:
+        """The same across the columns: -(P (Lambda + A^T curvatures A) P)^{-1} gradient, Lambda the multipliers."""
+        (d, s), units = W.shape, W / np.linalg.norm(W, axis=0)
+        strengths = self.multipliers(W, at.p)
+        radial = np.einsum("ia,ab->iab", units, np.eye(s)).reshape(d * s, s)
+        if gradient.size > _DIRECT:
+            # Of a convex loss: strengths of the wrong sign make a shorter step.
+            typical = np.linalg.norm(self.back(at.p)) / np.linalg.norm(W)
+            positive = np.maximum(np.abs(strengths), _LITTLE * typical)
+            pushed = self._iterated(gradient, at.curvatures, v, positive).reshape(d * s)
+            pulled = [self._iterated(u.reshape(d, s), at.curvatures, v, positive).ravel() for u in radial.T]
+            border = np.stack(pulled, axis=1)
+            step = pushed - border @ np.linalg.solve(radial.T @ border, radial.T @ pushed)
+            return -step.reshape(d, s)
+        total = self._weighted(v * at.curvatures)
+        mean = max(float(np.trace(total)) / (d * s * v), float(np.max(np.abs(strengths))), np.finfo(float).tiny)
+
+        def hessian() -> np.ndarray:
+            found = total / v
+            found[np.diag_indices_from(found)] += np.broadcast_to(strengths, (d, s)).ravel()
+            along = found @ radial
+            found -= along @ radial.T
+            found += radial @ ((radial.T @ along + mean * np.eye(s)) @ radial.T - along.T)
+            return found
+
+        return -_solved(hessian, gradient, _LITTLE * mean)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..problems.problem import Problem
-from .augmented import augmented_lagrangian
+from .augmented import augmented_lagrangian, multipliers_of
 from .risk import Risk, Value, Weights
 
 _MEMORY = 20  # pairs kept by L-BFGS
@@ -210,7 +210,10 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 def newton(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     """Newton's method with the proximal map of the loss (`augmented_lagrangian`), for losses with corners."""
     weights, slopes, residual, iterations = augmented_lagrangian(risk, start, descent.tolerance, descent.most)
-    return replace(_ended(weights, risk(weights), residual, iterations, descent), slopes=slopes)
+    value = risk(weights)
+    if risk.problem.has_sphere:
+        value = replace(value, multipliers=multipliers_of(risk.instance, weights.W, slopes))
+    return replace(_ended(weights, value, residual, iterations, descent), slopes=slopes)
 
 
 def curvature(risk: Risk, at: Weights, data_only: bool = False) -> float:

@@ -27,6 +27,7 @@ RANDOM = "random"
 WELLS = "wells"
 NEWTON, GAMP = "newton", "gamp"
 _HOLDING = ("lbfgs", "gd", "adam")
+_KEEPING = (*_HOLDING, NEWTON)
 _MOST = {"descent": 20000, GAMP: 1000}
 _METRIC_ERROR = 1e-3
 _BESIDE_ZERO = 1e-3  # of the size of the start
@@ -218,15 +219,15 @@ def _test_error(instance: Instance, overlaps: Overlaps) -> float:
 def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
     """
     Raises:
-        InputError: the loss has no gradient to go down along given norms, or the method does not keep these.
+        InputError: the method does not keep given norms, or not those of a loss with corners.
     """
     name = problem.solver.name
-    if in_loss:
+    if method in (GAMP, "fista"):
+        raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are {', '.join(_KEEPING)}")
+    if in_loss and method not in ("auto", NEWTON):
         raise InputError(
-            f"simulations keep given norms on the way down a gradient; the loss of {name}, or its slope, jumps"
+            f"the loss of {name} has corners, which {method} does not see; newton does, and keeps the given norms"
         )
-    if method in (GAMP, NEWTON, "fista"):
-        raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are lbfgs, gd and adam")
 
 
 def _refuse_polish(plan: Plan, method: str) -> None:

@@ -143,13 +143,27 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
             near = way(replace(task, symmetry=symmetry), point, start)
             if near.losses is not None:
                 return near
-    approach = _approach(problem, start, seed)
+    found = _from_afar(task, start, way, True)
+    if found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS):
+        # Along a soft direction a residual is small far from the solution, and extrapolation is soon there.
+        found = _from_afar(task, start, way, False)
+    return found
+
+
+def _from_afar(task: Task, start: Overlaps | Solution, way: Way, extrapolate: bool) -> Solution:
+    """Where a start leads by a damped approach.
+
+    Raises:
+        TimeLimitError: as of `_reached`.
+    """
+    problem, seed = task.problem, task.seed
+    approach = _approach(problem, start, seed, extrapolate)
     if not _is_near(approach):
         return _collapsed_or(failed_solution(task, approach, APPROACH_RULE), approach, seed)
     thorough = searched(problem, approach.overlaps)
     if thorough.search != problem.search:
         # The quick search missed minima: what it led to solves another map.
-        again = _approach(thorough, approach.overlaps, seed)
+        again = _approach(thorough, approach.overlaps, seed, extrapolate)
         approach = replace(again, iterations=approach.iterations + again.iterations)
         task = replace(task, problem=thorough)
         if not _is_near(approach):
@@ -189,8 +203,12 @@ def _announce_compilation(problem: Problem) -> None:
 
 
 @step("approaching by damped iteration")
-def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedPoint:
-    """From the start to the neighbourhood of a solution, by damped iteration with a coarse global rule."""
+def _approach(problem: Problem, start: Overlaps | Solution, seed: int, extrapolate: bool = True) -> FixedPoint:
+    """From the start to the neighbourhood of a solution, by damped iteration with a coarse global rule.
+
+    Args:
+        extrapolate: as of `damped`.
+    """
     overlaps = start.overlaps if isinstance(start, Solution) else start
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
     rules = _approach_rules(problem, seed)
@@ -198,27 +216,31 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int) -> FixedP
     guesses = 0 if isinstance(start, Solution) else _GUESSES
     visited = 0
     for roughly, nearly, most in _PACES[rules[1] == rules[0]]:
-        point, weight = _settled(coarse, overlaps, guesses, roughly, nearly, most)
+        point, weight = _settled(coarse, overlaps, guesses, roughly, nearly, most, extrapolate)
         visited += point.iterations
         if point.status.success:
             break
+    if point.status is Status.MAX_ITERATIONS and integrated(problem).solver.channel.FIELDS == 1:
+        # Where V has far to go, as with a weak ridge, the residual rises on the way: weights lowered there are too low.
+        point, weight = _settled(coarse, point.overlaps, 0, roughly, nearly, most, extrapolate)
+        visited += point.iterations
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)
-        point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight, extrapolate=True)
+        point = damped(fine, point.overlaps, 3e-4, max_iterations=200, weight=weight, extrapolate=extrapolate)
         visited += point.iterations
     canonical = gauge.canonical(problem, point.overlaps, gauge.generators(problem))
     return point.moved(canonical.pack(), iterations=visited)
 
 
 def _settled(
-    coarse: StateMap, overlaps: Overlaps, guesses: int, roughly: float, nearly: float, most: int
+    coarse: StateMap, overlaps: Overlaps, guesses: int, roughly: float, nearly: float, most: int, extrapolate: bool
 ) -> tuple[FixedPoint, float]:
     """Damped iteration to a residual, at which slopes tell the weight for the way to a smaller one; and that weight.
 
     Args:
         guesses: times that the start is taken for a guess, and another one tried, where it leaves the domain.
-        most: iterations with that weight.
+        most: iterations with that weight; extrapolate: whether to mix them, as of `damped`.
     """
     point = damped(coarse, overlaps, roughly)
     for _ in range(guesses):
@@ -235,7 +257,7 @@ def _settled(
     with suppress(DomainError, np.linalg.LinAlgError):
         matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True, image=point.image)
         weight = best_weight(np.linalg.eigvals(coarse.across(matrix, point.u, point.sizes)))
-    found = damped(coarse, point.overlaps, nearly, most, weight, point.image, extrapolate=True)
+    found = damped(coarse, point.overlaps, nearly, most, weight, point.image, extrapolate)
     return replace(found, iterations=point.iterations + found.iterations), weight
 
 

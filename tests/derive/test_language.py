@@ -18,6 +18,8 @@ from saddleforge.derive.authoring.language import (
     square,
     token_weight,
 )
+from saddleforge.derive.calculus.chain import rows_of_two_as_sigmoids
+from saddleforge.derive.calculus.functions import Softplus
 
 LOGIT = st.floats(-6, 6)
 
@@ -116,3 +118,10 @@ def test_squares_weigh_columns():
     assert square(E, weight=[2, "1/2"]) == 2 * (a**2 + c**2) + (b**2 + d**2) / 2
     with pytest.raises(ValueError, match="2 entries"):
         square(E[:, 0], weight=[1, 2])
+
+
+def test_logarithms_of_two_class_probabilities_hold_where_these_round_to_one():
+    """-log(1 - sigmoid(z)) is z for a large one, of slope 1; 1 - sigmoid(40) is zero in double precision."""
+    x = sp.Symbol("x", real=True)
+    for index, sign in ((0, 1), (1, -1)):
+        assert rows_of_two_as_sigmoids(-sp.log(softmax(Matrix([[x, -x]]))[index])) == Softplus(-2 * sign * x)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge.cli import main
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SLOW = {
     "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "fine_tuning",
-    "flipped_labels", "linear_attention", "product_of_two", "trained_temperature", "two_tasks",
+    "flipped_labels", "linear_attention", "pooled_hinge", "product_of_two", "trained_temperature", "two_tasks",
 }  # fmt: skip
 
 
@@ -153,6 +154,44 @@ def test_two_tasks_of_one_loss_are_one_task_with_all_samples(share):
     both = replace(written("two_tasks"), name="one_task_twice", loss=twice, loss_kinks=None)
     alone = solved("ridge_regression", alpha=1.5, Delta=0, lambda_=0.2)
     assert_same(solved(both, alpha=1.5, share=share, lambda_=0.2), alone, 1, 1)
+
+
+POOL = np.array([1, 0.5, 0.25])
+
+
+@pytest.mark.slow
+def test_a_pooled_score_is_that_of_one_token_with_noise_in_its_label():
+    """Of covariance |pool|^2: of the teacher's sum it knows the share sum(pool) / (3^(1/2) |pool|)."""
+    known = POOL.sum() / np.sqrt(3) / np.linalg.norm(POOL)
+
+    @sf.model(
+        noise={"u": sf.GaussianNoise(1)},
+        regulariser=sf.Ridge(0.1),
+        metric=lambda h, Y, u: (1 - sp.sign(h[0]) * sp.sign(known * Y[0] + np.sqrt(1 - known**2) * u)) / 2,
+        starts={"semantic": sf.Start(teacher=0.6)},
+    )
+    def of_one_token(X: Any, Y: Any, u: Any) -> Any:
+        label = sp.sign(known * Y[0] + np.sqrt(1 - known**2) * u)
+        return sp.Max(0, 1 - label * np.linalg.norm(POOL) * X[0])
+
+    pooled, alone = (solved(model, alpha=2.0, accuracy=1e-9) for model in (example("pooled_hinge"), of_one_token))
+    for name in ("q", "theta"):
+        assert getattr(pooled.overlaps, name)[2].item() == pytest.approx(getattr(alone.overlaps, name).item(), rel=1e-8)
+    assert pooled.training_loss == pytest.approx(alone.training_loss, rel=1e-8)
+    cosine = known * pooled.overlaps.theta[0].item() / np.sqrt(pooled.overlaps.q[0].item())
+    assert pooled.test_error == pytest.approx(np.arccos(cosine) / np.pi, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_a_pooled_score_at_finite_size_is_that_of_theory():
+    found = sf.simulate(sf.problem(example("pooled_hinge"), alpha=2.0), d=300, seeds=12)
+    assert found.plan.method == "newton" and len(found.converged) == 12
+    theory, (means, errors) = solved(example("pooled_hinge"), alpha=2.0), found.overlaps
+    for name in ("q", "theta"):
+        off = getattr(means, name)[0] - getattr(theory.overlaps, name)[0]
+        assert np.abs(off).item() < 4 * getattr(errors, name)[0].item()
+    loss = found.estimate("training_loss")
+    assert abs(loss.mean - theory.training_loss) < 4 * loss.standard_error
 
 
 # Networks

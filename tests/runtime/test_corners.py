@@ -244,3 +244,22 @@ def test_absolute_errors_of_two_tokens_are_those_of_one():
     assert both.training_loss == pytest.approx(alone.training_loss, abs=2 * both.training_loss_error)
     assert both.test_error == pytest.approx(alone.test_error, abs=2 * both.test_error_error)
     assert both.stability.replicon == pytest.approx(alone.stability.replicon, abs=2 * both.stability.replicon_error)
+
+
+@pytest.mark.slow
+def test_absolute_errors_of_attention_weights_are_solved_and_simulated():
+    """With corners on curved surfaces of two fields, and theta that is not zero.
+
+    Theory to half widths of half a percent, weights of d = 100 within four standard errors of it.
+    """
+    problem = sf.problem(attention, alpha=4.0, omega=0.3, lambda_=0.6)
+    solution = sf.solve(problem, accuracy=2e-2)
+    assert solution.success and solution.rule.name == "sobol"
+    found = sf.simulate(problem, d=100, seeds=12)
+    assert found.plan.method == "newton" and len(found.converged) == 12
+    means, errors = found.aligned(solution.overlaps).overlaps
+    for block in ("q", "theta"):
+        theory, width = (getattr(o, block).ravel() for o in (solution.overlaps, solution.half_widths))
+        assert np.all(theory > 1) and np.all(width < 5e-3 * theory)
+        off, spread = getattr(means, block).ravel() - theory, getattr(errors, block).ravel()
+        assert np.all(np.abs(off) < 4 * np.hypot(spread, width / 2))

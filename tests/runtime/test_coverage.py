@@ -6,6 +6,7 @@ and within one in at least 93 %. Deterministic rules: within one in at least 93 
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -311,6 +312,77 @@ def test_bars_hold_the_digits_of_mpmath_where_losses_have_corners():
     _, two, words = shares(found)
     print(f"pieces: {words}")
     assert len(found) >= 100 and two >= 0.93, words
+
+
+# Losses with corners that are known by other means, and by the rules that go across corners.
+
+CORNERS = {"l1": lambda r: sp.Abs(r), "quantile": lambda r: sp.Max(7 * r / 10, -3 * r / 10)}
+
+
+def twice(name: str) -> Problem:
+    """A loss of two tokens, whose samples are two of one token."""
+
+    @sf.model(
+        tokens=2,
+        noise={"u": sf.GaussianNoise("1/4"), "v": sf.GaussianNoise("1/4")},
+        regulariser=sf.Ridge("3/10"),
+        metric=lambda h, Y, u, v: ((Y[0] + u - h[0]) ** 2 + (Y[1] + v - h[1]) ** 2) / 2,
+        name=f"{name}_of_two_tokens",
+    )
+    def of_two(X: Any, Y: Any, u: Any, v: Any) -> Any:
+        return CORNERS[name](Y[0] + u - X[0]) + CORNERS[name](Y[1] + v - X[1])
+
+    return sf.problem(of_two, alpha=1.5)
+
+
+def corner_cases() -> dict[str, tuple[Problem, Solution]]:
+    """A problem and its solution by panels between corners, to ten digits."""
+    cases = {}
+    for name, alpha in (("hinge", 0.7), ("hinge", 2.0), ("l1_regression", 3.0), ("quantile_regression", 1.5)):
+        problem = sf.problem(name, alpha=alpha)
+        cases[f"{name}, alpha = {alpha}"] = problem, sf.solve(problem, accuracy=1e-10)
+    pooled = sf.problem(Path(__file__).parents[2] / "examples" / "pooled_hinge.py", alpha=2.0)
+    cases["pooled hinge"] = pooled, sf.solve(pooled, accuracy=1e-10)
+    return cases
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("integrator", ["sobol", "gauss-hermite"])
+def test_bars_of_rules_that_go_across_corners_hold_the_panels_between_them(integrator):
+    found = []
+    for problem, exact in corner_cases().values():
+        for points in {"sobol": (8, 9, 10), "gauss-hermite": (10, 14, 20, 28, 40, 56)}[integrator]:
+            for seed in range(10 if integrator == "sobol" else 1):
+                rule: dict[str, Any] = {"integrator": integrator, "points": points, "accuracy": 1e-6}
+                solution = sf.solve(problem, exact, **rule, seed=2000 + 31 * len(found) + seed)
+                # Of a sampled solution one observable: they are off together.
+                chosen = [OBSERVABLES[seed % 5]] if integrator == "sobol" else OBSERVABLES
+                for observable in chosen:
+                    (value, width), (known, _) = number(solution, observable), number(exact, observable)
+                    found.append(abs(value - known) / width)
+    _, two, words = shares(found)
+    print(f"{integrator}, corners: {words}")
+    assert len(found) == 150 and two >= 0.93, f"{integrator}: {words}"
+
+
+@pytest.mark.slow
+def test_bars_of_corners_in_two_fields_hold_those_of_one():
+    """Samples of two tokens are two of one, in which corners are known exactly."""
+    found = []
+    for name, catalogue in (("l1", "l1_regression"), ("quantile", "quantile_regression")):
+        problem = twice(name)
+        alone = sf.solve(sf.problem(catalogue, alpha=3.0, lambda_=0.3), accuracy=1e-10)
+        assert alone.problem.parameters["Delta"] == 0.25
+        near = sf.solve(problem, accuracy=1e-2)
+        for points in (8, 9):
+            for seed in range(10):
+                solution = sf.solve(problem, near, integrator="sobol", points=points, accuracy=1e-6, seed=seed + 100)
+                observable = OBSERVABLES[seed % 5]
+                (value, width), (known, _) = number(solution, observable), number(alone, observable)
+                found.append(abs(value - known) / width)
+    _, two, words = shares(found)
+    print(f"sobol, corners of two fields: {words}")
+    assert len(found) == 40 and two >= 0.93, words
 
 
 @pytest.mark.slow
