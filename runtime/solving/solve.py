@@ -128,7 +128,7 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
-    problem, seed = task.problem, task.seed
+    problem = task.problem
     _announce_compilation(problem)
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
