@@ -11,8 +11,10 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
+from ..integration.tilted_samples import Samples
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..progress import step
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
@@ -80,8 +82,8 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
-            a loss that reads one student field, or two without corners, and a ridge, given norms or any penalty of one
-            column.
+            a loss that reads one student field, or several without corners (two steps: no more than two), and a ridge,
+            given norms or any penalty of one column.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With breaking of the replica
@@ -121,6 +123,11 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2) -> None:
         more = "and 1 (one step of breaking)" if most == 1 else "1 and 2 (steps of breaking)"
         raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) {more}")
     refuse(problem)
+    if rsb > 1 and isinstance(ladder(problem)[0], Samples):
+        raise InputError(
+            f"two steps of breaking are solved where the loss reads one or two student fields; that of "
+            f"{problem.solver.name} reads {integrated(problem).solver.channel.FIELDS}"
+        )
 
 
 @step("replica symmetry breaking")
@@ -152,9 +159,21 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
         return unbroken(symmetric, symmetric.status, words)
     found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
+        if parisi is None and isinstance(coarse.rule, Samples):
+            return _unresolved(symmetric, begun, found, accuracy)
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)
     solution = polished(symmetric, found, parisi is not None, accuracy)
     return solution or unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+
+
+def _unresolved(symmetric: Solution, begun: Reached, words: str, accuracy: float) -> BrokenSolution:
+    """States at the y that they were begun at, where samples do not tell at which y the complexity vanishes."""
+    found = polished(symmetric, begun, True, accuracy)
+    if found is None:
+        return unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+    status = Status.ACCURACY_NOT_REACHED if found.success else found.status
+    told = f"where the complexity vanishes is not resolved ({words}): these are states at a given y"
+    return replace(found, status=status, found=told)
 
 
 def continued(
