@@ -21,14 +21,14 @@ from .state import Broken
 TiltedRule = Pieces | Grids | Samples
 # Of panels, grids and samples: residuals on the way and at the end (a kink that passes a place leaves a step, a sample
 # that changes its well a larger one), first y.
-_ROUGH = {Pieces: 1e-8, Grids: 1e-5, Samples: 1e-3}
+_ROUGH = {Pieces: 1e-8, Grids: 1e-5, Samples: 3e-3}
 _FINE = {Pieces: 1e-11, Grids: 1e-7, Samples: 1e-4}
 _FIRST = {Pieces: 20.0, Grids: 5.0, Samples: 5.0}  # in units of V / q; grids become large above
 _STEPS = {Pieces: 1e-6, Grids: 1e-6, Samples: 2e-2}  # of differences: samples change their wells within one
 _FALLS = {Pieces: 0.3, Grids: 0.3, Samples: 0.7}  # of the residual in a step, less than which asks for new differences
 _SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
 _SCATTER = 0.5  # slowest rate believed of grids: errors scatter with the places of cusps once they are small
-_SHARE = {Pieces: 0.0, Grids: 1e-2, Samples: 3e-2}  # of the accuracy that a residual may take
+_SHARE = {Pieces: 0.0, Grids: 1e-2, Samples: 0.1}  # of the accuracy that a residual may take
 
 
 def ladder(problem: Problem) -> Sequence[TiltedRule]:

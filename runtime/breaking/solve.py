@@ -11,7 +11,9 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
+from ..integration.estimates import two_standard_errors
 from ..integration.tilted_samples import Samples
+from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
@@ -34,6 +36,8 @@ _SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
 _SHORTEST = 0.05  # of such a step, where the states change fast
 _LONGER = 1.5  # step after one that led to the states expected
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
+
+_CLEAR = 3.0  # half widths of y dPhi/dy at given states, which do not count how sets would move these
 
 
 class Options(TypedDict, total=False):
@@ -157,13 +161,26 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
         return unbroken(symmetric, symmetric.status, words)
-    found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
+    found = _untold(coarse, begun) or _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
         if parisi is None and isinstance(coarse.rule, Samples):
             return _unresolved(symmetric, begun, found, accuracy)
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)
     solution = polished(symmetric, found, parisi is not None, accuracy)
     return solution or unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+
+
+def _untold(breaking_map: BreakingMap, found: Reached) -> str:
+    """That samples do not tell y dPhi/dy from zero, in words; empty where they do, and by other rules."""
+    rule = breaking_map.rule
+    if not isinstance(rule, Samples):
+        return ""
+    maps = [replace(breaking_map, rule=rule.replicate(k)) for k in range(rule.scramblings)]
+    slopes = found.y * np.array([one(found.state, found.rates).slopes for one in maps])
+    mean, width = float(slopes.mean()), float(two_standard_errors(slopes)[0])
+    return (
+        "" if abs(mean) > _CLEAR * width else f"at y = {found.y:.4g} samples tell y dPhi/dy = {with_error(mean, width)}"
+    )
 
 
 def _unresolved(symmetric: Solution, begun: Reached, words: str, accuracy: float) -> BrokenSolution:
