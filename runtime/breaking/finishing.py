@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import DomainError, TimeLimitError
+from ..integration.tilted_samples import Samples
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..saddle_point import observables
@@ -17,6 +18,7 @@ from ..saddle_point.starts import branch_of
 from ..solving.finishing import DIFFERENCE_SAFETY
 from ..solving.solution import Solution
 from ..stability.assess import radius
+from . import sampling
 from .newton import Equations, Reached, newton
 from .rules import TiltedRule, averages, ladder, offsets, shift_counts, told_beside, tolerances
 from .solution import BrokenSolution, Splitting, relative_error
@@ -69,7 +71,10 @@ def polished(
         try:
             found = newton(finer, found.state, found.rates, tolerances(rule, accuracy)[1], not given, matrix)
             matrix = found.matrix
-            reached = _finished(symmetric, finer, found, given, accuracy, once)
+            if isinstance(rule, Samples):
+                reached = sampling.finished(symmetric, finer, found, given, accuracy)
+            else:
+                reached = _finished(symmetric, finer, found, given, accuracy, once)
         except DomainError:
             break
         except TimeLimitError:
@@ -93,6 +98,7 @@ def _finished(
         DomainError: another rule leaves the domain.
     """
     problem, rule, answer = symmetric.problem, breaking_map.rule, found.answer
+    assert not isinstance(rule, Samples)
     state, rates, y = found.state, found.rates, found.y
     equations = Equations.around(breaking_map, state, rates, not given)
     scales, units = equations.units(state, answer)
@@ -219,6 +225,7 @@ def _strengths_error(
 def _splitting(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, answer: Answer) -> Splitting:
     """Both roots, by a rule and the next finer one."""
     problem, rule = breaking_map.problem, breaking_map.rule
+    assert not isinstance(rule, Samples)
     roots, responses = [], answer.rows.squares()
     for used in (rule, rule.finer()):
         found = averages(problem, state, rates, used, slopes=True)

@@ -8,11 +8,10 @@ import numpy as np
 
 from ..errors import DomainError
 from ..progress import left
+from .rules import difference_step, least_fall
 from .state import Broken
 from .state_map import Answer, BreakingMap
 
-_STEP = 1e-6  # of differences, in block scales and in log y
-_FALL = 0.3  # of the residual in a step, less than which asks for new differences
 _LARGEST = 0.5  # step, in the same units
 _TELLING = 1e-4  # least step from which differences are updated: of a shorter one kinks on a grid tell more than slopes
 _HALVINGS = 20
@@ -103,10 +102,11 @@ class Equations:
             DomainError: both sides leave the domain.
         """
         scales, _ = self.units(self.state(z, like, rates)[0], answer)
+        size = difference_step(self.breaking_map.rule)
         columns = []
         for i, scale in enumerate(scales):
             for way in (1.0, -1.0):
-                step = way * _STEP * scale
+                step = way * size * scale
                 moved = z.copy()
                 moved[i] += step
                 try:
@@ -169,7 +169,7 @@ def newton(
         best = min(best, residual)
         if (residual < tolerance and matrix is not None) or stalls > 3:
             break
-        if matrix is None or (not fresh and residual > _FALL * before):
+        if matrix is None or (not fresh and residual > least_fall(breaking_map.rule) * before):
             matrix, fresh = equations.matrix(z, state, rates, gap, answer), True
         else:
             fresh = False

@@ -1,4 +1,5 @@
-"""Which rule averages over the channel of a problem: panels of a line for one student field, grids for two."""
+"""Which rule averages over the channel of a problem: panels of a line for one student field, grids for two, samples for
+more."""
 
 from __future__ import annotations
 
@@ -12,18 +13,22 @@ from ..integration.estimates import difference_factors
 from ..integration.pieces import PANELS, Pieces
 from ..integration.tilted import TiltedAverages, suits, tilted_averages
 from ..integration.tilted_grid import LADDER, Grids
+from ..integration.tilted_samples import SAMPLES, Samples
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
 from ..solving.solution import Solution
 from .state import Broken
 
-TiltedRule = Pieces | Grids
-# Of panels and of grids: residuals on the way and at the end (a kink that passes a place leaves a step), first y.
-_ROUGH, _FINE = (1e-8, 1e-5), (1e-11, 1e-7)
-_FIRST = (20.0, 5.0)  # in units of V / q; grids become large above
+TiltedRule = Pieces | Grids | Samples
+# Of panels, grids and samples: residuals on the way and at the end (a kink that passes a place leaves a step, a sample
+# that changes its well a larger one), first y.
+_ROUGH = {Pieces: 1e-8, Grids: 1e-5, Samples: 3e-3}
+_FINE = {Pieces: 1e-11, Grids: 1e-7, Samples: 1e-4}
+_FIRST = {Pieces: 20.0, Grids: 5.0, Samples: 5.0}  # in units of V / q; grids become large above
+_STEPS = {Pieces: 1e-6, Grids: 1e-6, Samples: 2e-2}  # of differences: samples change their wells within one
+_FALLS = {Pieces: 0.3, Grids: 0.3, Samples: 0.7}  # of the residual in a step, less than which asks for new differences
 _SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
 _SCATTER = 0.5  # slowest rate believed of grids: errors scatter with the places of cusps once they are small
-_SHARE = 1e-2  # of the accuracy that a residual on grids may take
+_SHARE = {Pieces: 0.0, Grids: 1e-2, Samples: 0.1}  # of the accuracy that a residual may take
 
 
 def ladder(problem: Problem) -> Sequence[TiltedRule]:
@@ -36,30 +41,39 @@ def ladder(problem: Problem) -> Sequence[TiltedRule]:
         return PANELS
     if Grids.suits(problem):
         return LADDER
-    channel = integrated(problem).solver.channel
+    if Samples.suits(problem):
+        return SAMPLES
     raise InputError(
-        "one-step breaking is solved where the loss reads one student field, or two and has no corners; that of "
-        f"{problem.solver.name} reads {channel.FIELDS}"
+        "one-step breaking of losses that read more than one student field is solved where they have no corners; that "
+        f"of {problem.solver.name} does"
     )
 
 
 def tolerances(rule: TiltedRule, accuracy: float = 1e-4) -> tuple[float, float]:
     """Residuals asked on the way and at the end."""
-    if isinstance(rule, Grids):
-        return _ROUGH[1], max(_FINE[1], _SHARE * accuracy)
-    return _ROUGH[0], _FINE[0]
+    return _ROUGH[type(rule)], max(_FINE[type(rule)], _SHARE[type(rule)] * accuracy)
 
 
 def first_rate(rule: TiltedRule) -> float:
     """y at which states are looked for first, in units of V / q."""
-    return _FIRST[1] if isinstance(rule, Grids) else _FIRST[0]
+    return _FIRST[type(rule)]
+
+
+def difference_step(rule: TiltedRule) -> float:
+    """Step of differences, in block scales and in log y."""
+    return _STEPS[type(rule)]
+
+
+def least_fall(rule: TiltedRule) -> float:
+    """Factor on the residual in a step of Newton's method, above which differences are taken again."""
+    return _FALLS[type(rule)]
 
 
 def averages(
     problem: Problem, state: Broken, rates: np.ndarray, rule: TiltedRule, slopes: bool = False
 ) -> TiltedAverages:
     """As of `tilted_averages`."""
-    if isinstance(rule, Grids):
+    if isinstance(rule, Grids | Samples):
         return rule.averages(problem, state.between, state.distances, rates, slopes)
     return tilted_averages(problem, state.between, state.distances, rates, rule, slopes)
 
@@ -80,8 +94,8 @@ def of_rows(rule: TiltedRule) -> Pieces:
 
 
 def told_beside(rule: object) -> bool:
-    """Whether energies are told beside another one: on grids their errors are nearly the same."""
-    return isinstance(rule, Grids)
+    """Whether energies are told beside another one: on grids and at samples their errors are nearly the same."""
+    return isinstance(rule, Grids | Samples)
 
 
 def offsets(symmetric: Solution, rules: Sequence[TiltedRule], state: Broken, y: float) -> list[float]:

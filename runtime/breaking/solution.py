@@ -10,6 +10,7 @@ import numpy as np
 from .. import presenting
 from ..integration import Rule
 from ..integration.tilted_grid import Grids
+from ..integration.tilted_samples import Samples
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -79,7 +80,7 @@ class BrokenSolution:
         errors: half widths of the packed state; within_errors: of the packed overlaps of one minimiser.
         rate_errors: of y, 0 where it is given.
         energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
-        own_error: its half width; on grids beside the energy of a step less, from which it is told there.
+        own_error: its half width; on grids and at samples beside the energy of a step less, from which it is told.
         complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
         test_error: of one of these states.
@@ -94,7 +95,7 @@ class BrokenSolution:
     given: bool
     residual: float
     evaluations: int
-    rule: Rule | Grids
+    rule: Rule | Grids | Samples
     errors: np.ndarray
     within_errors: np.ndarray
     rate_errors: tuple[float, ...]
@@ -200,13 +201,15 @@ class BrokenSolution:
     @property
     def energy_moved(self) -> tuple[float, float]:
         """How far above the replica symmetric training loss of its branch the energy lies, and a half width; nan where
-        there is none."""
+        there is none.
+
+        At samples the replica symmetric solution may be off by more than what moves it, which enters."""
         if self.alone:
             return np.nan, np.nan
         if self.state is None:
             return 0.0, 0.0
         beside = self.symmetric.training_loss_error
-        if told_beside(self.rule):
+        if told_beside(self.rule) and not isinstance(self.rule, Samples):
             beside = self.shallower.energy_moved[1] if self.shallower else 0.0
         return self.energy - self.symmetric.training_loss, self.own_error + beside
 

@@ -11,8 +11,12 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
+from ..integration.estimates import two_standard_errors
+from ..integration.tilted_samples import Samples
+from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..progress import step
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
@@ -32,6 +36,8 @@ _SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
 _SHORTEST = 0.05  # of such a step, where the states change fast
 _LONGER = 1.5  # step after one that led to the states expected
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
+
+_CLEAR = 3.0  # half widths of y dPhi/dy at given states, which do not count how sets would move these
 
 
 class Options(TypedDict, total=False):
@@ -80,8 +86,8 @@ def solve(
         start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
             approach).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
-            a loss that reads one student field, or two without corners, and a ridge, given norms or any penalty of one
-            column.
+            a loss that reads one student field, or several without corners (two steps: no more than two), and a ridge,
+            given norms or any penalty of one column.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With breaking of the replica
@@ -121,6 +127,11 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2) -> None:
         more = "and 1 (one step of breaking)" if most == 1 else "1 and 2 (steps of breaking)"
         raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) {more}")
     refuse(problem)
+    if rsb > 1 and isinstance(ladder(problem)[0], Samples):
+        raise InputError(
+            f"two steps of breaking are solved where the loss reads one or two student fields; that of "
+            f"{problem.solver.name} reads {integrated(problem).solver.channel.FIELDS}"
+        )
 
 
 @step("replica symmetry breaking")
@@ -150,11 +161,36 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
         return unbroken(symmetric, symmetric.status, words)
-    found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
+    found = _untold(coarse, begun) or _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
+        if parisi is None and isinstance(coarse.rule, Samples):
+            return _unresolved(symmetric, begun, found, accuracy)
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)
     solution = polished(symmetric, found, parisi is not None, accuracy)
     return solution or unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+
+
+def _untold(breaking_map: BreakingMap, found: Reached) -> str:
+    """That samples do not tell y dPhi/dy from zero, in words; empty where they do, and by other rules."""
+    rule = breaking_map.rule
+    if not isinstance(rule, Samples):
+        return ""
+    maps = [replace(breaking_map, rule=rule.replicate(k)) for k in range(rule.scramblings)]
+    slopes = found.y * np.array([one(found.state, found.rates).slopes for one in maps])
+    mean, width = float(slopes.mean()), float(two_standard_errors(slopes)[0])
+    return (
+        "" if abs(mean) > _CLEAR * width else f"at y = {found.y:.4g} samples tell y dPhi/dy = {with_error(mean, width)}"
+    )
+
+
+def _unresolved(symmetric: Solution, begun: Reached, words: str, accuracy: float) -> BrokenSolution:
+    """States at the y that they were begun at, where samples do not tell at which y the complexity vanishes."""
+    found = polished(symmetric, begun, True, accuracy)
+    if found is None:
+        return unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+    status = Status.ACCURACY_NOT_REACHED if found.success else found.status
+    told = f"where the complexity vanishes is not resolved ({words}): these are states at a given y"
+    return replace(found, status=status, found=told)
 
 
 def continued(

@@ -205,18 +205,29 @@ class Sampled(Rule):
 def _slope_averages(
     determinants: np.ndarray, weights: np.ndarray, matrices: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E[G_ll] (L, s, s) and E[G_ll' (x) G_ll'] (L, L, s, s, s, s) from G (N, L, s, L, s) at nodes.
+    """E[G_ll] (L, s, s) and E[G_ll' (x) G_ll'] (L, L, s, s, s, s) from G (N, L, s, L, s) at nodes."""
+    slope = np.einsum("n,nlalb->lab", weights, matrices)
+    near = determinants < NEAR_CUSP
+    shell = (determinants < 2 * NEAR_CUSP) & ~near
+    away, around, inside = (
+        np.einsum("n,nlarb,nlerf->lraebf", weights[part], matrices[part], matrices[part], optimize=True)
+        for part in (~(near | shell), shell, near)
+    )
+    return slope, beyond_cusps(away, around, inside, float(weights[shell].sum()), float(weights[near].sum()))
+
+
+def beyond_cusps(
+    away: np.ndarray, shell: np.ndarray, near: np.ndarray, shell_weight: float, near_weight: float
+) -> np.ndarray:
+    """E[G (x) G], from what nodes away from cusps, in the shell around them and near them add to it.
 
     At a cusp, where jumps begin, det = det(I + V H) vanishes and G like 1 / det. Few nodes come near: of the measure,
     det < e holds a share e^(5/2), so that E[G (x) G; det < e] = E[G (x) G; e < det < 2 e] / (2^(1/2) - 1). What lies
     below NEAR_CUSP is taken from there, where the counts agree with it: without a cusp nothing may lie below.
     """
-    slope = np.einsum("n,nlalb->lab", weights, matrices)
-    near = determinants < NEAR_CUSP
-    shell = (determinants < 2 * NEAR_CUSP) & ~near
-    if weights[near].sum() > weights[shell].sum() / 3 / (2**2.5 - 1):
-        weights = np.where(near, 0.0, np.where(shell, weights * (1 + 1 / (np.sqrt(2) - 1)), weights))
-    return slope, np.einsum("n,nlarb,nlerf->lraebf", weights, matrices, matrices, optimize=True)
+    if near_weight > shell_weight / 3 / (2**2.5 - 1):
+        near = shell / (np.sqrt(2) - 1)
+    return away + shell + near
 
 
 def is_smooth(problem: Problem, bistable: float) -> bool:

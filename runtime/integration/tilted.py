@@ -45,6 +45,7 @@ class TiltedAverages:
         squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth,
             as of `JacobianAverages.square`; empty where they were not asked for.
         mass: total weight, 1 for an exact rule.
+        drift: sum over tokens of E[<z g> - <z> <g>] = E[Tr Delta G~], z = omega - omega_0; None where it is not known.
     """
 
     moments: np.ndarray
@@ -54,6 +55,7 @@ class TiltedAverages:
     bistable: float
     squares: tuple[np.ndarray, ...]
     mass: float
+    drift: float | None = None
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,11 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
     if solution.alone:
         lines.append(f"{energy}; replica symmetry has no such solution, its {symmetric.branch} one has {beside}")
     else:
-        lines.append(f"{energy}, replica symmetric {beside}, moved by {with_error(*solution.energy_moved)}")
+        moved, width = solution.energy_moved
+        told = with_error(moved, width)
+        if abs(moved) < width:
+            told = f"{told}: not resolved, less than {abs(moved) + width:.2g}"
+        lines.append(f"{energy}, replica symmetric {beside}, moved by {told}")
     if solution.shallower is not None:
         once = with_error(solution.shallower.energy, solution.shallower.energy_error)
         lines.append(f"  one step has   {once}, the second moved it by {with_error(*solution.energy_moved_further)}")

@@ -65,7 +65,7 @@ def solve(
         without an overlap that the start holds.
 
     Raises:
-        InputError: an unknown start or integrator, or an accuracy that is not positive.
+        InputError: an unknown start or integrator, what is no start, or an accuracy that is not positive.
     """
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": seed, "effort": effort}
     with budget.time_limit(time_limit):
@@ -89,6 +89,11 @@ def reach(
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
     _ = problem.alpha  # is there before anything is compiled
+    if not isinstance(start, str | Overlaps | Solution):
+        known = ", ".join(problem.solver.model.STARTS)
+        raise InputError(
+            f"a start is the name of one of {problem.solver.name} ({known}), overlaps or a solution; not {start!r}"
+        )
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     begun = start_overlaps(problem, start) if isinstance(start, str) else start
     with step(f"solving from the start {name}"), budget.offers() as best:

@@ -15,9 +15,11 @@ from saddleforge.breaking.solve import broken
 from saddleforge.breaking.state import Broken
 from saddleforge.breaking.state_map import BreakingMap
 from saddleforge.integration import Pieces
+from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.pieces import PANELS
 from saddleforge.integration.tilted import tilted_averages
 from saddleforge.integration.tilted_grid import Grids
+from saddleforge.integration.tilted_samples import SAMPLES, Samples
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.state_map import StateMap
@@ -208,6 +210,84 @@ def test_a_difference_of_tokens_is_one_field_of_twice_the_variance():
     assert found.energy == pytest.approx(2 * one.energy, rel=1e-8)
     assert found.parisi == pytest.approx(one.parisi / 2, rel=1e-7)
     assert found.distances.ravel() == pytest.approx(one.distances.item(), rel=1e-7)
+
+
+def of_sets(rule, problem, overlaps, apart, y):
+    """Moments (R, 2, row), tokens averaged over, and f_1, <M>, loss and drift (R, 4), by each of its sets."""
+    sets = [rule.replicate(k).averages(problem, overlaps, apart, y) for k in range(rule.scramblings)]
+    totals = [(*each.free, each.moreau, each.loss, each.drift) for each in sets]
+    return np.array([each.moments.mean(axis=1) for each in sets]), np.array(totals)
+
+
+@pytest.mark.parametrize(
+    ("model", "grids"),
+    [(TOKENS, Grids(16, 1.3, 5.0)), pytest.param(COLUMNS, Grids(20, 1.5, 5.5), marks=pytest.mark.slow)],
+    ids=["tokens", "columns"],
+)
+def test_samples_have_the_averages_of_grids(model, grids):
+    """Within twice their half widths, which are below 2 % of the largest."""
+    name, values, y, apart, overlaps = model
+    problem, y = sf.problem(name, **values), np.array([y])
+    exact = grids.averages(problem, overlaps, apart, y)
+    moments, totals = of_sets(Samples(7), problem, overlaps, apart, y)
+    pairs = (exact.moments.mean(axis=1), moments), ((*exact.free, exact.moreau, exact.loss), totals[:, :3])
+    for known, found in pairs:
+        width, largest = two_standard_errors(found), np.abs(known).max()
+        assert np.all(np.abs(found.mean(axis=0) - known) < 2 * width + 1e-4 * largest)
+        assert np.all(width < 2e-2 * largest)
+
+
+def test_samples_of_a_state_know_its_slope_along_omega():
+    """E[Tr Delta d<g>/domega_0] by Stein's lemma in z, and in omega_0: - Tr Delta V~^ / alpha."""
+    name, values, y, apart, overlaps = TOKENS
+    problem, y = sf.problem(name, **values), np.array([y])
+    rule = Samples(7)
+    _, totals = of_sets(rule, problem, overlaps, apart, y)
+    state = Broken(overlaps, apart)
+    steins = [
+        -np.sum(BreakingMap(problem, rule.replicate(k))(state, y).hats[0].V * apart[0]) / problem.alpha
+        for k in range(rule.scramblings)
+    ]
+    apart_by = totals[:, 3] - np.array(steins)
+    assert abs(apart_by.mean()) < 2 * two_standard_errors(apart_by[:, None])[0] < 0.2 * abs(np.mean(steins))
+
+
+def test_twice_the_samples_a_node_change_little():
+    """Delta^ and f_1 by less than what the outer sets leave open."""
+    name, values, y, apart, overlaps = TOKENS
+    problem, y, rule = sf.problem(name, **values), np.array([y]), Samples(6)
+    (one, totals), (other, deeper) = (of_sets(each, problem, overlaps, apart, y) for each in (rule, rule.deeper()))
+    assert np.all(np.abs((one - other).mean(axis=0)) < two_standard_errors(one) + 1e-12)
+    assert np.all(np.abs((totals - deeper).mean(axis=0)) < two_standard_errors(totals))
+
+
+@pytest.mark.slow
+def test_samples_have_the_states_of_grids(monkeypatch):
+    """Attention on two tokens at y = 780."""
+    rs = sf.solve(sf.problem("dot_product_attention", alpha=2.0, omega=0.3), "positional", accuracy=1e-3)
+    exact = broken(rs, 780.0, 1e-3)
+    for module in ("solve", "finishing"):
+        monkeypatch.setattr(f"saddleforge.breaking.{module}.ladder", lambda problem: SAMPLES[:3])
+    found = broken(rs, 780.0, 1e-2)
+    assert exact.success and found.state is not None
+    assert np.all(np.abs(found.state.pack() - exact.state.pack()) <= found.errors + exact.errors)
+    assert np.all(found.within_errors < 3e-2 * found.state.within.block_scales)
+    assert abs(found.energy_moved[0] - exact.energy_moved[0]) < found.energy_moved[1]
+    assert abs(found.test_error - exact.test_error) < found.test_error_error + exact.test_error_error
+    lowest = broken(rs, None, 5e-2)
+    assert lowest.status is Status.ACCURACY_NOT_REACHED and lowest.given
+    assert lowest.found.startswith("where the complexity vanishes is not resolved (at y = ")
+    assert abs(lowest.complexity) < lowest.complexity_error and lowest.found in repr(lowest)
+
+
+@pytest.mark.slow
+def test_a_value_matrix_breaks():
+    """Four fields, alpha = 2, y = 400: V of the column of queries and keys falls by a fifth."""
+    found = sf.solve(sf.problem("value_attention", alpha=2.0), "semantic", rsb=1, parisi=400.0, accuracy=1.5e-2)
+    assert found.relative_error < 1.5e-2
+    V, width, rs = (each.V[0, 0, 0] for each in (found.overlaps, found.half_widths, found.symmetric.overlaps))
+    assert 0.7 * rs < V - width and V + width < 0.9 * rs
+    assert found.distances[0, 0, 0, 0] > 3 * found.state_half_widths.distances[0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "values", "y", "apart", "overlaps"), [TOKENS, COLUMNS], ids=["tokens", "columns"])
@@ -501,6 +581,12 @@ def test_on_grids_the_error_of_replica_symmetry_moves_both_energies():
     assert (apart.energy_moved[1], beside.energy_moved[1]) == pytest.approx((1e-3 + 1e-6, 1e-6))
 
 
+def test_an_energy_that_moved_less_than_its_half_width_is_called_not_resolved():
+    found = solved("perceptron", **PERCEPTRON)
+    assert "not resolved" not in repr(found)
+    assert "not resolved, less than 1\n" in repr(replace(found, own_error=1.0))
+
+
 # Along a parameter
 
 
@@ -552,7 +638,6 @@ def test_convex_losses_are_not_broken(name):
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("value_attention", {}, "reads one student field, or two and has no corners; that of value_attention reads 4"),
         ("ridge_regression", {"inverse_temperature": 2.0}, "at zero temperature only"),
     ],
 )
@@ -573,6 +658,11 @@ def test_what_is_out_of_reach_is_said(name, values, words):
 def test_options_that_mean_nothing_are_refused(options, words):
     with pytest.raises(sf.InputError, match=words):
         sf.solve(sf.problem("hinge", alpha=2.0), **options)
+
+
+def test_two_steps_of_four_fields_are_refused():
+    with pytest.raises(sf.InputError, match="one or two student fields; that of value_attention reads 4"):
+        sf.solve(sf.problem("value_attention", alpha=2.0), rsb=2)
 
 
 def test_a_time_limit_hands_over_replica_symmetry():

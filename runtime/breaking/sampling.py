@@ -1,0 +1,148 @@
+"""From a saddle point with replica symmetry broken, by samples, to a solution: half widths from replicates."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from .. import progress
+from ..errors import DomainError
+from ..integration.estimates import two_standard_errors
+from ..integration.rule import DIFFERENCE_SAFETY
+from ..integration.tilted_samples import Samples
+from ..saddle_point import observables
+from ..saddle_point.iteration import Status
+from ..saddle_point.starts import branch_of
+from ..solving.solution import Solution
+from ..stability.assess import radius
+from .newton import Equations, Reached
+from .rules import averages, tolerances
+from .solution import BrokenSolution, Splitting, relative_error
+from .state import Broken
+from .state_map import Answer, BreakingMap
+
+
+@progress.step("half widths of broken replica symmetry")
+def finished(
+    symmetric: Solution, breaking_map: BreakingMap, found: Reached, given: bool, accuracy: float
+) -> BrokenSolution:
+    """What is reported of states found by samples: every set of nodes moves them by what it says of the equations.
+
+    Derivatives, and what twice as many samples a node would change, are taken of a quarter of the outer nodes.
+
+    Raises:
+        DomainError: a set leaves the domain.
+    """
+    problem, rule = symmetric.problem, breaking_map.rule
+    assert isinstance(rule, Samples)
+    state, rates, answer, y = found.state, found.rates, found.answer, found.y
+    smaller = rule.smaller()
+    equations = Equations.around(replace(breaking_map, rule=smaller), state, rates, with_y=True)
+    z, n = equations.unknowns(state, rates), len(equations.directions)
+    gap, few = equations.values(state, rates)
+    matrix = equations.matrix(z, state, rates, gap, few)
+    scales, _ = equations.units(state, few)
+    solved = n if given else n + 1
+    inverse = np.linalg.inv(matrix[:solved, :solved])
+
+    def by(other: Samples) -> tuple[np.ndarray, Answer]:
+        return Equations.around(replace(breaking_map, rule=other), state, rates, with_y=True).values(state, rates)
+
+    sets = [by(rule.replicate(k)) for k in range(rule.scramblings)]
+    deeper_gap, deeper = by(smaller.deeper())
+    shifts = np.array([-inverse @ each[:solved] for each, _ in sets])
+    deep = -inverse @ (deeper_gap - gap)[:solved]
+    rest = abs(answer.averages.mass - 1)
+    # The mean of the shifts is what the iteration left.
+    widths = two_standard_errors(shifts) + np.abs(shifts.mean(axis=0)) + DIFFERENCE_SAFETY * np.abs(deep)
+    widths = widths + rest * scales[:solved]
+    moves = shifts[:, :n] @ equations.directions
+    deep_move = deep[:n] @ equations.directions
+    withins = np.array([Broken.unpack(move, state.sizes).within.pack() for move in (*moves, deep_move)])
+    within_errors = two_standard_errors(withins[:-1]) + np.abs(withins[:-1].mean(axis=0))
+    within_errors = within_errors + DIFFERENCE_SAFETY * np.abs(withins[-1]) + rest * state.within.block_scales
+    errors = widths[:n] @ np.abs(equations.directions)
+    rate_errors = 0.0 * rates if given else rates * widths[n:]
+
+    # y dPhi/dy once the states have moved; Phi does not change with them.
+    slopes, deep_slope = np.zeros(len(sets)), 0.0
+    if given:
+        slopes = np.array([each[n] for each, _ in sets]) + shifts @ matrix[n, :n]
+        deep_slope = float((deeper_gap - gap)[n] + deep @ matrix[n, :n])
+    known = _beside(symmetric, rule)
+    energies = np.array([-each.free_entropy for _, each in sets]) - slopes - known
+    energy_error = float(two_standard_errors(energies[:, None])[0])
+    energy_error += DIFFERENCE_SAFETY * abs(few.free_entropy - deeper.free_entropy - deep_slope)
+    complexity_error = float(y * (two_standard_errors(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))
+
+    within = state.within
+    test, test_own, nodes = observables.test_error(problem, within)
+    test_error = test_own
+    if nodes:
+        metrics = []
+        for move in (*(moves / rule.scramblings), deep_move):
+            moved = Broken.unpack(state.pack() + move, state.sizes).within
+            with suppress(DomainError):
+                metrics.append(observables.average_metric(problem, moved, nodes) - test)
+        spread = np.array(metrics[:-1])[:, None] * rule.scramblings
+        test_error = test_own + float(two_standard_errors(spread)[0]) + DIFFERENCE_SAFETY * abs(metrics[-1])
+    status = Status.CONVERGED
+    if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
+        status = Status.MAX_ITERATIONS
+    elif relative_error(state, errors, within_errors) > accuracy:
+        status = Status.ACCURACY_NOT_REACHED
+    elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
+        status = symmetric.status
+    data = problem.alpha * answer.averages.loss
+    return BrokenSolution(
+        symmetric=symmetric, state=state, status=status, rates=tuple(map(float, rates)), given=given,
+        residual=found.residual, evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
+        rate_errors=tuple(map(float, rate_errors)), energy=float(energies.mean()), own_error=energy_error,
+        complexity=-y * float(slopes.mean()) if given else 0.0, complexity_error=complexity_error if given else 0.0,
+        parts=(data, 0.0 if problem.has_sphere else answer.rows.penalty()), test_error=test,
+        test_error_error=test_error, multipliers=answer.rows.strengths if problem.has_sphere else None,
+        multipliers_error=_strengths_error(equations, found, few, sets, shifts) if problem.has_sphere else None,
+        stability=_splitting(breaking_map, state, rates, smaller, answer),
+    )  # fmt: skip
+
+
+def _beside(symmetric: Solution, rule: Samples) -> np.ndarray:
+    """How far above the training loss of replica symmetry every set of nodes puts it, (R,): states with blocks, which
+    are close to it, are off by nearly the same."""
+    problem, overlaps = symmetric.problem, symmetric.overlaps
+    own = rule.beside().averages(problem, overlaps).moreau
+    return np.asarray(problem.alpha * (own - symmetric.rule.averages(problem, overlaps).moreau.mean()))
+
+
+def _strengths_error(
+    equations: Equations, found: Reached, few: Answer, sets: list[tuple[np.ndarray, Answer]], shifts: np.ndarray
+) -> np.ndarray:
+    """Half widths of the multipliers of given norms, (s,): sets of nodes move them through averages and state."""
+    z, here = equations.unknowns(found.state, found.rates), found.answer.rows.strengths
+    moved = []
+    for shift, (_, own) in zip(shifts, sets, strict=True):
+        step = np.pad(shift, (0, len(z) - len(shift)))  # y stays where it is given
+        try:
+            there = equations.values(*equations.state(z + step, found.state, found.rates))[1].rows.strengths
+        except DomainError:
+            return np.full_like(here, np.inf)  # nothing is known
+        moved.append(own.rows.strengths - here + there - few.rows.strengths)
+    return two_standard_errors(np.array(moved))
+
+
+def _splitting(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, rule: Samples, answer: Answer) -> Splitting:
+    """Both roots, from averages over all sets of a rule; half widths from those of one set each."""
+    problem, responses = breaking_map.problem, answer.rows.squares()
+
+    def roots(other: Samples) -> tuple[list[float], float]:
+        found = averages(problem, state, rates, other, slopes=True)
+        pairs = zip(found.squares, responses, strict=True)
+        return [radius(problem, square[0], own) for square, own in pairs], found.bistable
+
+    each = [roots(rule.replicate(k)) for k in range(rule.scramblings)]
+    values = np.array([found for found, _ in each])
+    (one, two), widths = values.mean(axis=0), two_standard_errors(values)
+    bistable = float(np.mean([found for _, found in each]))
+    return Splitting(float(one), float(widths[0]), float(two), float(widths[1]), bistable, len(rates))
