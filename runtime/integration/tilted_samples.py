@@ -151,7 +151,7 @@ class Samples:
             return self._averages(part, overlaps, distances, rates, slopes)
         read = part.combinations
         found = self._averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, slopes)
-        return of_tokens(problem, part, overlaps, found)
+        return of_tokens(part, overlaps, found)
 
     def _averages(
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool
