@@ -54,6 +54,17 @@ def metric_kinks(model: ModelAt) -> Kinks:
     return _kinks_of(model, [] if model.metric is None else [model.metric], model.metric_kinks)
 
 
+def metric_is_steps(model: ModelAt) -> bool:
+    """Whether the metric, its labelled noise averaged over, is constant between the places where it is not smooth."""
+    if model.metric is None:
+        return False
+    laws = [
+        sp.sympify(p) for _, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities
+    ]
+    variables = integration_variables(model)
+    return not any(piece.has(*variables) for each in (model.metric, *laws) for piece in _pieces(each, variables))
+
+
 def _kinks_of(model: ModelAt, integrands: list[sp.Expr], declared: tuple[sp.Expr, ...]) -> Kinks:
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
@@ -71,14 +82,19 @@ def _kinks_of(model: ModelAt, integrands: list[sp.Expr], declared: tuple[sp.Expr
 
 def _surfaces(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
     """What vanishes wherever the switch does, factor by factor: its pieces count on all of space."""
-    pieces = [switch]
-    while (atoms := [atom for piece in pieces for atom in _innermost(piece, variables)]) and len(pieces) < _MOST_PIECES:
-        atom = atoms[0]
-        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in pieces_of(atom)))
-    for piece in pieces:
+    for piece in _pieces(switch, variables):
         for factor in _factors(unwrapped(piece, variables), variables):
             if factor.has(*variables) and not (factor.is_positive or factor.is_negative):
                 yield -factor if factor.could_extract_minus_sign() else factor
+
+
+def _pieces(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """What an expression is on its pieces, functions in pieces resolved as far as there are not too many."""
+    pieces = [expression]
+    while (atoms := [atom for piece in pieces for atom in _innermost(piece, variables)]) and len(pieces) < _MOST_PIECES:
+        atom = atoms[0]
+        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in pieces_of(atom)))
+    return pieces
 
 
 def _innermost(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:

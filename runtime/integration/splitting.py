@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from ..channel.nodes import REACH, gauss_hermite, gauss_legendre, tensor, trapezoid
+from ..problems.solver import loops
 
 Axis = tuple[np.ndarray, np.ndarray]
 Plane = tuple[np.ndarray, float, int]  # row, constant, one of the following
@@ -85,8 +86,13 @@ class Split:
                 found[place] = nodes, weights
         return found
 
-    def blocks(self, points: int, equidistant: bool = False, most: float = 1e6) -> Iterator[Axis]:
-        """Nodes (N, n) in z and weights (N,), in parts of about `most` nodes; `points` a panel and a smooth axis."""
+    def blocks(self, points: int, equidistant: bool = False, most: float = 1e6, steps: bool = False) -> Iterator[Axis]:
+        """Nodes (N, n) in z and weights (N,), in parts of about `most` nodes; `points` a panel and a smooth axis.
+
+        Args:
+            steps: whether the integrand is constant between the planes: each interval of the last axis that is cut then
+                has one node, and so has each axis behind it.
+        """
         nodes, weights = np.zeros((1, 0)), np.ones(1)
         for axis in range(self.cut):
             at = self.planes[axis]
@@ -96,12 +102,14 @@ class Split:
                 weights = (weights[:, None] * w).ravel()
             else:
                 breaks = np.stack([-(nodes @ row[:-1] + b) / row[-1] for row, b in at], axis=1)
-                rows, along, shares = _panels(breaks, points)
+                last = steps and axis == self.cut - 1
+                rows, along, shares = _intervals(breaks) if last else _panels(breaks, points)
                 weights = weights[rows] * shares
             nodes = np.concatenate([nodes[rows], along[:, None]], axis=1)
             heavy = weights > _LIGHT * weights.max()
             nodes, weights = nodes[heavy], weights[heavy]
-        rest = [_smooth(points, equidistant)] * (len(self.turn) - self.cut)
+        smooth = (np.zeros(1), np.ones(1)) if steps else _smooth(points, equidistant)
+        rest = [smooth] * (len(self.turn) - self.cut)
         for others, shares in _parts(rest, max(most / len(nodes), 1.0)):
             step = max(1, int(min(most, 1e12) / len(others)))
             for begin in range(0, len(nodes), step):
@@ -201,6 +209,16 @@ def _panels(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np
     nodes = (middle[:, None] + half[:, None] * x).ravel()
     weights = (half[:, None] * w).ravel() * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
     return np.repeat(row, points), nodes, weights
+
+
+def _intervals(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The intervals between the breaks (N, k) of every row: row, a place inside, measure of N(0, 1)."""
+    inner = np.sort(breaks, axis=1)
+    edge = np.full((len(breaks), 1), np.inf)
+    low, high = np.hstack([-edge, inner]), np.hstack([inner, edge])
+    places = np.clip(0.0, low + np.minimum(1.0, (high - low) / 2), high - np.minimum(1.0, (high - low) / 2))
+    measures = loops("between").measures(low.ravel(), high.ravel())
+    return np.repeat(np.arange(len(breaks)), low.shape[1]), places.ravel(), measures
 
 
 def _parts(axes: list[Axis], most: float) -> Iterator[Axis]:

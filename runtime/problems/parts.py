@@ -41,6 +41,7 @@ class ModelFacts(Protocol):
     REGULARISER: str
     NO_PROXIMAL_MAP: str
     CURVED: Mapping[str, Any]
+    METRIC_IS_STEPS: bool
 
     def law(self, p: Any) -> dict[str, Any]:
         """Law of the tokens at parameters p: weights, covariance, gram, labels, teacher_means, and perhaps rows."""
@@ -62,6 +63,7 @@ class ReducedFacts(Protocol):
     HOLDS_Q: bool
     NO_PROXIMAL_MAP: str
     CURVED: Mapping[str, Any]
+    METRIC_IS_STEPS: bool
 
     def planes(self, c: Any) -> Mapping[str, Any]:
         """As of `ModelFacts`, in (z, y)."""

@@ -99,8 +99,9 @@ def _means(problem: Problem, overlaps: Overlaps, equidistant: bool) -> Callable[
 
         return lambda size: np.array([over_set(size, seed) for seed in range(_SETS)])
     splits = [(fields, probability, _split_of(problem, fields)) for fields, probability in laws]
+    steps = problem.solver.model.METRIC_IS_STEPS
     return lambda size: np.array(
-        [sum(p * _sum(problem, fields, split.blocks(size, equidistant)) for fields, p, split in splits)]
+        [sum(p * _sum(problem, fields, split.blocks(size, equidistant, steps=steps)) for fields, p, split in splits)]
     )
 
 

@@ -136,8 +136,9 @@ def test_other_words_and_starts_derive_and_compile_nothing(tmp_path, monkeypatch
     second = load_solver(file)
     assert first.folder == second.folder
     assert "own" in second.model.STARTS and "own" not in first.model.STARTS
-    assert tuple(
-        f"Square loss on a {n} label." for n in ("noisy", "very noisy")
-    ) == (first.model.SUMMARY, second.model.SUMMARY)
+    assert tuple(f"Square loss on a {n} label." for n in ("noisy", "very noisy")) == (
+        first.model.SUMMARY,
+        second.model.SUMMARY,
+    )
     assert pickle.loads(pickle.dumps(second)).model.SUMMARY == second.model.SUMMARY
     assert load_solver(file) == second

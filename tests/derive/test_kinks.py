@@ -6,7 +6,7 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.models.mixture_classification import mixture_classification
-from saddleforge.derive.theory.kinks import integration_variables, loss_kinks, metric_kinks
+from saddleforge.derive.theory.kinks import integration_variables, loss_kinks, metric_is_steps, metric_kinks
 
 
 def shown(expressions):
@@ -44,6 +44,33 @@ def test_planes_of_a_metric(metric, planes, curved):
         frozenset({str(sp.expand(e)), str(sp.expand(-e))}) for e in found.planes
     }
     assert len(found.curved) == curved
+
+
+def noisy(share):
+    return {"v": sf.DiscreteNoise((0, 1), lambda Y: (1 - share(Y), share(Y)))}
+
+
+@pytest.mark.parametrize(
+    ("metric", "noise", "steps"),
+    [
+        (lambda h, Y: sp.Heaviside(-h[0, 0] * Y[0, 0]), {}, True),
+        (lambda h, Y: sp.Piecewise((2, sp.Abs(h[0, 0]) > 1), (sp.sign(Y[0, 0]), True)), {}, True),
+        (lambda h, Y: sp.Abs(sp.sign(h[0, 0]) - sp.sign(Y[0, 0])), {}, True),
+        (lambda h, Y, v: v * sp.sign(h[0, 0]), noisy(lambda Y: sp.Heaviside(Y[0, 0])), True),
+        (lambda h, Y, v: v * sp.sign(h[0, 0]), noisy(lambda Y: 1 / (1 + sp.exp(-Y[0, 0]))), False),
+        (lambda h, Y: sp.Abs(h[0, 0]), {}, False),
+        (lambda h, Y: Y[0, 0] * sp.sign(h[0, 0]), {}, False),
+        (None, {}, False),
+    ],
+)  # fmt: skip
+def test_a_metric_of_steps_is_constant_between_its_planes(metric, noise, steps):
+    def loss(X, Y, **_):
+        return (Y[0, 0] - X[0, 0]) ** 2
+
+    def with_label(X, Y, v):
+        return (v - X[0, 0]) ** 2
+
+    assert metric_is_steps(made(with_label if noise else loss, metric, noise=noise)) == steps
 
 
 def test_planes_hold_parameters_trained_numbers_and_overlaps():

@@ -54,6 +54,23 @@ def test_planes_that_nearly_coincide_enclose_their_angle(angle):
     assert value == pytest.approx(angle / np.pi, rel=1e-9)
 
 
+@pytest.mark.parametrize(("dimension", "count"), [(1, 1), (2, 0), (2, 2), (3, 2), (3, 3)])
+def test_steps_between_planes_take_a_node_an_interval(dimension, count):
+    """What is constant there has the same average, to rounding, by a fraction of the nodes."""
+    generator = np.random.default_rng(100 * dimension + count)
+    normals, places = generator.standard_normal((count, dimension)), generator.standard_normal(count)
+    values = generator.standard_normal(2**count)
+    split = Split.of(np.column_stack([normals, places]), dimension)
+
+    def steps(z):
+        return values[(z @ normals.T + places > 0) @ 2 ** np.arange(count)]
+
+    by_steps, whole = (list(split.blocks(48, steps=each)) for each in (True, False))
+    found, expected = (sum(float(w @ steps(z)) for z, w in each) for each in (by_steps, whole))
+    assert found == pytest.approx(expected, abs=1e-11)
+    assert sum(len(w) for _, w in by_steps) * 8 <= sum(len(w) for _, w in whole)
+
+
 def test_three_planes_through_one_line_in_a_plane():
     """Three classes told apart by the largest of three scores: each has a third of the measure."""
     scores = np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)], [-0.5, -np.sqrt(0.75)]])

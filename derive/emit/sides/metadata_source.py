@@ -9,7 +9,7 @@ import sympy as sp
 
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
-from ...theory.kinks import integration_variables, loss_kinks, metric_kinks
+from ...theory.kinks import integration_variables, loss_kinks, metric_is_steps, metric_kinks
 from ...theory.reads import metric_reading, reading
 from ...theory.reduced import ReducedModel
 from ..kernel import builder, freeze, place, stamp, stamped
@@ -247,6 +247,7 @@ def _planes_source(at: ModelAt) -> list[str]:
     read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
     return [
         f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
+        f"METRIC_IS_STEPS = {metric_is_steps(at)!r}  # whether it is constant between the planes",
         "",
         "",
         "def planes(c):",
