@@ -7,7 +7,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.errors import DomainError
-from saddleforge.integration import ProxSpace
+from saddleforge.integration import Pieces, ProxSpace
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
 from saddleforge.saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped, newton
@@ -49,6 +49,24 @@ def by_differences(function: Map) -> Callable[[np.ndarray, np.ndarray], np.ndarr
     return lambda u, image: jacobian(function, u, SIZES)  # type: ignore[arg-type]
 
 
+def test_averages_are_known_of_the_map_that_gave_them_only():
+    """Newton's method ends with those at its state, by its problem and rule; elsewhere they are not known."""
+    problem, rule = sf.problem("ridge_regression", alpha=2.0), Pieces(12)
+    state_map = StateMap(problem, rule)
+    begun = sf.solve(problem, accuracy=1e-3).overlaps
+    point = newton(
+        state_map,
+        FixedPoint(begun.pack(), begun.sizes, np.inf, Status.MAX_ITERATIONS, 0, None),
+        1e-10,
+        lambda u, image: jacobian(state_map, u, begun.sizes),
+    )
+    own = point.averages_by(problem, rule)
+    assert own is not None and np.array_equal(own.moments, rule.averages(problem, point.overlaps).moments)
+    assert point.averages_by(problem, Pieces(16)) is None
+    assert point.averages_by(problem.with_(alpha=2.1), rule) is None
+    assert point.moved(1.01 * point.u).averages_by(problem, rule) is None
+
+
 def test_damping_converges_on_a_contraction():
     point = damped(linear(0.5, 0.3, -0.2, 0.1), start(), 1e-10)
     assert point.status is Status.CONVERGED
@@ -85,6 +103,30 @@ def test_an_eigenvalue_above_one_is_not_damped_away():
     assert point.status is Status.MAX_ITERATIONS
     assert point.residual > 1e-4
     assert not point.status.success
+
+
+def test_extrapolation_ends_a_soft_approach_in_a_few_steps():
+    """Of a straight map with few directions, the last differences tell all; damping alone crawls."""
+    soft = (0.99, 0.3, 0.0, 0.1)
+    plain = damped(linear(*soft), start(), 1e-6, max_iterations=2000, weight=0.5)
+    point = damped(linear(*soft), start(), 1e-6, weight=0.5, extrapolate=True)
+    assert plain.status is point.status is Status.CONVERGED
+    assert 20 * point.iterations < plain.iterations
+    assert point.u == pytest.approx(TRUTH, abs=2e-4)  # 1 / (1 - 0.99) residuals
+
+
+def test_extrapolation_that_does_not_help_is_given_up():
+    """Noise as of nodes that swap their minima makes differences say nothing; damping goes on from the best state."""
+    generator = np.random.default_rng(3)
+    known: dict[bytes, np.ndarray] = {}
+
+    def noisy(u: np.ndarray) -> np.ndarray:
+        shift = known.setdefault(np.round(u, 6).tobytes(), 2e-3 * generator.standard_normal(4))
+        return TRUTH + np.diag([-2.0, 0.5, 0.0, 0.3]) @ (u - TRUTH) + shift
+
+    floor = damped(Map(noisy), start(), 1e-9, max_iterations=60, extrapolate=True)
+    assert floor.status is Status.MAX_ITERATIONS
+    assert np.abs(floor.u - TRUTH).max() < 0.02
 
 
 def test_iterations_are_counted_and_limited():
