@@ -40,6 +40,7 @@ class ModelFacts(Protocol):
     NONNEGATIVE: bool
     REGULARISER: str
     NO_PROXIMAL_MAP: str
+    LOSS_JUMPS: bool
     CURVED: Mapping[str, Any]
     METRIC_IS_STEPS: bool
 

@@ -51,7 +51,6 @@ _DIRECT = 6000  # weights beyond which no matrix of them is held
 _CLOSE = 1e-3  # relative residual of a Newton step that is iterated, in units of v times the ridge
 _MORE = 3.0  # factor of what is added to a Hessian that is not positive definite
 _LITTLE = 1e-4  # the first of it under given norms, in units of the mean curvature
-_SIDES, _LEAP = 1e-7, 1e-4  # distance of two points beside a minimiser, and difference of losses beyond which they jump
 
 
 def has_corners(problem: Problem) -> bool:
@@ -79,8 +78,7 @@ def augmented_lagrangian(
     The residual is the larger of two root mean squares: of the risk's gradient Lambda W + A^T p, and of x - A W.
 
     Raises:
-        InputError: the loss holds q or trained numbers, or it jumps and norms are given, or the penalty is no ridge of
-            positive strength.
+        InputError: the loss holds q or trained numbers, or the penalty is no ridge of positive strength.
     """
     problem = risk.problem
     refuse_own(problem, "newton")
@@ -90,7 +88,6 @@ def augmented_lagrangian(
     W, fields = start.W, split.fields(start.W)
     p = split.losses(fields)[1]
     first = _size(fields) / _size(p) if fields.any() and p.any() else 1.0
-    split.refuse_jumps(fields, first)
     v, best, waited, steps, before, bends = first, np.inf, 0, 0, np.inf, False
     while v > _LEAST * first and v * split.envelope(fields + v * p, v).bend > _BENT:
         v *= _SMOOTHER
@@ -248,9 +245,6 @@ class _Split(Design):
         """From W, whose fields are given."""
         return _Line(W, direction, fields, self.fields(direction), self.strengths)
 
-    def refuse_jumps(self, fields: np.ndarray, v: float) -> None:
-        """A penalty leads down between jumps of the loss, too."""
-
     def _height(self, at: _Envelope, v: float) -> float:
         """What tells steps up from steps down beside slopes: nothing, where what is minimised is convex."""
         return 0.0
@@ -382,20 +376,6 @@ class _SplitOnSpheres(_Split):
     def _height(self, at: _Envelope, v: float) -> float:
         """Of the envelope: along an arc it may rise and fall again."""
         return float(np.sum(self.losses(at.x)[0]) + v * np.sum(at.p**2) / 2)
-
-    def refuse_jumps(self, fields: np.ndarray, v: float) -> None:
-        """
-        Raises:
-            InputError: the loss jumps where minimisers of its envelope are. Nothing leads down in between.
-        """
-        x = self.envelope(fields, v).x
-        away = _SIDES * (1 + np.abs(x))
-        for way in np.eye(x[0].size).reshape(-1, *x.shape[1:]):
-            above, below = (self.losses(x + sign * away * way)[0] for sign in (1, -1))
-            if np.any(np.abs(above - below) > _LEAP * (1 + np.abs(above))):
-                raise InputError(
-                    f"the loss of {self.problem.solver.name} jumps: nothing leads down along the norms that are given"
-                )
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _Envelope, v: float) -> np.ndarray:
         """The same across the columns: -(P (Lambda + A^T curvatures A) P)^{-1} gradient, Lambda the multipliers."""

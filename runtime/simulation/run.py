@@ -219,9 +219,15 @@ def _test_error(instance: Instance, overlaps: Overlaps) -> float:
 def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
     """
     Raises:
-        InputError: the method does not keep given norms, or not those of a loss with corners.
+        InputError: the method does not keep given norms, or not those of a loss with corners, or the loss jumps:
+            between its jumps nothing leads down, where a penalty would.
     """
     name = problem.solver.name
+    if problem.solver.model.LOSS_JUMPS:
+        raise InputError(
+            "simulations keep given norms on the way down a gradient; "
+            f"the loss of {name} jumps, and has none that leads down"
+        )
     if method in (GAMP, "fista"):
         raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are {', '.join(_KEEPING)}")
     if in_loss and method not in ("auto", NEWTON):

@@ -62,7 +62,7 @@ def without_solving():
     with pytest.MonkeyPatch.context() as patch:
         for module in (base_case, extensions):
             patch.setattr(module, "curve", curve)
-            patch.setattr(module, "located", located)
+            patch.setattr(module, "threshold_near", located)
         patch.setattr(extensions, "onset_result", lambda at, guess, start, setting: made_threshold(at, 0.57))
         yield
 

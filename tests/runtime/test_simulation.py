@@ -650,12 +650,14 @@ def test_multipliers_are_saved_with_their_runs(tmp_path):
 
 
 def test_what_does_not_go_down_along_given_norms_is_refused():
-    """Errors that are counted; corners, by a gradient."""
+    """Errors that are counted, before anything is drawn; corners, by a gradient."""
     at = problem("perceptron", alpha=2.0)
-    with pytest.raises(InputError, match="the loss of perceptron jumps: nothing leads down along the norms that are"):
-        run(checked(Plan(at, 100, "semantic", "auto")), 0)
-    with pytest.raises(InputError, match="the loss of perceptron has corners, which lbfgs does not see; newton does"):
-        checked(Plan(at, 100, "semantic", "lbfgs"))
+    with pytest.raises(InputError, match="the loss of perceptron jumps, and has none that leads down"):
+        checked(Plan(at, 100, "semantic", "auto"))
+    with pytest.raises(
+        InputError, match="the loss of hinge_on_a_sphere has corners, which lbfgs does not see; newton does"
+    ):
+        checked(Plan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
 
 
 @pytest.mark.slow

@@ -9,7 +9,14 @@ import sympy as sp
 
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
-from ...theory.kinks import integration_variables, loss_kinks, metric_is_steps, metric_kinks
+from ...theory.kinks import (
+    LOSS_JUMPS,
+    integration_variables,
+    loss_kinks,
+    metric_is_steps,
+    metric_kinks,
+    slope_jump,
+)
 from ...theory.reads import metric_reading, reading
 from ...theory.reduced import ReducedModel
 from ..kernel import builder, freeze, place, stamp, stamped
@@ -121,6 +128,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         f"NONNEGATIVE = {seems_nonnegative(at)!r}",
         f"REGULARISER = {at.regulariser.kind!r}",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
+        f"LOSS_JUMPS = {slope_jump(at).startswith(LOSS_JUMPS)!r}  # itself, not its slope",
         "",
         "",
         "def law(p):",
