@@ -118,7 +118,7 @@ def solve(
 
 
 def checked_steps(rsb: int, problem: Problem, most: int = 2) -> None:
-    """That this many steps of breaking, one or more, can be solved.
+    """That this many steps of breaking, one or more, can be solved, and along a branch where one is the most.
 
     Raises:
         InputError: they cannot, in words.
@@ -127,10 +127,12 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2) -> None:
         more = "and 1 (one step of breaking)" if most == 1 else "1 and 2 (steps of breaking)"
         raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) {more}")
     refuse(problem)
-    if rsb > 1 and isinstance(ladder(problem)[0], Samples):
+    if (rsb > 1 or most == 1) and isinstance(ladder(problem)[0], Samples):
+        # Samples do not tell at which Parisi parameter the energy is greatest.
+        what = "two steps of breaking are solved" if rsb > 1 else "branches with a step of breaking are followed"
         raise InputError(
-            f"two steps of breaking are solved where the loss reads one or two student fields; that of "
-            f"{problem.solver.name} reads {integrated(problem).solver.channel.FIELDS}"
+            f"{what} where the loss reads one student field, or two; that of {problem.solver.name} reads "
+            f"{integrated(problem).solver.channel.FIELDS}"
         )
 
 
