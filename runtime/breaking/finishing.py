@@ -10,18 +10,16 @@ import numpy as np
 
 from ..errors import DomainError, TimeLimitError
 from ..integration.tilted_samples import Samples
-from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import branch_of
 from ..solving.finishing import DIFFERENCE_SAFETY
 from ..solving.solution import Solution
 from ..stability.assess import radius
 from . import sampling
 from .newton import Equations, Reached, newton
 from .rules import TiltedRule, averages, ladder, offsets, shift_counts, told_beside, tolerances
-from .solution import BrokenSolution, Splitting, relative_error
+from .solution import BrokenSolution, Splitting, status_of
 from .state import Broken
 from .state_map import Answer, BreakingMap
 
@@ -153,19 +151,13 @@ def _finished(
             with suppress(DomainError):
                 moved_by = abs(observables.average_metric(problem, moved_to, nodes) - test)
                 test_error = max(test_error, count * moved_by + test_own)
-    status = Status.CONVERGED
-    if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
-        status = Status.MAX_ITERATIONS
-    elif relative_error(state, errors, within_errors) > accuracy:
-        status = Status.ACCURACY_NOT_REACHED
-    elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
-        status = symmetric.status
+    status = status_of(symmetric, rule, found.residual, state, errors, within_errors, accuracy)
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, rates=tuple(map(float, rates)), given=given,
         residual=found.residual, evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         rate_errors=tuple(map(float, rate_errors)), energy=energies[0], own_error=width_of(energies) + rounding,
         complexity=complexity if given else 0.0, complexity_error=complexity_error,
-        parts=_parts(problem, answer), test_error=test, test_error_error=test_error,
+        parts=answer.parts(problem), test_error=test, test_error_error=test_error,
         multipliers=answer.rows.strengths if problem.has_sphere else None, multipliers_error=strengths_error,
         stability=_splitting(breaking_map, state, rates, answer), shallower=once,
     )  # fmt: skip
@@ -188,12 +180,6 @@ def _complexity(answer: Answer, y: float) -> float:
 
 def _energy(answer: Answer, y: float) -> float:
     return -answer.free_entropy - y * float(answer.slopes[0])
-
-
-def _parts(problem: Problem, answer: Answer) -> tuple[float, float]:
-    """Data and penalty, whose sum is the energy at the saddle point."""
-    data = problem.alpha * answer.averages.loss
-    return data, 0.0 if problem.has_sphere else answer.rows.penalty()
 
 
 def _strengths_error(

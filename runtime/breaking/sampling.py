@@ -13,13 +13,11 @@ from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.tilted_samples import Samples
 from ..saddle_point import observables
-from ..saddle_point.iteration import Status
-from ..saddle_point.starts import branch_of
 from ..solving.solution import Solution
 from ..stability.assess import radius
 from .newton import Equations, Reached
-from .rules import averages, tolerances
-from .solution import BrokenSolution, Splitting, relative_error
+from .rules import averages
+from .solution import BrokenSolution, Splitting, status_of
 from .state import Broken
 from .state_map import Answer, BreakingMap
 
@@ -88,20 +86,13 @@ def finished(
                 metrics.append(observables.average_metric(problem, moved, nodes) - test)
         spread = np.array(metrics[:-1])[:, None] * rule.scramblings
         test_error = test_own + float(two_standard_errors(spread)[0]) + DIFFERENCE_SAFETY * abs(metrics[-1])
-    status = Status.CONVERGED
-    if found.residual > 1e2 * tolerances(rule, accuracy)[1]:
-        status = Status.MAX_ITERATIONS
-    elif relative_error(state, errors, within_errors) > accuracy:
-        status = Status.ACCURACY_NOT_REACHED
-    elif not symmetric.success and branch_of(within, within_errors) == symmetric.branch:
-        status = symmetric.status
-    data = problem.alpha * answer.averages.loss
+    status = status_of(symmetric, rule, found.residual, state, errors, within_errors, accuracy)
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, rates=tuple(map(float, rates)), given=given,
         residual=found.residual, evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         rate_errors=tuple(map(float, rate_errors)), energy=float(energies.mean()), own_error=energy_error,
         complexity=-y * float(slopes.mean()) if given else 0.0, complexity_error=complexity_error if given else 0.0,
-        parts=(data, 0.0 if problem.has_sphere else answer.rows.penalty()), test_error=test,
+        parts=answer.parts(problem), test_error=test,
         test_error_error=test_error, multipliers=answer.rows.strengths if problem.has_sphere else None,
         multipliers_error=_strengths_error(equations, found, few, sets, shifts) if problem.has_sphere else None,
         stability=_splitting(breaking_map, state, rates, smaller, answer),

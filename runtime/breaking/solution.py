@@ -17,7 +17,7 @@ from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
 from ..solving.solution import Solution
-from .rules import told_beside
+from .rules import TiltedRule, told_beside, tolerances
 from .state import Broken
 
 NEGLIGIBLE_JUMPS = 1e-6  # of the measure, tilted
@@ -66,6 +66,25 @@ def relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray)
     count = len(within_errors)
     between = errors[:count] / state.block_scales[:count]
     return float(max(between.max(), np.max(within_errors / state.within.block_scales)))
+
+
+def status_of(
+    symmetric: Solution,
+    rule: TiltedRule,
+    residual: float,
+    state: Broken,
+    errors: np.ndarray,
+    within_errors: np.ndarray,
+    accuracy: float,
+) -> Status:
+    """Of states that a rule left with a residual and half widths: whether they are those that were asked for."""
+    if residual > 1e2 * tolerances(rule, accuracy)[1]:
+        return Status.MAX_ITERATIONS
+    if relative_error(state, errors, within_errors) > accuracy:
+        return Status.ACCURACY_NOT_REACHED
+    if not symmetric.success and branch_of(state.within, within_errors) == symmetric.branch:
+        return symmetric.status
+    return Status.CONVERGED
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ class Answer:
     free_entropy: float
     slopes: np.ndarray
 
+    def parts(self, problem: Problem) -> tuple[float, float]:
+        """Data and penalty, whose sum is the energy at the saddle point."""
+        return problem.alpha * self.averages.loss, 0.0 if problem.has_sphere else self.rows.penalty()
+
 
 @dataclass(frozen=True)
 class BreakingMap:

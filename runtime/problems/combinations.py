@@ -150,17 +150,13 @@ class Combinations:
         """Changes of `of_tokens` with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
         return self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
 
-    def regression(self, overlaps: Overlaps) -> tuple[np.ndarray, np.ndarray]:
-        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, (N, L (s + t), d_z + d_y), and Cov(xi)^(-1)."""
+    def regression_changes(self, overlaps: Overlaps, units: Units) -> np.ndarray:
+        """Changes of the regression on xi (`OverlapMaps.regression_at`) with the packed overlaps, (n, N, L (s + t),
+        d_z + d_y)."""
         of_tokens = self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)
         inverse = np.linalg.inv(self.of_combinations(of_tokens) + self.known)
-        return of_tokens @ inverse, inverse
-
-    def regression_changes(self, overlaps: Overlaps, units: Units) -> np.ndarray:
-        """Its changes with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
-        regression, inverse = self.regression(overlaps)
         moved = self.moved(units)
-        return (moved - regression @ self.of_combinations(moved)) @ inverse
+        return (moved - of_tokens @ inverse @ self.of_combinations(moved)) @ inverse
 
     def back(self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int) -> np.ndarray:
         """Averages of the tokens, (..., C, row), from those of z, (..., N, .) by summands, and E[g_z (omega, Y)^T]
@@ -242,7 +238,7 @@ class OverlapMaps:
         return Overlaps.unpack(matrix @ u + constant, self.sizes)
 
     def regression_at(self, u: np.ndarray) -> np.ndarray:
-        """As `Combinations.regression`, at packed overlaps (n,)."""
+        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, at packed overlaps: (N, L (s + t), d_z + d_y)."""
         matrix, constant = self.of_tokens
         of_tokens = (matrix @ u + constant).reshape(*self.read.flat.shape[::2], -1)
         covariance = self.read.of_combinations(of_tokens) + self.read.known

@@ -259,19 +259,26 @@ class Problem:
 
     def _given(self, labels: tuple[int, ...]) -> np.ndarray:
         """Those of the constants that no solution changes."""
-        known = self.once(_constants_by_labels)
-        if labels not in known:
-            known[labels] = np.concatenate(
-                [self.law.rho[self.context_of(labels)], np.asarray(labels, float), self.flat]
-            )
-        return known[labels]
+        if labels not in self._constants:
+            law, own = self.law.rho[self.context_of(labels)], np.asarray(labels, float)
+            self._constants[labels] = np.concatenate([law, own, self.flat])
+        return self._constants[labels]
 
     def context_of(self, labels: tuple[int, ...]) -> np.ndarray:
         """Context index of every token, (L,)."""
-        known = self.once(_contexts_by_labels)
-        if labels not in known:
-            known[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
-        return known[labels]
+        if labels not in self._contexts:
+            self._contexts[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
+        return self._contexts[labels]
+
+    @cached_property
+    def _constants(self) -> dict[tuple[int, ...], np.ndarray]:
+        """Kept by labels as they are asked for."""
+        return {}
+
+    @cached_property
+    def _contexts(self) -> dict[tuple[int, ...], np.ndarray]:
+        """Kept by labels as they are asked for."""
+        return {}
 
     def with_(self, **changes: Any) -> Problem:
         """The same problem with some parameters (alpha included) changed."""
@@ -311,16 +318,6 @@ class Problem:
             self.value_of(name)
         if "alpha" not in names:
             _ = self.alpha
-
-
-def _constants_by_labels(problem: Problem) -> dict[tuple[int, ...], np.ndarray]:
-    """Kept by a problem as they are asked for."""
-    return {}
-
-
-def _contexts_by_labels(problem: Problem) -> dict[tuple[int, ...], np.ndarray]:
-    """Kept by a problem as they are asked for."""
-    return {}
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
