@@ -77,7 +77,7 @@ def curve(
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:
         return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
-    checked_steps(rsb, problem, most=1)
+    checked_steps(rsb, problem, most=1, along=True)
     over, grid = checked_grid(problem, over, values, ranges)
     beside = symmetric_curve(problem, over=over, values=grid, **chosen)
     symmetric = dict(zip(beside.values.tolist(), beside.solutions, strict=True))

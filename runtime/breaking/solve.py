@@ -117,8 +117,8 @@ def solve(
         return broken(solve_symmetric(problem, start, **options), parisi, accuracy, rsb)
 
 
-def checked_steps(rsb: int, problem: Problem, most: int = 2) -> None:
-    """That this many steps of breaking, one or more, can be solved, and along a branch where one is the most.
+def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
+    """That this many steps of breaking, one or more, can be solved, and along a branch where that is asked.
 
     Raises:
         InputError: they cannot, in words.
@@ -127,9 +127,9 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2) -> None:
         more = "and 1 (one step of breaking)" if most == 1 else "1 and 2 (steps of breaking)"
         raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) {more}")
     refuse(problem)
-    if (rsb > 1 or most == 1) and isinstance(ladder(problem)[0], Samples):
+    if (rsb > 1 or along) and isinstance(ladder(problem)[0], Samples):
         # Samples do not tell at which Parisi parameter the energy is greatest.
-        what = "two steps of breaking are solved" if rsb > 1 else "branches with a step of breaking are followed"
+        what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
         raise InputError(
             f"{what} where the loss reads one student field, or two; that of {problem.solver.name} reads "
             f"{integrated(problem).solver.channel.FIELDS}"

@@ -75,7 +75,7 @@ RsbOption = Annotated[
     typer.Option(
         "--rsb",
         metavar="0|1|2",
-        help="Steps of replica symmetry breaking; 2 with `solve` and `stability`, for losses of one or two fields.",
+        help="Steps of replica symmetry breaking; 2 not with `curve`, for losses of one or two fields.",
     ),
 ]
 TemperatureOption = Annotated[

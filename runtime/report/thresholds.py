@@ -10,12 +10,14 @@ from ..thresholds.threshold import Threshold
 from .contract import parameters_json
 from .solution import not_in_the_limit
 
+_SHALLOWER = ("replica symmetric", "symmetric"), ("with one step", "one_step")  # words, and where the evidence has it
+
 
 @table.register(Threshold)
 def threshold_table(threshold: Threshold) -> str:
     """A threshold, what its half width is made of, and the stability there."""
     parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root"), ("step", "the step")]
-    parts.append(("second_rule", "the second rule"))
+    parts += [("second_rule", "the second rule"), ("second_step", "the second step of breaking")]
     known = [(threshold.evidence.get(f"half_width_{name}"), words) for name, words in parts]
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
     if threshold.evidence.get("proof"):
@@ -30,9 +32,11 @@ def threshold_table(threshold: Threshold) -> str:
             f"  {rule['rule']}, {rule['points']} points: {threshold.parameter} = "
             f"{with_error(second['value'], second['gap'])} ({second['verdict']})"
         )
-    beside = threshold.evidence.get("symmetric")
+    shallower = [(words, threshold.evidence.get(name)) for words, name in _SHALLOWER]
+    beside = [f"{words} {with_error(one['value'], one['error'])}" for words, one in shallower if one]
     if beside:
-        lines.append(f"  with one step of breaking; replica symmetric {with_error(beside['value'], beside['error'])}")
+        steps = "one step" if threshold.evidence["rsb"] == 1 else "two steps"
+        lines.append(f"  with {steps} of breaking; {', '.join(beside)}")
     lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
     return "\n".join(lines)
 

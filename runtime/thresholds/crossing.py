@@ -1,15 +1,16 @@
-"""Where two branches have equal training loss, replica symmetric or with one step of breaking."""
+"""Where two branches have equal training loss, replica symmetric or with one or two steps of breaking."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..branches.branch import Branch
 from ..breaking.curve import BrokenBranch
+from ..breaking.deeper import deepened
 from ..breaking.solution import BrokenSolution
 from ..breaking.solve import checked_steps
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
@@ -41,19 +42,19 @@ def crossing(
         bracket: interval to search; default [0.1, 2.5] for alpha.
         accuracy: half width asked for; seed: of the scramblings.
         rsb: 0 for replica symmetry; 1 for the energies of one step of breaking it, as of `solve`, by secants that begin
-            at the replica symmetric crossing.
+            at the replica symmetric crossing; 2 for those of two, by what the second moves them there.
         branches: replica symmetric followers to reuse, with the solutions they already know.
         verify: compare with a rule of another family; by default where the accuracy is below 1e-6, and never with
-            rsb = 1.
+            rsb > 0.
 
     Raises:
-        InputError: unknown names, or with rsb = 1 a model that is out of its reach or a second rule asked for.
+        InputError: unknown names, or with rsb > 0 a model that is out of its reach or a second rule asked for.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
     if rsb != 0:
-        checked_steps(rsb, problem, most=1)
+        checked_steps(rsb, problem, along=True)
         if verify:
-            raise InputError("verify = True goes with rsb = 0: one step of breaking has no second family of rules")
+            raise InputError("verify = True goes with rsb = 0: steps of breaking have no second family of rules")
     pair = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
     one, other = pair
     options: dict[str, Any] = {"between": between, "bracket": bracket, "accuracy": accuracy, "seed": seed}
@@ -61,7 +62,50 @@ def crossing(
     if rsb == 0:
         return symmetric
     followers = [BrokenBranch(problem, parameter, f.name, f.at, _OVERLAPS, seed) for f in (one, other)]
-    return _Secants(symmetric, (followers[0], followers[1]), accuracy).located()
+    once = _Secants(symmetric, (followers[0], followers[1]), accuracy).located()
+    return once if rsb == 1 else _moved(once, accuracy)
+
+
+def _moved(once: Threshold, accuracy: float) -> Threshold:
+    """The crossing of two steps, from what the second moves the energies by where those of one step were compared.
+
+    Raises:
+        NotConvergedError: a second step is looked for and lost.
+        TimeLimitError: the time limit came first.
+    """
+    slope, pair = float(once.evidence["slope"]), []
+    with bar("crossing, two steps of breaking", len(once.broken)) as task:
+        for solution in once.broken:
+            found = deepened(solution, _OVERLAPS)
+            if found.status is Status.TIME_LIMIT:
+                raise TimeLimitError("the time limit ended the search for a second step")
+            if found.steps == 1 and not found.success:
+                why = found.found or f"one step of breaking: {found.status.words}"
+                raise NotConvergedError(f"crossing: on the {solution.branch} branch {why}")
+            pair.append(found)
+            task.advance(f"crossing, two steps of breaking, {solution.branch}")
+    # None moves where there is no second step.
+    moves = [found.energy_moved_further if found.steps == 2 else (0.0, 0.0) for found in pair]
+    moved = -(moves[0][0] - moves[1][0]) / slope
+    further = sum(width for _, width in moves) / abs(slope)
+    error = once.error + further
+    return replace(
+        once,
+        value=once.value + moved,
+        error=error,
+        status="converged" if error <= accuracy else "accuracy_not_reached",
+        broken=tuple(pair),
+        evidence={
+            **once.evidence,
+            "rsb": 2,
+            "half_width_second_step": further,
+            "energies_moved_further": [list(move) for move in moves],
+            "integrators": [found.rule.describe() for found in pair],
+            "found": [found.found or ("two steps of breaking" if found.steps == 2 else "one step") for found in pair],
+            "residuals": [found.residual for found in pair],
+            "one_step": {"value": once.value, "error": once.error},
+        },
+    )
 
 
 @dataclass(frozen=True)

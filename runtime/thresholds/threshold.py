@@ -25,7 +25,7 @@ class Threshold:
             not_proved where a proof was asked for and failed.
         error_kind: proved; verified where a rule of another family gave a threshold within the half width; estimated.
         evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
-        broken: with one step of breaking the solutions that it holds for; `solutions` then are those beside them.
+        broken: with steps of breaking the solutions that it holds for; `solutions` then are those beside them.
     """
 
     kind: str

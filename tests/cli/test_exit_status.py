@@ -229,9 +229,9 @@ WRONG = {
          "--rsb", "1"],
         ["--rsb goes with --kind crossing", "--along"],
     ),
-    "a crossing with two steps of breaking": (
-        ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "2"],
-        ["rsb = 2 is out of range", "one step"],
+    "a crossing with three steps of breaking": (
+        ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "3"],
+        ["rsb = 3 is out of range", "1 and 2"],
     ),
     "a crossing with a step of breaking of four fields": (
         ["threshold", "value_attention", "--between", "semantic,positional", "--rsb", "1"],
