@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from time import monotonic, sleep
+from typing import IO, Any
 
 import platformdirs
 
@@ -16,6 +17,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+_LONGEST, _POLL = 60.0, 0.02  # seconds, while another process compiles the same function
 
 
 def cache_folder() -> Path:
@@ -68,44 +71,73 @@ def numba_cache() -> Iterator[None]:
 
 @cache
 def _ready_cache() -> type[Any]:
-    """Numba's cache of a function, which loads machine code without what compiles it, and keeps what several processes
-    save at once."""
+    """Numba's cache of a function, which loads machine code without what compiles it; what another process is compiling
+    is waited for, and what several save at once is kept."""
     from numba.core.caching import FunctionCache
     from numba.core.runtime import rtsys
 
     class ReadyCache(FunctionCache):
+        _claim: IO[bytes] | None = None  # while this process compiles the function
+
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             # Numba's own loads the implementations of all that can be compiled, SciPy's linear algebra with them, which
             # takes as long as a solve. A compilation does so by itself; machine code wants its runtime only.
             rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
+                found = self._load_overload(sig, target_context)
+                if found is None and self._claim is None:
+                    # No circles: who waits holds what calls this function, who is waited for what this function calls.
+                    self._claim = _locked(Path(self.cache_path) / f".{self._impl.filename_base}.lock", _LONGEST)
+                    found = self._load_overload(sig, target_context)
+                    if found is not None:
+                        self._release()
+                return found
 
         def save_overload(self, sig: Any, data: Any) -> None:
-            # An index is read and written as a whole: of two processes one would give away the other's file.
-            with _alone(Path(self.cache_path)):
-                super().save_overload(sig, data)
+            try:
+                # An index is read and written as a whole: of two processes one would give away the other's file.
+                lock = _locked(Path(self.cache_path) / ".lock", _LONGEST)
+                with lock or nullcontext():
+                    super().save_overload(sig, data)
+            finally:
+                self._release()
+
+        def _release(self) -> None:
+            claim, self._claim = self._claim, None
+            if claim is not None:
+                claim.close()
 
     return ReadyCache
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While this lasts, no other process is here with the same folder, where the system has such locks."""
+def _locked(path: Path, longest: float) -> IO[bytes] | None:
+    """A file that no other process has locked, until it is closed or the process ends.
+
+    None where the system has no such locks, or after so many seconds: then something is compiled twice.
+    """
     if fcntl is None:
-        yield
-        return
-    with suppress(OSError):  # Numba says itself what is wrong with a folder
-        folder.mkdir(parents=True, exist_ok=True)
+        return None
     try:
-        lock = open(folder / ".lock", "ab")  # noqa: SIM115
-    except OSError:
-        yield
-        return
-    with lock:
-        with suppress(OSError):  # file systems without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path, "ab")  # noqa: SIM115  (for as long as it is locked)
+    except OSError:  # Numba says itself what is wrong with a folder
+        return None
+    end = monotonic() + longest
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if monotonic() > end:
+                lock.close()
+                return None
+            sleep(_POLL)
+        except OSError:  # a file system without locks
+            lock.close()
+            return None
+        except BaseException:
+            lock.close()
+            raise
 
 
 @cache
