@@ -15,6 +15,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Solution
+from saddleforge.solving import ahead
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +32,12 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_compiler() -> None:
+    """Tests share the processors: those beside this one compile what it would be helped with."""
+    ahead.processes = 1
 
 
 LEVELS = {"half widths": 1.0, "three standard errors": 1.5}

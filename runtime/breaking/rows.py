@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import root
 
 from ..errors import DomainError
 from ..integration.penalised_rows import penalised_rows
@@ -91,6 +90,8 @@ class _Ridge:
         problem = self.problem
         if not problem.has_sphere:
             return problem.strengths
+        from scipy.optimize import root  # slow to load
+
         norms, law = problem.strengths, problem.law
         softest = -float(min(np.linalg.eigvalsh(self._stiffness(hats)).min() for hats in self.hats))
 

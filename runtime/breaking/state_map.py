@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from .. import budget
 from ..errors import InputError
@@ -89,6 +88,8 @@ class BreakingMap:
 
     def directions(self, state: Broken) -> np.ndarray:
         """Directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""
+        from scipy.linalg import block_diag  # slow to load
+
         sizes = state.sizes
         count = packed_length(sizes)
         of_overlaps = self.symmetry.directions(sizes, count)

@@ -114,7 +114,7 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
         InputError: more threads than there are, a negative seed, or an unwritable cache folder.
     """
     from ..files import check_folder
-    from ..problems.solver import cache_folder, wait_asleep
+    from ..problems.compiled import cache_folder, wait_asleep
     from ..progress import set_quiet
 
     set_quiet(quiet)

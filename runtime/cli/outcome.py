@@ -190,7 +190,7 @@ def _logged(error: BaseException) -> str:
     from datetime import datetime
 
     from .._version import __version__
-    from ..problems.solver import cache_folder
+    from ..problems.compiled import cache_folder
 
     text = "".join(
         [

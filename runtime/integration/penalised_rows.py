@@ -16,9 +16,9 @@ import numpy as np
 
 from ..channel.nodes import gauss_legendre, highest_coefficients, tensor, trapezoid
 from ..errors import DomainError
+from ..problems.compiled import loops
 from ..problems.overlaps import Conjugates
 from ..problems.problem import Problem
-from ..problems.solver import loops
 from .pieces import REACH, Pieces
 from .tilted import PANEL, Level, Scale, halved, outwards, tilted_at
 

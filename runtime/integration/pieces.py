@@ -13,9 +13,9 @@ from ..channel.fields import Fields
 from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import noise_choices, points_at
 from ..errors import InputError
+from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..problems.solver import loops
 from .rule import Rule
 from .sampled import Sampled, TeacherRule, teacher_split
 

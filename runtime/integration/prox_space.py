@@ -241,28 +241,46 @@ class ProxSpace(Rule):
     def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Over all minima: where the proximal map jumps, use a rule that knows the global one."""
         slopes, squares = [], []
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            arguments, _, reduction = self._prepared(problem, fields, labels)
-            slope, square, _ = problem.solver.prox_space.prox_space_slopes(CHUNKS, *arguments[:-1])
+        for (slope, square, _), reduction in self._slopes(problem, overlaps):
             slopes.append(reduction.slope(slope.sum(axis=0)))
             squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
+
+    def _slopes(self, problem: Problem, overlaps: Overlaps) -> list[tuple[tuple[_Array, _Array, _Array], Reduction]]:
+        """What the generated loop says of slopes, for every label assignment.
+
+        Slopes of the map and averages of the field's slope come of one loop, and are asked for one after the other: the
+        last ones are kept.
+        """
+        kept, key = problem.once(_last_slopes), (self, overlaps.pack().tobytes())
+        if key not in kept:
+            found = []
+            for labels, _ in problem.label_choices:
+                fields = fields_of(problem, overlaps, labels)
+                arguments, _, reduction = self._prepared(problem, fields, labels)
+                found.append((problem.solver.prox_space.prox_space_slopes(CHUNKS, *arguments[:-1]), reduction))
+            kept.clear()
+            kept[key] = found
+        return kept[key]
 
     def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """With the correction where the proximal map jumps; the step there must be smoothed."""
         channel = problem.solver.channel
         units = Units.of(overlaps.sizes)
         parts = []
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            arguments, blur, reduction = self._prepared(problem, fields, labels)
-            *_, tangents = problem.solver.prox_space.prox_space_slopes(CHUNKS, *arguments[:-1])
+        for (labels, _), (known, reduction) in zip(problem.label_choices, self._slopes(problem, overlaps), strict=True):
+            tangents = known[2]
             if jumps:
+                arguments, blur, _ = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
                 tangents = tangents + problem.solver.jumps.prox_space_jump_slopes(CHUNKS, *arguments, blur)
             out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
         return moments_by_context(problem, parts, channel.ROW)
+
+
+def _last_slopes(problem: Problem) -> dict[tuple[ProxSpace, bytes], Any]:
+    """Of this problem by a grid at packed overlaps; none yet."""
+    return {}
 
 
 def student_axes(

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from ..channel.nodes import REACH, gauss_hermite, gauss_legendre, tensor, trapezoid
-from ..problems.solver import loops
+from ..problems.compiled import loops
 
 Axis = tuple[np.ndarray, np.ndarray]
 Plane = tuple[np.ndarray, float, int]  # row, constant, one of the following

@@ -19,10 +19,10 @@ from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
+from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
-from ..problems.solver import loops
 from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
 from .rule import back, moments_by_context
 from .sampled import TeacherRule, teacher_split

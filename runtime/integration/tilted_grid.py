@@ -18,10 +18,10 @@ from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.points import noise_choices, points_at
 from ..errors import DomainError
+from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
-from ..problems.solver import loops
 from .rule import moments_by_context
 from .sampled import TeacherRule
 from .tilted import TiltedAverages, of_tokens

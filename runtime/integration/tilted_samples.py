@@ -13,8 +13,6 @@ from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import block_diag
-from scipy.special import log_ndtr, logsumexp, ndtri
 
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import sobol_normal
@@ -319,6 +317,8 @@ def _law(
 def _expected(laws: _Laws, root: np.ndarray, y: float) -> _Inner:
     """What averages over omega would be if M were the lowest of the quadratics around its wells, about: a well has the
     share of its own law where it is lower than each of the others, their difference being taken for linear there."""
+    from scipy.special import log_ndtr, logsumexp  # slow to load
+
     W, D = laws.centre.shape[1:]
     inverse = np.linalg.inv(laws.precision_root)
     spread = inverse @ np.swapaxes(inverse, -1, -2)
@@ -370,6 +370,8 @@ def _inner(
 ) -> _Inner:  # fmt: skip
     """Averages over omega at outer nodes (N, ...) with the same number of laws: of each, samples by standard normal
     ones (N or 1, J, D), which count for shares (J,) of it."""
+    from scipy.special import logsumexp  # slow to load
+
     N, K, D = laws.centre.shape
     away = normal[:, None] @ np.swapaxes(np.linalg.inv(laws.precision_root), -1, -2)
     zeta = (laws.centre[:, :, None] + away).reshape(N, -1, D)
@@ -425,6 +427,8 @@ def _points(
 def _samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Standard normal samples, half of them the mirror images of the others, (N, 2 * pairs, D), and what each counts
     for: a Kronecker sequence of the unit cube, shifted by (N, D)."""
+    from scipy.special import ndtri  # slow to load
+
     D = shifts.shape[1]
     base = float(np.roots([1.0, *[0.0] * (D - 1), -1.0, -1.0]).real.max())  # base^(D + 1) = base + 1
     steps = np.outer(np.arange(pairs), base ** -np.arange(1.0, D + 1))
@@ -445,6 +449,8 @@ def _fifth_degree(D: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _whole(blocks: np.ndarray) -> np.ndarray:
     """Blocks (L, s, s) on the diagonal of a matrix."""
+    from scipy.linalg import block_diag  # slow to load
+
     return np.asarray(block_diag(*blocks))
 
 

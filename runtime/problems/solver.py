@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
-
-import platformdirs
 
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
@@ -26,6 +22,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue
+from .compiled import cache_folder, numba_cache, numba_folder, wait_asleep
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -56,11 +53,6 @@ from .parts import (
     ThermalAverages,
     ThermalChannel,
 )
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for generated solvers and compiled code (override: SADDLEFORGE_CACHE)."""
-    return Path(os.environ.get("SADDLEFORGE_CACHE") or platformdirs.user_cache_dir("saddleforge")).absolute()
 
 
 @dataclass(frozen=True)
@@ -280,7 +272,7 @@ class Solver:
 
     def compiled_before(self, part: str = "channel") -> bool:
         """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
-        folder = os.environ.get("NUMBA_CACHE_DIR") or _numba_folder()
+        folder = os.environ.get("NUMBA_CACHE_DIR") or numba_folder()
         digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
         mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
         if mark.exists():
@@ -308,55 +300,12 @@ class Solver:
         sys.modules[name] = module
         wait_asleep()
         try:
-            with _numba_cache():
+            with numba_cache():
                 spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise
         return module
-
-
-def _numba_folder() -> Path:
-    return cache_folder() / "numba"
-
-
-@cache
-def wait_asleep() -> None:
-    """Start Numba's threads such that they sleep while they wait, unless the environment says how they should.
-
-    GNU OpenMP has them spin, which takes half of their speed from processes that share cores and gives nothing to one.
-    """
-    import numba  # slow to load, and only needed to compile
-
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read when the threads are launched
-        try:
-            numba.set_num_threads(numba.get_num_threads())
-        finally:
-            del os.environ["OMP_WAIT_POLICY"]
-
-
-@contextmanager
-def _numba_cache() -> Iterator[None]:
-    """Compiled code goes to the user's cache folder, never beside the sources (which may be read-only)."""
-    import numba  # slow to load, and only needed to compile
-
-    config: Any = numba.config
-
-    previous = config.CACHE_DIR
-    try:
-        if not os.environ.get("NUMBA_CACHE_DIR"):
-            config.CACHE_DIR = str(_numba_folder())
-        yield
-    finally:
-        config.CACHE_DIR = previous
-
-
-@cache
-def loops(name: str) -> Any:
-    """A file of `runtime/loops`, for those who call it outside generated code."""
-    with _numba_cache():
-        return importlib.import_module(f"..loops.{name}", __package__)
 
 
 @put_back()

@@ -119,13 +119,22 @@ class StateMap:
         return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
 
     def averages(self, overlaps: Overlaps) -> Averages:
-        """Averages at overlaps; TimeLimitError where the time left is not enough for them."""
-        if budget.is_limited():
-            budget.check(pace.expected(self.problem, self.rule))
-        self.evaluations += 1
-        begun = perf_counter()
-        self.latest = self.rule.averages(self.problem, overlaps)
-        pace.measured(self.problem, self.rule, perf_counter() - begun)
+        """Averages at overlaps; TimeLimitError where the time left is not enough for them.
+
+        The last ones of a problem are kept: who looks whether a rule covers the fields, who iterates from there and who
+        takes slopes all ask for the same.
+        """
+        kept, key = self.problem.once(_last_averages), (self.rule, overlaps.pack().tobytes())
+        if key not in kept:
+            if budget.is_limited():
+                budget.check(pace.expected(self.problem, self.rule))
+            self.evaluations += 1
+            begun = perf_counter()
+            found = self.rule.averages(self.problem, overlaps)
+            pace.measured(self.problem, self.rule, perf_counter() - begun)
+            kept.clear()
+            kept[key] = found
+        self.latest = kept[key]
         return self.latest
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
@@ -193,6 +202,11 @@ class StateMap:
         """G(u) of every replicate, (R, n), by averages at u."""
         overlaps = Overlaps.unpack(u, sizes)
         return np.stack([self.kept(u, self.image(overlaps, moments), sizes) for moments in averages.moments])
+
+
+def _last_averages(problem: Problem) -> dict[tuple[Rule, bytes], Averages]:
+    """Of this problem by a rule at packed overlaps; none yet."""
+    return {}
 
 
 def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:

@@ -207,6 +207,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
     for number, level in enumerate(levels):
         if number < ahead:
             continue
+        point = point.moved(task.symmetry.project(point.u, point.sizes))
         covered = not level.in_x or covers(problem, level, point.overlaps)
         reached = newton_at(task, level, point) if covered else replace(point, status=Status.MAX_ITERATIONS)
         if patient and covered and not reached.status.success and failures == 0:

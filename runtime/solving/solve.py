@@ -25,6 +25,7 @@ from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, 
 from ..saddle_point.slopes import jacobian
 from ..saddle_point.starts import start_overlaps
 from ..saddle_point.state_map import StateMap
+from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
 from .finishing import failed_solution, finish_point
@@ -133,8 +134,14 @@ def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
+    overlaps = start.overlaps if isinstance(start, Solution) else start
+    with compiling(task.problem, overlaps, _is_new(task.problem)):
+        return _led(task, start, way)
+
+
+def _led(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
+    """`_reached`, whoever compiles."""
     problem = task.problem
-    _announce_compilation(problem)
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
             raise InputError("the solution to start from belongs to another structure")
@@ -196,15 +203,18 @@ def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution
 _announced: set[str] = set()
 
 
-def _announce_compilation(problem: Problem) -> None:
-    """Say so before Numba compiles a solver for the first time on this machine."""
+def _is_new(problem: Problem) -> bool:
+    """Whether Numba is about to compile a solver for the first time on this machine, which is said."""
     part = "channel" if problem.inverse_temperature is None else "thermal"
     solver = integrated(problem).solver
     key = f"{solver.folder} {part}"
-    if key not in _announced:
-        _announced.add(key)
-        if not solver.compiled_before(part):
-            say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
+    if key in _announced:
+        return False
+    _announced.add(key)
+    if solver.compiled_before(part):
+        return False
+    say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
+    return True
 
 
 @step("approaching by damped iteration")

@@ -180,7 +180,8 @@ def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
     return np.einsum("i,ic,id,iabef->caedbf", law.weights, law.gamma, law.gamma, responses)
 
 
-def _responses(problem: Problem, hats: Conjugates) -> np.ndarray:
+def responses_of(problem: Problem, hats: Conjugates) -> np.ndarray:
+    """E[J (x) J] of `replicon_matrix`, per spectral atom."""
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
     problem.of_prior("responses")(hats.q, hats.V, hats.m, hats.theta, out)
     return out
@@ -219,7 +220,7 @@ def assess(
     # The jump part is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
     own = state_map.averages(overlaps) if replicates else averages
-    responses = _responses(problem, state_map.conjugates(overlaps, averages.means))
+    responses = responses_of(problem, state_map.conjugates(overlaps, averages.means))
 
     def weight(moments: np.ndarray, slope: np.ndarray) -> float:
         smooth = _slope_trace(problem, slope)
@@ -267,7 +268,7 @@ def replicons(problem: Problem, overlaps: Overlaps, hats: Conjugates, rule: Rule
     Raises:
         DomainError: overlaps outside their domain.
     """
-    responses = _responses(problem, hats)
+    responses = responses_of(problem, hats)
     return np.array([radius(problem, square, responses) for square in rule.jacobians(problem, overlaps).square])
 
 

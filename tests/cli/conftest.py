@@ -12,7 +12,7 @@ import numba
 import pytest
 
 from saddleforge.cli import main
-from saddleforge.problems.solver import wait_asleep
+from saddleforge.problems.compiled import wait_asleep
 from saddleforge.progress import set_quiet
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")

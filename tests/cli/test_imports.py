@@ -33,6 +33,27 @@ def test_solving_a_catalogue_model_leaves_sympy_alone():
     assert "sympy" not in loaded
 
 
+def test_what_was_compiled_is_loaded_without_what_compiles():
+    code = """
+        import sys
+        import numpy as np
+        import saddleforge as sf
+        from saddleforge.problems.problem import problem
+        from saddleforge.solving.solve import solve
+        solution = solve(problem("dot_product_attention", alpha=2.0))
+        assert solution.success and solution.stability
+    """
+    fresh(code)
+    again = """
+        assert "numba.np.arraymath" not in sys.modules and "scipy.linalg" not in sys.modules
+        from numba import njit
+        product = njit(lambda a, b: a @ b)  # what compiles is there when it is asked for
+        assert product(np.eye(2), np.ones((2, 3))).sum() == 6
+        assert "numba.np.arraymath" in sys.modules
+    """
+    fresh(dedent(code) + dedent(again))
+
+
 @pytest.mark.slow
 def test_an_unchanged_model_file_is_not_executed_again(tmp_path, monkeypatch):
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))

@@ -14,8 +14,8 @@ import xarray
 from saddleforge import presenting
 from saddleforge.branches.branch import Curve
 from saddleforge.errors import InputError
+from saddleforge.problems.compiled import cache_folder
 from saddleforge.problems.model_file import symbolic_model
-from saddleforge.problems.solver import cache_folder
 from saddleforge.report import tables
 
 # What a careless model file does on its way, and a careless loss each time it is called.

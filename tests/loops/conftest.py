@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from saddleforge.problems.solver import _numba_cache
+from saddleforge.problems.compiled import numba_cache
 
 FILES = ("between", "boltzmann", "intervals", "matrices", "posterior", "proximal", "special", "weight_rows")
 
 
 @pytest.fixture(scope="session")
 def compiled() -> SimpleNamespace:
-    with _numba_cache():
+    with numba_cache():
         return SimpleNamespace(**{name: import_module(f"saddleforge.loops.{name}") for name in FILES})

@@ -1,0 +1,130 @@
+"""A second process that compiles what a solution will ask for, while the first compiles its own way there.
+
+Numba compiles one function at a time in a process. A solver that is new on a machine is compiled by two where there are
+two processors: the first needs averages and overlaps from conjugates to come near a solution, the second compiles
+free entropy, slopes and responses by calling them at the start, and leaves them in the cache on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import budget
+from ..channel.search import searched
+from ..integration import ProxSpace, Sobol
+from ..integration.prox_space import PLANE_GRIDS
+from ..integration.rule import Averages
+from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.problem import Problem
+from ..problems.reduced import integrated
+from ..progress import set_quiet, step
+from ..saddle_point.observables import losses, test_error
+from ..saddle_point.printed_slopes import why_not
+from ..stability.assess import responses_of
+
+processes = 2  # that may compile at a time
+_FEW_NODES = Sobol(4, 1)
+_POLL = 0.02  # seconds
+
+
+class Ahead:
+    """The second process; none where one processor, or one thread, is all there is."""
+
+    def __init__(self, problem: Problem, overlaps: Overlaps) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if not _wins(problem):
+            return
+        environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+            assert self._process.stdin is not None
+            pickle.dump((problem, overlaps), self._process.stdin)
+            self._process.stdin.flush()
+
+    def join(self) -> None:
+        """Wait until it is done, or the time is over: what is left is what a verdict on stability would compile."""
+        if self._process is None:
+            return
+        with step("compiling what a verdict on stability calls"):
+            while self._process.poll() is None and budget.remaining() > 0:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_POLL)
+
+    def stop(self) -> None:
+        """End it, done or not: no file is left half written."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            with suppress(OSError):
+                process.stdin.close()
+
+
+@contextmanager
+def compiling(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]:
+    """While something is solved, with the second process beside it where the solver is new on this machine."""
+    if not new:
+        yield
+        return
+    ahead = Ahead(problem, overlaps)
+    try:
+        yield
+        ahead.join()
+    finally:
+        ahead.stop()
+
+
+def _wins(problem: Problem) -> bool:
+    """Whether a second process has a processor, and enough to do."""
+    import numba
+
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    fits = bool(sys.executable) and min(processes, processors, numba.get_num_threads()) > 1
+    return fits and problem.inverse_temperature is None
+
+
+def serve() -> None:
+    """The second process: a problem and overlaps on stdin; it ends early where stdin does."""
+    set_quiet(True)
+    problem, overlaps = pickle.load(sys.stdin.buffer)
+    for call in calls(problem, overlaps):
+        if select.select([sys.stdin], [], [], 0)[0]:
+            return
+        with suppress(Exception):  # the first process will meet it, and say so
+            call()
+
+
+def calls(problem: Problem, overlaps: Overlaps) -> list[Callable[[], Any]]:
+    """What is called at overlaps, each of which is compiled when first called: in the order in which it is needed, and
+    without what the first process has to compile first, laws of the fields and averages of its approach."""
+    overlaps = Overlaps.unpack(overlaps.pack(), overlaps.sizes)
+    one = np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape)
+    hats = Conjugates(one.copy(), one.copy(), np.zeros_like(overlaps.m), np.zeros_like(overlaps.theta))
+    none = Averages(np.zeros((1, 0, 0)), np.zeros(1), np.zeros(1), 0.0, 0.0, 0.0, 1.0)
+    fields = integrated(problem).solver.proximal.FIELDS
+    rule = PLANE_GRIDS[0] if fields > 1 and ProxSpace.suits(problem) else _FEW_NODES
+    points = partial(rule.averages, problem, overlaps) if fields == 1 else partial(searched, problem, overlaps)
+    found: list[Callable[[], Any]] = [partial(losses, problem, overlaps, hats, none), points]
+    if (fields == 1 or rule.in_x) and why_not(problem) is None:
+        found.append(partial(rule.moment_tangents, problem, overlaps))
+    found += [partial(rule.jacobians, problem, overlaps), partial(responses_of, problem, hats)]
+    return [*found, partial(test_error, problem, overlaps)]

@@ -1,0 +1,85 @@
+"""A second process compiles what the first is about to call, with the types that it calls it with."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import NotConvergedError
+from saddleforge.problems.compiled import loops
+from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.solving import ahead
+from saddleforge.solving.solve import solve
+
+
+def compiled(problem: sf.Problem) -> dict[str, int]:
+    """How many signatures there are of every function of a solver, and of the library of loops."""
+    solvers = [problem.solver, *problem.solver.reduced.values()]
+    parts = [module for name, module in sys.modules.items() if any(_is_of(module, name, each) for each in solvers)]
+    found = {}
+    for module in (*parts, loops("matrices")):
+        for name, function in vars(module).items():
+            found[f"{module.__name__}.{name}"] = len(getattr(function, "overloads", ()))
+    return found
+
+
+def _is_of(module: object, name: str, solver: object) -> bool:
+    file = getattr(module, "__file__", None)
+    return name.startswith("saddleforge_solver_") and file is not None and Path(file).parent == solver.folder
+
+
+@pytest.mark.parametrize(
+    "name, start",
+    [("dot_product_attention", "semantic"), ("logistic_regression", "semantic"), ("lasso_regression", "semantic")],
+)
+def test_all_that_is_called_ahead_is_what_a_solution_calls(name, start):
+    problem = sf.problem(name, alpha=2.0)
+    solution = solve(problem, start)
+    assert solution.success and solution.stability is not None
+    before = compiled(problem)
+    assert sum(before.values()) > 10
+    for call in ahead.calls(problem, start_overlaps(problem, start)):
+        call()
+    assert compiled(problem) == before
+
+
+def test_there_is_no_second_process_on_one_processor_or_at_a_finite_temperature(monkeypatch):
+    problem = sf.problem("ridge_regression", alpha=2.0)
+    monkeypatch.setattr(ahead, "processes", 1)
+    assert not ahead._wins(problem)
+    monkeypatch.setattr(ahead, "processes", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert not ahead._wins(problem)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert not ahead._wins(sf.problem("ridge_regression", alpha=2.0, inverse_temperature=3.0))
+
+
+def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
+    monkeypatch.setattr(ahead, "_wins", lambda problem: True)
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    begun = []
+    start = subprocess.Popen
+
+    def noted(*arguments, **options):
+        begun.append(start(*arguments, **options))
+        return begun[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    with pytest.raises(NotConvergedError), ahead.compiling(problem, start_overlaps(problem, "semantic"), True):
+        raise NotConvergedError("as it may")
+    (process,) = begun
+    assert process.poll() is not None
+    with ahead.compiling(problem, start_overlaps(problem, "semantic"), False):
+        pass
+    assert len(begun) == 1
+
+
+def test_what_it_is_sent_it_can_read():
+    problem = sf.problem("dot_product_attention", alpha=2.0)
+    sent = pickle.loads(pickle.dumps((problem, start_overlaps(problem, "semantic"))))
+    assert sent[0].parameters.keys() == problem.parameters.keys()
+    assert len(ahead.calls(*sent)) == len(ahead.calls(problem, start_overlaps(problem, "semantic")))
