@@ -84,8 +84,12 @@ class Equations:
         """What is to vanish."""
         self.evaluations += 1
         answer = self.breaking_map(state, rates)
+        return self.gap(answer, state, rates), answer
+
+    def gap(self, answer: Answer, state: Broken, rates: np.ndarray) -> np.ndarray:
+        """What is to vanish, of what follows from a state."""
         gap = self.coordinates(answer.image.pack() - state.pack())
-        return (np.append(gap, rates * answer.slopes) if self.with_y else gap), answer
+        return np.append(gap, rates * answer.slopes) if self.with_y else gap
 
     def units(self, state: Broken, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
         """Scales of the unknowns and of the equations."""

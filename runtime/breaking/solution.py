@@ -222,13 +222,15 @@ class BrokenSolution:
         """How far above the replica symmetric training loss of its branch the energy lies, and a half width; nan where
         there is none.
 
-        At samples the replica symmetric solution may be off by more than what moves it, which enters."""
+        Energies told beside the replica symmetric one move with it: an error of its overlaps enters in second order."""
         if self.alone:
             return np.nan, np.nan
         if self.state is None:
             return 0.0, 0.0
         beside = self.symmetric.training_loss_error
-        if told_beside(self.rule) and not isinstance(self.rule, Samples):
+        if isinstance(self.rule, Samples):
+            beside = self.symmetric.relative_error**2 * abs(self.symmetric.training_loss)
+        elif told_beside(self.rule):
             beside = self.shallower.energy_moved[1] if self.shallower else 0.0
         return self.energy - self.symmetric.training_loss, self.own_error + beside
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration.estimates import two_standard_errors
 from ..integration.tilted_samples import Samples
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
@@ -25,6 +24,7 @@ from .deeper import deepened
 from .finishing import NEGLIGIBLE, is_broken, map_of, polished, unbroken
 from .newton import Reached, newton, settled
 from .rules import first_rate, ladder, tolerances
+from .sampling import slope_of
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap, refuse
@@ -38,6 +38,7 @@ _LONGER = 1.5  # step after one that led to the states expected
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
 
 _CLEAR = 3.0  # half widths of y dPhi/dy at given states, which do not count how sets would move these
+_BESIDE = 3e-3  # accuracy of the replica symmetric solution that energies by samples are told from: its square enters
 
 
 class Options(TypedDict, total=False):
@@ -163,26 +164,36 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
         return unbroken(symmetric, symmetric.status, words)
+    sampled = isinstance(coarse.rule, Samples)
+    if sampled:
+        symmetric = _beside(symmetric, accuracy)
     found = _untold(coarse, begun) or _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
-        if parisi is None and isinstance(coarse.rule, Samples):
+        if parisi is None and sampled:
             return _unresolved(symmetric, begun, found, accuracy)
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)
     solution = polished(symmetric, found, parisi is not None, accuracy)
     return solution or unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
 
 
+def _beside(symmetric: Solution, accuracy: float) -> Solution:
+    """The replica symmetric solution, its overlaps as fine as energies that are told from its own ask for."""
+    if symmetric.relative_error <= _BESIDE:
+        return symmetric
+    found = solve_symmetric(symmetric.problem, symmetric, accuracy=_BESIDE)
+    if found.losses is None or found.branch != symmetric.branch or found.relative_error >= symmetric.relative_error:
+        return symmetric
+    reached = found.status is Status.ACCURACY_NOT_REACHED and found.relative_error <= accuracy
+    return replace(found, start=symmetric.start, status=Status.CONVERGED if reached else found.status)
+
+
 def _untold(breaking_map: BreakingMap, found: Reached) -> str:
     """That samples do not tell y dPhi/dy from zero, in words; empty where they do, and by other rules."""
-    rule = breaking_map.rule
-    if not isinstance(rule, Samples):
+    if not isinstance(breaking_map.rule, Samples):
         return ""
-    maps = [replace(breaking_map, rule=rule.replicate(k)) for k in range(rule.scramblings)]
-    slopes = found.y * np.array([one(found.state, found.rates).slopes for one in maps])
-    mean, width = float(slopes.mean()), float(two_standard_errors(slopes)[0])
-    return (
-        "" if abs(mean) > _CLEAR * width else f"at y = {found.y:.4g} samples tell y dPhi/dy = {with_error(mean, width)}"
-    )
+    slope, width = slope_of(breaking_map, found.state, found.rates)
+    told = f"at y = {found.y:.4g} samples tell y dPhi/dy = {with_error(slope, width)}"
+    return "" if abs(slope) > _CLEAR * width else told
 
 
 def _unresolved(symmetric: Solution, begun: Reached, words: str, accuracy: float) -> BrokenSolution:
