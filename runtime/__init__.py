@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .solving.solution import Solution
     from .solving.solutions import solutions
     from .solving.verification import verified
+    from .sweeping.sweep import Sweep, collect, sweep
     from .thresholds.crossing import crossing
     from .thresholds.locating import almeida_thouless
     from .thresholds.threshold import Threshold
@@ -109,6 +110,9 @@ _WHERE = {
     "PreciseSolution": "reference.solution",
     "PreciseThreshold": "reference.thresholds",
     "crossing": "thresholds.crossing",
+    "sweep": "sweeping.sweep",
+    "collect": "sweeping.sweep",
+    "Sweep": "sweeping.sweep",
     "where": "digits",
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",
@@ -182,6 +186,7 @@ __all__ = [
     "Solution",
     "Sphere",
     "Start",
+    "Sweep",
     "Threshold",
     "TimeLimitError",
     "Tokens",
@@ -193,6 +198,7 @@ __all__ = [
     "binary_teacher",
     "by_label",
     "clustered_tokens",
+    "collect",
     "compare",
     "critical_line",
     "crossing",
@@ -222,6 +228,7 @@ __all__ = [
     "spinodal",
     "square",
     "structural",
+    "sweep",
     "time_limit",
     "trained",
     "tune",

@@ -15,6 +15,7 @@ from .plot import plot
 from .reproduce import reproduce
 from .simulate import simulate
 from .solve import solve, stability
+from .sweep import collect, sweep
 from .threshold import threshold
 from .tune import tune
 
@@ -53,6 +54,8 @@ for each in (
     stability,
     curve,
     follow,
+    sweep,
+    collect,
     simulate,
     plot,
     threshold,
