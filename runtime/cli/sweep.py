@@ -83,7 +83,7 @@ def sweep(
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Solve over a grid or a table of parameters, from several starts, in several processes; the same command goes on."""
+    """Solve over a grid or a table of parameters, from several starts, side by side; the same command goes on."""
     share = None if shard is None else _share(shard)
     if bool(over) == (points is not None):
         raise InputError("give what is swept: --over NAME=FROM:TO:N, once or more, or --points TABLE.csv")

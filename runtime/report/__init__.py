@@ -33,6 +33,7 @@ _FACES = (
     (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),
     (presenting.to_tabular, {"frames": ["branches.branch"]}),
     (presenting.save, {"tables": [_DATASET]}),
+    (presenting.plot, {"plots.sweeps": ["sweeping.sweep"]}),
     (presenting.plot, {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare"]}),
 )
 

@@ -35,10 +35,10 @@ def flat_frame(dataset: xarray.Dataset, lead: Sequence[str]) -> pandas.DataFrame
     for n, name in enumerate(lead):
         along = np.reshape(dataset[name].values, [-1 if m == n else 1 for m in range(len(lead))])
         columns[name] = np.broadcast_to(along, shape).ravel()
-    for name, values in dataset.data_vars.items():
+    for key, values in dataset.data_vars.items():
         if values.dims[: len(lead)] != tuple(lead):
             continue  # of a line, not of a point
-        stem, suffix = str(name), ""
+        stem, suffix = str(key), ""
         if stem.endswith("_error") and values.ndim > len(lead):
             stem, suffix = stem.removesuffix("_error"), "_error"
         inner = values.shape[len(lead) :]

@@ -1,4 +1,4 @@
-"""Who runs the lines of a sweep: this process, or workers of Dask distributed. Records are written by this process alone.
+"""Who runs the lines of a sweep: this process, or workers of Dask distributed. This process alone writes records.
 
 Workers send every record as it is made, as an event; a line's future then holds all of them once more, so that none is
 lost to a connection that breaks.
@@ -120,7 +120,7 @@ class Engine:
             else:
                 stack.enter_context(_without_main())
                 target = stack.enter_context(
-                    LocalCluster(  # type: ignore[no-untyped-call]
+                    LocalCluster(
                         n_workers=min(self.processes or os.cpu_count() or 1, lines),
                         threads_per_worker=1,
                         memory_limit=self.memory or "auto",
@@ -130,7 +130,7 @@ class Engine:
                     )
                 )
             try:
-                client = stack.enter_context(Client(target, timeout=_TIMEOUT, set_as_default=False))  # type: ignore[no-untyped-call]
+                client = stack.enter_context(Client(target, timeout=_TIMEOUT, set_as_default=False))
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(
                     f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"

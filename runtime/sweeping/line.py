@@ -19,7 +19,8 @@ from .plan import Line
 
 Record = dict[str, Any]
 """Of a point: `n` (its number on the line), accuracy, version, status, reason; where it was found branch, overlaps and
-errors (packed), scalars by name, and `memory`; `lost` where the line lost its branch: last value with it, first without."""
+errors (packed), scalars by name, and `memory`; `lost` where the line lost its branch: last value with it, first
+without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
 SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_error", "baseline_error", "residual")
@@ -194,7 +195,8 @@ class _Simulations:
 
         chosen = self._line.simulated
         problem = self._line.problem.with_(**self._line.points[n])
-        done = simulate(problem, d=chosen.d, seeds=chosen.seeds, start=self._line.start, method=chosen.method, threads=1)
+        options: dict[str, Any] = {"d": chosen.d, "seeds": chosen.seeds, "method": chosen.method, "threads": 1}
+        done = simulate(problem, start=self._line.start, **options)
         if done.interrupted:
             raise KeyboardInterrupt
         if done.out_of_time:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from math import prod
@@ -25,6 +25,8 @@ BYTES_A_POINT = 3000  # of records, about, where there are two tokens
 ASKED = ("solve", "stability", "simulate")
 _CHUNK = 32  # rows of a table that are a line
 FORWARD, BACK = "forward", "back"
+_Placed = tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Mapping[str, Any]]
+"""The place of a line, its points, and what else is fixed along it."""
 
 
 @dataclass(frozen=True)
@@ -180,26 +182,21 @@ class Plan:
 
     def _lines(self) -> Iterator[Line]:
         number = 0
-        places: Iterable[tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], dict[str, Any]]]
         for s, start in enumerate(self.starts):
             for w, direction in enumerate(self.directions):
-                if self.axes:
-                    places = self._along(s, w, direction == BACK)
-                else:
-                    places = self._chunks(s)
-                for place, points, fixed in places:
+                for place, points, fixed in self._along(s, w) if self.axes else self._chunks(s):
                     yield self._line(number, place, points, fixed, start, direction)
                     number += 1
 
-    def _along(self, s: int, w: int, back: bool) -> Iterator[tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Any]]:
+    def _along(self, s: int, w: int) -> Iterator[_Placed]:
         first, *others = self.axes
-        values = first.values[::-1] if back else first.values
+        values = first.values[::-1] if self.directions[w] == BACK else first.values
         points = tuple({first.name: value} for value in values)
         for index in np.ndindex(*(len(axis.values) for axis in others)):
             fixed = {axis.name: axis.values[i] for axis, i in zip(others, index, strict=True)}
             yield (s, w, *index), points, fixed
 
-    def _chunks(self, s: int) -> Iterator[tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Any]]:
+    def _chunks(self, s: int) -> Iterator[_Placed]:
         begun = 0
         for n in range(1, len(self.rows) + 1):
             same = n < len(self.rows) and _sizes(self.rows[n]) == _sizes(self.rows[begun])
@@ -277,7 +274,7 @@ def planned(
     total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
     if total > MOST_POINTS:
         raise InputError(
-            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: its records would take "
+            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: records would take "
             f"about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it"
         )
     axes = tuple(Axis(_named(name), _values(name, span)) for name, span in (grid or {}).items())

@@ -172,8 +172,7 @@ def read(path: Path) -> list[Record]:
 
 
 def best(records: Iterable[Record]) -> dict[int, Record]:
-    """Of each point the most accurate record of this version, the latest of equals; failures only where there is nothing
-    else."""
+    """Of each point the most accurate record of this version, the latest of equals; failures where nothing else is."""
     found: dict[int, Record] = {}
     for record in records:
         there = found.get(record["n"])
@@ -191,7 +190,7 @@ def _write(stream: IO[bytes], path: Path, text: str) -> None:
     data = text.encode() + b"\n"
     before = stream.seek(0, os.SEEK_END)
     try:
-        if stream.write(data) != len(data):  # type: ignore[comparison-overlap]
+        if stream.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         with suppress(OSError):

@@ -81,7 +81,7 @@ class Sweep:
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Families of curves along one axis, maps along two; saved where a path is given."""
-        return presenting.plot(self.to_xarray(), path)
+        return presenting.plot(self, path)
 
     def table(self) -> str:
         """For a terminal: what was found along every line."""
@@ -125,7 +125,7 @@ def sweep(
 
     Args:
         model: a problem, a catalogue name or a path; sizes can be swept by the latter two.
-        grid: parameter -> (first, last, count), as {"alpha": (3, 0.5, 40), "omega": (0, 0.45, 10)}, or a list of values.
+        grid: parameter -> (first, last, count) or a list of values, as {"alpha": (3, 0.5, 40), "omega": [0, 0.3]}.
         points: in its place rows of parameters (arrays and sizes, too), each solved by itself.
         starts: named starts, by default semantic.
         ask: `solve`, `stability` (with a verdict on replica symmetry), or `simulate` (d, seeds and method as of
@@ -171,9 +171,7 @@ def kept_nowhere() -> Iterator[Path]:
         yield Path(folder) / "records"
 
 
-def run(
-    plan: Plan, engine: Engine, folder: Path, force: bool = False, shard: tuple[int, int] | None = None
-) -> Sweep:
+def run(plan: Plan, engine: Engine, folder: Path, force: bool = False, shard: tuple[int, int] | None = None) -> Sweep:
     """Run what is not done of a plan, and read all that is.
 
     Raises:
