@@ -141,8 +141,8 @@ class Plan:
             varied = {"rows": [_plain(row) for row in self.rows]}
         return {
             **self._common,
-            "parameters": _parameters(self.problem, self.swept),
             "varied": varied,
+            "parameters": _parameters(self.problem, self.swept),
             "starts": list(self.starts),
             "both_ways": self.both_ways,
         }

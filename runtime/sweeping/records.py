@@ -110,10 +110,10 @@ def refuse_other(folder: Path, plan: Plan) -> None:
     there, wanted = identity_in(folder), json.loads(json.dumps(plan.identity))
     for name in wanted:
         if there.get(name) != wanted[name]:
-            one, other = (_short(values.get(name)) for values in (there, wanted))
+            one, other = _differing(there.get(name), wanted[name])
             raise InputError(
-                f"{folder} holds another sweep: its {name} {'are' if name.endswith('s') else 'is'} {one}, not {other}; "
-                "give another name, or --force to begin anew"
+                f"{folder} holds another sweep, with {name} {_short(one)} in place of {_short(other)}; give another name, "
+                "or --force to begin anew"
             )
 
 
@@ -196,6 +196,14 @@ def _write(stream: IO[bytes], path: Path, text: str) -> None:
         with suppress(OSError):
             stream.truncate(before)
         raise InputError(f"cannot write {path}: {error.strerror or error}; what is finished is kept") from error
+
+
+def _differing(one: Any, other: Any) -> tuple[Any, Any]:
+    """Of two dictionaries what differs."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return one, other
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    return {n: one[n] for n in names if n in one}, {n: other[n] for n in names if n in other}
 
 
 def _short(value: object) -> str:

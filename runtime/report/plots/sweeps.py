@@ -130,9 +130,9 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
                 panel.set_title(label, fontsize=10)
                 figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
             if column == 0:
-                panel.set_ylabel(f"{family}\n{parameter_label(axes[1])}", fontsize=9)
+                panel.set_ylabel(f"{family}\n{SYMBOLS.get(axes[1], axes[1])}", fontsize=9)
             if row == len(families) - 1:
-                panel.set_xlabel(parameter_label(axes[0]).partition(" (")[0], fontsize=9)
+                panel.set_xlabel(SYMBOLS.get(axes[0], axes[0]), fontsize=9)
     extra = [Patch(facecolor=_MISSING, edgecolor=GREY, linewidth=0.5, label="no solution on the branch")]
     if unstable.any():
         extra.append(Patch(facecolor="none", edgecolor=GREY, hatch="////", label="replica symmetry unstable"))
@@ -143,7 +143,9 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
 def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
-    panel.pcolor(x, y, masked, hatch="////", alpha=0, shading="nearest", edgecolor=GREY, linewidth=0)
+    drawn = panel.pcolor(x, y, masked, shading="nearest", hatch="////", edgecolor="white", linewidth=0)
+    drawn.set_array(None)
+    drawn.set_facecolor("none")
 
 
 def _draw_curves(
