@@ -112,8 +112,8 @@ def refuse_other(folder: Path, plan: Plan) -> None:
         if there.get(name) != wanted[name]:
             one, other = _differing(there.get(name), wanted[name])
             raise InputError(
-                f"{folder} holds another sweep, with {name} {_short(one)} in place of {_short(other)}; give another name, "
-                "or --force to begin anew"
+                f"{folder} holds another sweep, with {name} {_short(one)} in place of {_short(other)}; give another "
+                "name, or --force to begin anew"
             )
 
 
