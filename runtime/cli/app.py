@@ -11,6 +11,7 @@ from .bayes import bayes
 from .branches import curve, follow
 from .generate import generate
 from .models import derive, models
+from .phases import phases
 from .plot import plot
 from .reproduce import reproduce
 from .simulate import simulate
@@ -56,6 +57,7 @@ for each in (
     follow,
     sweep,
     collect,
+    phases,
     simulate,
     plot,
     threshold,

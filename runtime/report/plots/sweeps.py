@@ -125,7 +125,7 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
             drawn.set_rasterized(True)
             broken = unstable.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
             if broken.any():
-                _hatch(panel, x[across], y[up], broken)
+                hatch(panel, x[across], y[up], broken)
             if row == 0:
                 panel.set_title(label, fontsize=10)
                 figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
@@ -140,7 +140,7 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
     return figure
 
 
-def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
+def hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
     drawn = panel.pcolor(x, y, masked, shading="nearest", hatch="////", edgecolor="white", linewidth=0)
