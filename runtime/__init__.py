@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .following.critical import CriticalLine, critical_line
     from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
-    from .phases.diagram import PhaseDiagram, phases
+    from .planes.diagram import PhaseDiagram, phases
     from .problems.data import law_of_data
     from .problems.model_file import derivation
     from .problems.problem import Problem, problem
@@ -111,8 +111,8 @@ _WHERE = {
     "PreciseSolution": "reference.solution",
     "PreciseThreshold": "reference.thresholds",
     "crossing": "thresholds.crossing",
-    "phases": "phases.diagram",
-    "PhaseDiagram": "phases.diagram",
+    "phases": "planes.diagram",
+    "PhaseDiagram": "planes.diagram",
     "sweep": "sweeping.sweep",
     "collect": "sweeping.sweep",
     "Sweep": "sweeping.sweep",

@@ -56,7 +56,7 @@ def phases(
     options.prepare(None, quiet, seed)
 
     from ..files import occupied
-    from ..phases.diagram import phases as study
+    from ..planes.diagram import phases as study
     from ..sweeping.records import folder_of
 
     if target is not None and target.exists() and not folder_of(target).is_dir() and not force:

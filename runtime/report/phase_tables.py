@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 
 from .._version import __version__
-from ..phases.diagram import PhaseDiagram
+from ..planes.diagram import PhaseDiagram
 from ..presenting import to_dataset
 from ..problems.columns import column_of
 from .contract import clean, parameters_json
@@ -18,8 +18,8 @@ _VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_err
 
 @to_dataset.register(PhaseDiagram)
 def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
-    """Branches along `solution` and both parameters: training_loss, test_error and replicon with half widths, status and
-    verdict; `lowest` and `phase` (in words) of every point of the grid.
+    """Branches along `solution` and both parameters: training_loss, test_error and replicon with half widths, status
+    and verdict; `lowest` and `phase` (in words) of every point of the grid.
 
     Boundaries along `point`: kind, between (the branches), value, error, at and located (their status).
     """

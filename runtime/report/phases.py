@@ -7,7 +7,7 @@ from typing import Any
 
 from .._version import __version__
 from ..numbers import aligned, with_error
-from ..phases.diagram import PhaseDiagram
+from ..planes.diagram import PhaseDiagram
 from ..presenting import table, to_json
 from .contract import clean, parameters_json
 

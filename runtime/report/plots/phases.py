@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ...phases.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
-from ...phases.diagram import PhaseDiagram
+from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
+from ...planes.diagram import PhaseDiagram
 from ...presenting import plot
 from ...problems.columns import column_of
 from .drawing import (
@@ -36,7 +36,7 @@ from .drawing import (
 )
 from .sweeps import hatch
 
-_KINDS = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}
+_KINDS: dict[str, tuple[Any, str]] = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
 _NAMED = 0.02  # least share of the grid of a region that is named

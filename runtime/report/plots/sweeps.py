@@ -34,7 +34,7 @@ from .drawing import (
 
 _MISSING = "#eeeeee"
 _MOST_CURVES = 12  # of a family
-_LINES = ("-", "--", ":", "-.")
+_LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 
 
 @plot.register(Sweep)
@@ -78,7 +78,9 @@ def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArra
     for name in ("theta", "m", "q"):
         there = present_contexts(dataset, name)
         values = dataset[name]
-        inner = [axis for axis in ("token", "cluster", "column", "column2", "teacher") if axis in values.dims]
+        inner: list[Any] = [
+            axis for axis in ("token", "cluster", "column", "column2", "teacher") if axis in values.dims
+        ]
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
         symbol = symbol_of(dataset, name).strip("|")
         if there:

@@ -114,7 +114,7 @@ def phases(
     processes: int | None = None,
     **parameters: Any,
 ) -> PhaseDiagram:
-    """Which solution has the lowest training loss in a plane, where each branch exists, and where replica symmetry holds.
+    """Which solution has the lowest training loss in a plane, where branches exist, and where replica symmetry holds.
 
     Every start that leads anywhere is swept along rows of the first parameter, from the side where its branch is.
     Between rows on which different things happen, or boundaries move by more than two cells, others are put. Then the
@@ -215,8 +215,8 @@ class _Study:
         self._locate(accuracy)
 
     def _ways(self) -> dict[str, bool]:
-        """Of every start that leads to a branch of its own at a probe: whether rows are gone up, as it is met more often
-        at the lower end.
+        """Of every start that leads to a branch of its own at a probe: whether rows are gone up, as it is met more
+        often at the lower end.
 
         Raises:
             InputError: none does.
@@ -263,9 +263,9 @@ class _Study:
             values = tuple(sorted(plan.axes[0].values))
             for at, start, records in _lines_of(sweep):
                 made[at][start] = records if upward else records[::-1]
-        for at, records in made.items():
+        for at, every in made.items():
             problem = self._base.with_(**{self._chosen.second[0]: at})
-            ordered = {start: records[start] for start in ways}
+            ordered = {start: every[start] for start in ways}
             self._rows[at] = Row(problem, self._chosen.first[0], at, values, ordered)
 
     def _locate(self, accuracy: float) -> None:

@@ -1,8 +1,8 @@
 """Boundaries along one row of a plane: between which points of its grid they lie, and where they are.
 
 A change from one point to the next brackets an event: the branch of lowest training loss changes (a crossing), a branch
-is there no more (a spinodal), or the replicon of one passes 1. The event is then located by the machinery of thresholds,
-which begins from the solutions of the grid.
+is there no more (a spinodal), or the replicon of one passes 1. The event is then located by the machinery of
+thresholds, which begins from the solutions of the grid.
 """
 
 from __future__ import annotations
