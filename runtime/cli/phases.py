@@ -25,7 +25,7 @@ def phases(
     start: Annotated[
         str | None, typer.Option("--start", metavar="NAME,...", help="Named starts (default: all that lead anywhere).")
     ] = None,
-    grid: Annotated[str, typer.Option("--grid", metavar="NxM", help="Points along both parameters.")] = "13x7",
+    grid: Annotated[str, typer.Option("--grid", metavar="NxM", help="Points along both parameters.")] = "9x5",
     refinements: Annotated[
         int, typer.Option("--refinements", min=0, help="How often rows are halved between which something differs.")
     ] = 1,
@@ -98,7 +98,7 @@ def _points(text: str) -> tuple[int, int]:
     try:
         found = int(one), int(other)
     except ValueError:
-        raise InputError(f"--grid {text}: NxM is expected, as 13x7") from None
+        raise InputError(f"--grid {text}: NxM is expected, as 9x5") from None
     if min(found) < 2:
         raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
     return found

@@ -104,7 +104,7 @@ def phases(
     *,
     over: Mapping[str, tuple[float, float]],
     starts: Sequence[str] | None = None,
-    points: tuple[int, int] = (13, 7),
+    points: tuple[int, int] = (9, 5),
     refinements: int = 1,
     accuracy: float = 1e-3,
     boundary_accuracy: float = 3e-3,
