@@ -39,6 +39,7 @@ from .sweeps import hatch
 _KINDS: dict[str, tuple[Any, str]] = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
+_FINE = 400  # points of regions along both axes
 _NAMED = 0.02  # least share of the grid of a region that is named
 
 
@@ -67,8 +68,9 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         axes.grid(False)
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
         shades = ListedColormap([_lighter(colours[name]) for name in branches])
-        masked = np.ma.masked_less(numbers, 0)
-        axes.pcolormesh(x, y, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest")
+        fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
+        masked = np.ma.masked_less(_regions(dataset, numbers, x, y, *fine), 0)
+        axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
         unstable = _unstable(dataset, numbers)
         if unstable.any():
             hatch(axes, x, y, unstable)
@@ -87,6 +89,42 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     if path is not None:
         save_figure(figure, path)
     return figure
+
+
+def _regions(
+    dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, y: np.ndarray, wide: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """The lowest branch on a fine grid: rows are cut where their boundaries are, and cuts go straight from a row to the
+    next where both have the same branches in the same order; else the nearer row counts."""
+    rows = [_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
+    found = np.empty((len(high), len(wide)), int)
+    for n, at in enumerate(high):
+        upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
+        share = (at - y[upper - 1]) / (y[upper] - y[upper - 1])
+        (names, cuts), (others, above) = rows[upper - 1], rows[upper]
+        if names == others:
+            cuts = (1 - share) * cuts + share * above
+        elif share > 0.5:
+            names, cuts = others, above
+        found[n] = np.array(names)[np.searchsorted(cuts, wide)]
+    return found
+
+
+def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float) -> tuple[list[int], np.ndarray]:
+    """The lowest branches along a row, and where one follows the other: at a boundary, else half way."""
+    places = np.flatnonzero(np.diff(numbers))
+    kinds, here = dataset["kind"].values, dataset["at"].values == at
+    located = dataset["value"].values
+    cuts = []
+    for n in places:
+        near = here & (located >= x[n]) & (located <= x[n + 1])
+        for kind in (CROSSING, SPINODAL):
+            if (near & (kinds == kind)).any():
+                cuts.append(float(located[near & (kinds == kind)][0]))
+                break
+        else:
+            cuts.append((x[n] + x[n + 1]) / 2)
+    return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
 
 
 def _unstable(dataset: xarray.Dataset, numbers: np.ndarray) -> np.ndarray:
