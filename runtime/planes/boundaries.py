@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,10 +97,10 @@ class Row:
         """Everything that differs between neighbours, in order."""
         found: list[Change] = []
         for n in range(len(self.values) - 1):
-            both = [b for b in self.records if self.found(b, n) and self.found(b, n + 1)]
-            for one, other in combinations(both, 2):
-                if {one, other} >= {self.lowest(n), self.lowest(n + 1)} and self.lowest(n) != self.lowest(n + 1):
-                    found.append(Change(CROSSING, (one, other), (n, n + 1)))
+            pair = tuple(b for b in self.records if b in (self.lowest(n), self.lowest(n + 1)))
+            # Where one of them begins within the cell they may cross behind, or it begins as the lower one.
+            if len(pair) == 2 and any(all(self.found(b, k) for b in pair) for k in (n, n + 1)):
+                found.append(Change(CROSSING, pair, (n, n + 1)))
             for branch in self.records:
                 here, there = self.found(branch, n), self.found(branch, n + 1)
                 if here != there:
@@ -114,8 +114,10 @@ class Row:
         return tuple(sorted((change.kind, change.branches) for change in self.changes()))
 
 
-def located(row: Row, change: Change, accuracy: float, seed: int) -> Boundary:
+def located(row: Row, change: Change, accuracy: float, seed: int) -> Boundary | None:
     """The event that a change brackets, by the machinery of thresholds; what it cannot locate is bracketed.
+
+    None for branches that do not cross where one of them begins as the lower one.
 
     Args:
         accuracy: half width asked for, in the first parameter.
@@ -124,6 +126,9 @@ def located(row: Row, change: Change, accuracy: float, seed: int) -> Boundary:
         found = _LOCATE[change.kind](row, change, accuracy, seed)
     except (NotConvergedError, InputError):
         found = None
+    everywhere = all(row.found(branch, n) for branch in change.branches for n in change.ends)
+    if found is None and change.kind == CROSSING and not everywhere:
+        return None
     low, high = sorted(row.values[n] for n in change.ends)
     if found is None or not low - (high - low) <= found.value <= high + (high - low):
         low, high = _bracket(row, change, low, high)
@@ -185,6 +190,8 @@ def _follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
     """
     branch = Branch(row.problem, row.parameter, name, _SOLVED, seed, effort=2)
     for n in numbers:
+        if not row.found(name, n):
+            continue
         value = row.values[n]
         guess: Solution = recalled(row.problem.with_(**{row.parameter: value}), name, row.records[name][n])
         if branch.at(value, guess=guess) is None:

@@ -278,9 +278,11 @@ class _Study:
                 key = json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
                 if key not in kept:
                     task.describe(f"{change.kind} of {' and '.join(change.branches)} at {row.at:.4g}")
-                    kept[key] = asdict(located(row, change, accuracy, self._chosen.seed))
+                    found = located(row, change, accuracy, self._chosen.seed)
+                    kept[key] = None if found is None else asdict(found)
                     write_whole(path, json.dumps(kept, indent=1))
-                self._boundaries.append(Boundary(**{**kept[key], "branches": tuple(kept[key]["branches"])}))
+                if kept[key] is not None:
+                    self._boundaries.append(Boundary(**{**kept[key], "branches": tuple(kept[key]["branches"])}))
                 task.advance()
 
 

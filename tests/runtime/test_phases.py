@@ -75,6 +75,17 @@ def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known(mon
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
+def test_branches_may_cross_in_the_cell_in_which_one_begins_and_need_not(monkeypatch):
+    def nowhere(*_):
+        raise NotConvergedError("they do not")
+
+    row = made_row(0.3, (None, 0.9, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
+    hidden = Change("crossing", ("semantic", "positional"), (0, 1))
+    assert row.changes() == [hidden, Change("spinodal", ("semantic",), (1, 0))]
+    monkeypatch.setattr(boundaries, "_LOCATE", {"crossing": nowhere})
+    assert located(row, hidden, 1e-3, 0) is None
+
+
 def made_diagram():
     rows = (
         made_row(0.1, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4), (0.5, 0.9, 1.5, 1.6)),
