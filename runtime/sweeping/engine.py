@@ -99,11 +99,34 @@ class Engine:
                 _warm(lines, accuracy, known, take)
             _Distributed(client, lines, accuracy, known, take, self).run()
 
+    def _local(self, lines: int) -> Any:
+        """A cluster on this machine, tried once more where a worker dies as it starts.
+
+        Raises:
+            InputError: its workers do not start.
+        """
+        from distributed import LocalCluster
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                return LocalCluster(
+                    n_workers=min(self.processes or os.cpu_count() or 1, lines),
+                    threads_per_worker=1,
+                    memory_limit=self.memory or "auto",
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                    env=dict.fromkeys(_THREADS, str(self.threads)),
+                )
+            except RuntimeError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise InputError(f"workers do not start ({error}); try fewer, or --processes 1") from error
+        raise AssertionError("an attempt returns")
+
     @contextmanager
     def _client(self, lines: int) -> Iterator[Any]:
         """Of Dask, and of a cluster that ends with it."""
         import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client
 
         quiet = {
             "distributed.scheduler.allowed-failures": 0,  # who is tried again is decided here
@@ -119,16 +142,7 @@ class Engine:
                 target = stack.enter_context(_from_file(self.cluster))
             else:
                 stack.enter_context(_without_main())
-                target = stack.enter_context(
-                    LocalCluster(
-                        n_workers=min(self.processes or os.cpu_count() or 1, lines),
-                        threads_per_worker=1,
-                        memory_limit=self.memory or "auto",
-                        dashboard_address=None,
-                        silence_logs=logging.CRITICAL,
-                        env=dict.fromkeys(_THREADS, str(self.threads)),
-                    )
-                )
+                target = stack.enter_context(self._local(lines))
             try:
                 client = stack.enter_context(Client(target, timeout=_TIMEOUT, set_as_default=False))
             except (OSError, TimeoutError, ValueError) as error:
