@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .following.critical import CriticalLine, critical_line
     from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
+    from .planes.diagram import PhaseDiagram, phases
     from .problems.data import law_of_data
     from .problems.model_file import derivation
     from .problems.problem import Problem, problem
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from .solving.solution import Solution
     from .solving.solutions import solutions
     from .solving.verification import verified
+    from .sweeping.sweep import Sweep, collect, sweep
     from .thresholds.crossing import crossing
     from .thresholds.locating import almeida_thouless
     from .thresholds.threshold import Threshold
@@ -109,6 +111,11 @@ _WHERE = {
     "PreciseSolution": "reference.solution",
     "PreciseThreshold": "reference.thresholds",
     "crossing": "thresholds.crossing",
+    "phases": "planes.diagram",
+    "PhaseDiagram": "planes.diagram",
+    "sweep": "sweeping.sweep",
+    "collect": "sweeping.sweep",
+    "Sweep": "sweeping.sweep",
     "where": "digits",
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",
@@ -171,6 +178,7 @@ __all__ = [
     "Optimum",
     "Output",
     "Parameter",
+    "PhaseDiagram",
     "PreciseSolution",
     "PreciseThreshold",
     "Problem",
@@ -182,6 +190,7 @@ __all__ = [
     "Solution",
     "Sphere",
     "Start",
+    "Sweep",
     "Threshold",
     "TimeLimitError",
     "Tokens",
@@ -193,6 +202,7 @@ __all__ = [
     "binary_teacher",
     "by_label",
     "clustered_tokens",
+    "collect",
     "compare",
     "critical_line",
     "crossing",
@@ -206,6 +216,7 @@ __all__ = [
     "law_of_data",
     "model",
     "penalty",
+    "phases",
     "problem",
     "rho",
     "rounded_hinge",
@@ -222,6 +233,7 @@ __all__ = [
     "spinodal",
     "square",
     "structural",
+    "sweep",
     "time_limit",
     "trained",
     "tune",

@@ -225,7 +225,7 @@ def curve(
                 task.advance(f"{start} branch, {over} = {value:.4g}")
                 if solution is None:
                     side = 0 if value < anchor else 1
-                    ends[side] = _end(branch, value, refine_end)
+                    ends[side] = bisected_end(branch, value, refine_end)
                     break
                 if on_point:
                     try:
@@ -292,7 +292,7 @@ def _order(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -
     return [], grid[0]
 
 
-def _end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
+def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
     """Bisect between the nearest value where the branch was found and one where it was not."""
     found = min(branch.known, key=lambda v: abs(v - missing))
     for _ in range(bisections):

@@ -11,10 +11,12 @@ from .bayes import bayes
 from .branches import curve, follow
 from .generate import generate
 from .models import derive, models
+from .phases import phases
 from .plot import plot
 from .reproduce import reproduce
 from .simulate import simulate
 from .solve import solve, stability
+from .sweep import collect, sweep
 from .threshold import threshold
 from .tune import tune
 
@@ -53,6 +55,9 @@ for each in (
     stability,
     curve,
     follow,
+    sweep,
+    collect,
+    phases,
     simulate,
     plot,
     threshold,

@@ -17,7 +17,11 @@ from .outcome import Outcome, command
 @command
 def plot(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.nc", help="What `curve`, `follow`, `threshold --along` or `simulate` wrote.")
+        Path,
+        typer.Argument(
+            metavar="FILE.nc",
+            help="What `curve`, `follow`, `threshold --along`, `simulate`, `sweep` or `phases` wrote.",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
@@ -26,7 +30,7 @@ def plot(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a branch, overlaps and errors along the parameter, a critical line, or the seeds of a simulation.
+    """Draw a branch, overlaps and errors along a parameter, a critical line, seeds of a simulation, a sweep or phases.
 
     A picture that it drew from the same table is drawn anew; another file is not written over without --force.
     """
@@ -57,6 +61,10 @@ def plot(
     draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
     if "plan" in dataset.attrs:
         from ..report.plots.simulation import plot_runs as draw
+    if "phases" in dataset.attrs:
+        from ..report.plots.phases import plot_phases as draw
+    if "sweep" in dataset.attrs:
+        from ..report.plots.sweeps import plot_sweep as draw
     figure = draw(dataset)
     interrupts.ignore()
     save_figure(figure, target, source)

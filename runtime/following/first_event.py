@@ -64,7 +64,7 @@ def _first_event(search: Search, seed: int) -> Threshold:
                 walk = Walk(problem, on, parameter, (begin_at, goal), 1e-3, seed)
             except NotConvergedError:
                 break
-            event = _walked_to(walk, search)
+            event = walked_to(walk, search)
             if event is not None:
                 return event
             seen.append(f"from {begin_at:g}: {walk.ending}")
@@ -80,7 +80,8 @@ def _first_event(search: Search, seed: int) -> Threshold:
     )
 
 
-def _walked_to(walk: Walk, search: Search) -> Threshold | None:
+def walked_to(walk: Walk, search: Search) -> Threshold | None:
+    """The first event on a walk that is looked for, located; None where the walk ends without one."""
     with bar(f"{search.kind} of the {walk.name} branch", None) as task:
         for station in walk.stations(MOST_POINTS):
             task.advance(f"{walk.name} branch, {walk.parameter} = {station.value:.4g}")

@@ -21,6 +21,7 @@ RESULTS = {
     *("symmetric_training_loss", "symmetric_test_error"),
     *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),
     *("multiplier", "arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
+    *("start", "direction", "reason", "accuracy", "lost_from", "lost_to"),
 }
 """Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
 _STEMS = (*OVERLAPS, "q_between", "distance", "multiplier")

@@ -17,6 +17,8 @@ _WORDS = {
     "bayes": ["bayes.solution", "bayes.thresholds"],
     "breaking": ["breaking.solution"],
     "simulation": ["simulation.simulation"],
+    "sweeps": ["sweeping.sweep"],
+    "phases": ["planes.diagram"],
 }
 _FACES = (
     (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
@@ -28,8 +30,11 @@ _FACES = (
     (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
     (presenting.to_frame, {"frames": ["branches.branch", _DATASET], "responses": ["responses.answers"]}),
     (presenting.to_frame, {"comparison": ["comparison.compare"]}),
+    (presenting.to_dataset, {"sweep_tables": ["sweeping.sweep"], "phase_tables": ["planes.diagram"]}),
+    (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),
     (presenting.to_tabular, {"frames": ["branches.branch"]}),
     (presenting.save, {"tables": [_DATASET]}),
+    (presenting.plot, {"plots.sweeps": ["sweeping.sweep"], "plots.phases": ["planes.diagram"]}),
     (presenting.plot, {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare"]}),
 )
 

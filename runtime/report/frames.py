@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,16 +25,28 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
     Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2.
     The errors follow as q_1_error and so on; multiplier_1 belongs to the first column of W.
     """
-    axis = column_of(dataset.attrs["parameter"])
-    columns: dict[str, Any] = {axis: dataset[axis].values}
-    for name, values in dataset.data_vars.items():
-        stem, suffix = str(name), ""
-        if stem.endswith("_error") and values.ndim > 1:
+    return flat_frame(dataset, [column_of(dataset.attrs["parameter"])])
+
+
+def flat_frame(dataset: xarray.Dataset, lead: Sequence[str]) -> pandas.DataFrame:
+    """One row a combination of the leading axes, which stand in front of those of every variable."""
+    shape = tuple(dataset.sizes[name] for name in lead)
+    columns: dict[str, Any] = {}
+    for n, name in enumerate(lead):
+        along = np.reshape(dataset[name].values, [-1 if m == n else 1 for m in range(len(lead))])
+        columns[name] = np.broadcast_to(along, shape).ravel()
+    for key, values in dataset.data_vars.items():
+        if values.dims[: len(lead)] != tuple(lead):
+            continue  # of a line, not of a point
+        stem, suffix = str(key), ""
+        if stem.endswith("_error") and values.ndim > len(lead):
             stem, suffix = stem.removesuffix("_error"), "_error"
-        for index in np.ndindex(values.shape[1:]):
+        inner = values.shape[len(lead) :]
+        flat = values.values.reshape(-1, *inner)
+        for index in np.ndindex(inner):
             is_block = stem in BLOCKS or stem in BETWEEN
-            entry = index_text(index, values.shape[1:]) if is_block else "".join(f"_{i + 1}" for i in index)
-            columns[stem + entry + suffix] = values.values[(slice(None), *index)]
+            entry = index_text(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
+            columns[stem + entry + suffix] = flat[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 

@@ -44,7 +44,7 @@ BLOCKS: dict[str, tuple[str, ...]] = {
 BETWEEN = ("q_between", "distance")
 """Of two states, with the axes of q."""
 
-_LONG_NAMES = {
+LONG_NAMES = {
     "q": "overlap q of the student's weights with themselves",
     "V": "variance (susceptibility) V",
     "m": "positional overlap m, with means and encodings",
@@ -61,6 +61,10 @@ _LONG_NAMES = {
     "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
     "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
     "verdict": "stability of the replica-symmetric solution, in words",
+    "accuracy": "half width asked of every overlap, relative to its block",
+    "reason": "why there is no solution, in words",
+    "lost_from": "last value of the first axis at which a line had its branch",
+    "lost_to": "first value at which it had not",
 }
 _BROKEN_NAMES = {
     "q": "overlap of a minimiser's weights with themselves, q_1",
@@ -252,7 +256,7 @@ def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.D
         scalars(name, partial(_stability_scalar, judged, pick))
     words("verdict", lambda s: getattr(judged[id(s)], "verdict", ""))
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
-    for name, text in _LONG_NAMES.items():
+    for name, text in LONG_NAMES.items():
         if name in dataset:
             dataset[name].attrs["long_name"] = text
     if problem is not None:

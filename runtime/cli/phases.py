@@ -1,0 +1,104 @@
+"""`phases`: which solution is lowest in a plane of two parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import interrupts
+from ..errors import InputError
+from . import options
+from .options import AccuracyOption, JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
+from .outcome import WHY, Exit, Outcome, command, cut_short, saved
+
+
+@command
+def phases(
+    model: ModelArgument,
+    over: Annotated[
+        list[str],
+        typer.Option("--over", metavar="NAME=LO:HI", help="Twice: both parameters; rows run along the first one."),
+    ],
+    set_: SetOption = None,
+    start: Annotated[
+        str | None, typer.Option("--start", metavar="NAME,...", help="Named starts (default: all that lead anywhere).")
+    ] = None,
+    grid: Annotated[str, typer.Option("--grid", metavar="NxM", help="Points along both parameters.")] = "9x5",
+    refinements: Annotated[
+        int, typer.Option("--refinements", min=0, help="How often rows are halved between which something differs.")
+    ] = 1,
+    accuracy: AccuracyOption = 1e-3,
+    boundary_accuracy: Annotated[
+        float, typer.Option("--boundary-accuracy", help="Half width asked of boundaries, in the first parameter.")
+    ] = 3e-3,
+    output: options.NetcdfOption = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over what is there, records included.")] = False,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Find which solution has the lowest training loss where, and locate crossings, ends and instabilities."""
+    spans: dict[str, tuple[float, float]] = {}
+    for item in over:
+        name, ends, _ = options.interval(item, counted=False)
+        if ends is None:
+            raise InputError(f"--over {item}: NAME=LO:HI, as alpha=0.3:3 is expected")
+        spans[name] = ends
+    points = _points(grid)
+    options.check_positive("--boundary-accuracy", boundary_accuracy)
+    target = options.netcdf_file(output, "a phase diagram", force=True)
+    options.prepare(None, quiet, seed)
+
+    from ..files import occupied
+    from ..planes.diagram import phases as study
+    from ..sweeping.records import folder_of
+
+    if target is not None and target.exists() and not folder_of(target).is_dir() and not force:
+        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder_of(target)}")
+    diagram = study(
+        model,
+        over=spans,
+        starts=None if start is None else [name.strip() for name in start.split(",")],
+        points=points,
+        refinements=refinements,
+        accuracy=accuracy,
+        boundary_accuracy=boundary_accuracy,
+        seed=seed,
+        output=target,
+        force=force,
+        processes=processes,
+        **options.assignments(set_),
+    )
+    interrupts.ignore()
+    status, message = Exit.DONE, ""
+    early = cut_short(diagram.interrupted, diagram.out_of_time)
+    rough = [b for b in diagram.boundaries if b.status != "converged"]
+    if early is not None:
+        kept = "; what is finished is kept, and the same command goes on" if output is not None else ""
+        status, message = early, f"{WHY[early]}{kept}"
+    elif rough:
+        status = Exit.NOT_CONVERGED
+        message = f"{len(rough)} of {len(diagram.boundaries)} points of boundaries are not as accurate as asked"
+
+    def data(word: str, file: Path | None) -> dict[str, Any]:
+        return {**diagram.to_json(), "status": word, "file": None if file is None else str(file)}
+
+    shown = diagram.table() if diagram.rows else ""
+    return saved(diagram.save, target if diagram.rows else None, output, shown, data, status, message)
+
+
+def _points(text: str) -> tuple[int, int]:
+    one, _, other = text.partition("x")
+    try:
+        found = int(one), int(other)
+    except ValueError:
+        raise InputError(f"--grid {text}: NxM is expected, as 9x5") from None
+    if min(found) < 2:
+        raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
+    return found

@@ -1,0 +1,328 @@
+"""A phase diagram in two parameters: a grid of solutions that is refined where rows differ, and located boundaries."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..branches.branch import Branch
+from ..errors import InputError, TimeLimitError
+from ..files import write_whole
+from ..problems.problem import Problem
+from ..progress import bar, say
+from ..sweeping.engine import Engine
+from ..sweeping.line import Record
+from ..sweeping.plan import Plan, Simulated, planned
+from ..sweeping.records import folder_of, remove
+from ..sweeping.sweep import Sweep, kept_nowhere, run
+from .boundaries import Boundary, Row, halves, located
+
+if TYPE_CHECKING:
+    import xarray
+
+_PROBES = 3  # an axis, at which it is seen which starts lead anywhere
+_REACH = 2.0  # cells that a boundary may move from row to row
+_COARSE = 1e-2  # accuracy of probes
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseDiagram:
+    """Solutions on a grid whose rows are finest where they differ, and the boundaries between them.
+
+    Attributes:
+        first, second: names of the parameters; rows run along the first one.
+        rows: in ascending order of the second parameter.
+        boundaries: by row, in the order of the first parameter.
+        interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here.
+    """
+
+    problem: Problem
+    first: str
+    second: str
+    rows: tuple[Row, ...]
+    boundaries: tuple[Boundary, ...]
+    interrupted: bool = False
+    out_of_time: bool = False
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Those that were found anywhere, in the order of the model's starts."""
+        return tuple(self.rows[0].records) if self.rows else ()
+
+    @cached_property
+    def phases(self) -> dict[tuple[str, tuple[str, ...]], int]:
+        """(lowest branch, other branches that exist) -> how many points of the grid, most first."""
+        return dict(Counter(self.phase(row, n) for row in self.rows for n in range(len(row.values))).most_common())
+
+    def phase(self, row: Row, n: int) -> tuple[str, tuple[str, ...]]:
+        """The lowest branch at a point, and which others exist."""
+        lowest = row.lowest(n)
+        return lowest, tuple(b for b in self.branches if b != lowest and row.found(b, n))
+
+    def lines(self) -> dict[tuple[str, tuple[str, ...]], list[Boundary]]:
+        """Boundaries by kind and branches, along the second parameter."""
+        found: dict[tuple[str, tuple[str, ...]], list[Boundary]] = {}
+        for boundary in sorted(self.boundaries, key=lambda b: (b.kind, b.branches, b.at, b.value)):
+            found.setdefault((boundary.kind, boundary.branches), []).append(boundary)
+        return found
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Lowest branch, losses, replicons of every branch on the grid; the points of boundaries along `point`."""
+        return presenting.to_dataset(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        presenting.save(self.to_xarray(), path)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Named regions, boundaries with half widths, hatching where replica symmetry is unstable."""
+        return presenting.plot(self, path)
+
+    def table(self) -> str:
+        """For a terminal: the phases, and boundaries with their half widths."""
+        return presenting.table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `saddleforge phases --json`."""
+        return presenting.to_json(self)
+
+
+def phases(
+    model: Any,
+    *,
+    over: Mapping[str, tuple[float, float]],
+    starts: Sequence[str] | None = None,
+    points: tuple[int, int] = (9, 5),
+    refinements: int = 1,
+    accuracy: float = 1e-3,
+    boundary_accuracy: float = 3e-3,
+    seed: int = 0,
+    output: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    **parameters: Any,
+) -> PhaseDiagram:
+    """Which solution has the lowest training loss in a plane, where branches exist, and where replica symmetry holds.
+
+    Every start that leads anywhere is swept along rows of the first parameter, from the side where its branch is.
+    Between rows on which different things happen, or boundaries move by more than two cells, others are put. Then the
+    crossings, ends of branches and passages of the replicon through 1 that neighbours on a row bracket are located.
+
+    Args:
+        over: two parameters and their intervals, as {"alpha": (0.3, 3), "omega": (0, 0.45)}.
+        starts: named starts; by default all of the model that lead to a branch at one of nine probes.
+        points: of the grid, along both; refinements: how often rows are halved where they differ.
+        accuracy: of overlaps, as of `solve`; boundary_accuracy: half width of boundaries, in the first parameter.
+        output: a file for `save`; solutions and boundaries are kept in the folder `NAME.records` beside it.
+        force: remove what is kept there.
+        processes: as of `sweep`.
+        parameters: of the problem.
+
+    Raises:
+        InputError: not two parameters and intervals, something unknown or out of range, or records of something else.
+        NotConvergedError: no start leads anywhere.
+    """
+    first, second = _spans(over)
+    engine = Engine(processes)
+    engine.check()
+    if min(points) < 2 or refinements < 0 or not boundary_accuracy > 0:
+        raise InputError("points are at least 2 along both parameters, refinements at least 0, accuracies above 0")
+    chosen = _Chosen(model, first, second, points, accuracy, seed, parameters)
+    base = chosen.plan(None, [second[1]], False).problem
+    if starts is None:
+        starts = tuple(base.solver.model.STARTS)
+    known = chosen.plan(starts, [second[1]], False).starts
+    with ExitStack() as stack:
+        folder = folder_of(Path(output)) if output is not None else stack.enter_context(kept_nowhere())
+        if force:
+            _remove(folder)
+        return _Study(chosen, base, known, engine, folder).done(refinements, boundary_accuracy)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is asked of all sweeps of a diagram."""
+
+    model: Any
+    first: tuple[str, float, float]
+    second: tuple[str, float, float]
+    points: tuple[int, int]
+    accuracy: float
+    seed: int
+    parameters: Mapping[str, Any]
+
+    def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
+        """A sweep of some starts along rows, up or down."""
+        name, low, high = self.first
+        ends = (low, high) if upward else (high, low)
+        return planned(
+            self.model,
+            grid={name: (*ends, self.points[0]), self.second[0]: list(at)},
+            rows=None,
+            starts=starts,
+            ask="stability",
+            accuracy=self.accuracy,
+            both_ways=False,
+            seed=self.seed,
+            simulated=Simulated(),
+            given=self.parameters,
+        )
+
+
+class _Study:
+    """The work on a diagram, level by level."""
+
+    def __init__(self, chosen: _Chosen, base: Problem, starts: Sequence[str], engine: Engine, folder: Path) -> None:
+        self._chosen, self._base, self._engine, self._folder = chosen, base, engine, folder
+        self._starts = tuple(starts)
+        self._rows: dict[float, Row] = {}
+        self._boundaries: list[Boundary] = []
+
+    def done(self, refinements: int, accuracy: float) -> PhaseDiagram:
+        """The diagram, or what there is of it when Ctrl-C or the time ends it."""
+        interrupted = out_of_time = False
+        try:
+            self._work(refinements, accuracy)
+        except KeyboardInterrupt:
+            interrupted = True
+        except TimeLimitError:
+            out_of_time = True
+        rows = tuple(self._rows[at] for at in sorted(self._rows))
+        first, second = self._chosen.first[0], self._chosen.second[0]
+        return PhaseDiagram(self._base, first, second, rows, tuple(self._boundaries), interrupted, out_of_time)
+
+    def _work(self, refinements: int, accuracy: float) -> None:
+        ways = self._ways()
+        _, low, high = self._chosen.second
+        wanted = np.linspace(low, high, self._chosen.points[1]).tolist()
+        for level in range(refinements + 1):
+            self._solve(level, wanted, ways)
+            wanted = halves(list(self._rows.values()), _REACH)
+            if not wanted:
+                break
+        self._locate(accuracy)
+
+    def _ways(self) -> dict[str, bool]:
+        """Of every start that leads to a branch of its own at a probe: whether rows are gone up, as it is met more
+        often at the lower end.
+
+        Raises:
+            InputError: none does.
+        """
+        (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
+        ways: dict[str, bool] = {}
+        places = np.linspace(low, high, _PROBES)
+        weights = np.linspace(1, -1, _PROBES)
+        total = len(self._starts) * _PROBES**2
+        with bar("probes", total) as task:
+            for start in self._starts:
+                score, met = 0.0, False
+                for at in np.linspace(bottom, top, _PROBES):
+                    for value, weight in zip(places, weights, strict=True):
+                        problem = self._base.with_(**{other: float(at)})
+                        branch = Branch(problem, name, start, _COARSE, self._chosen.seed, effort=2)
+                        there = branch.at(float(value)) is not None
+                        score, met = score + there * weight, met or there
+                        task.advance()
+                if met:
+                    ways[start] = score > 0
+        if not ways:
+            raise InputError(
+                f"none of the starts {', '.join(self._starts)} leads to a branch of its name at {_PROBES**2} points of "
+                "the plane; choose other intervals"
+            )
+        say(f"branches: {', '.join(ways)}")
+        return ways
+
+    def _solve(self, level: int, wanted: Sequence[float], ways: Mapping[str, bool]) -> None:
+        """Rows of all starts at values of the second parameter."""
+        made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
+        values: tuple[float, ...] = ()
+        for upward in (True, False):
+            starts = [start for start, way in ways.items() if way == upward]
+            if not starts:
+                continue
+            plan = self._chosen.plan(starts, wanted, upward)
+            sweep = run(plan, self._engine, self._folder / f"level-{level}-{'up' if upward else 'down'}")
+            if sweep.interrupted:
+                raise KeyboardInterrupt
+            if sweep.out_of_time:
+                raise TimeLimitError("the time limit ended the diagram")
+            values = tuple(sorted(plan.axes[0].values))
+            for at, start, records in _lines_of(sweep):
+                made[at][start] = records if upward else records[::-1]
+        for at, every in made.items():
+            problem = self._base.with_(**{self._chosen.second[0]: at})
+            ordered = {start: every[start] for start in ways}
+            self._rows[at] = Row(problem, self._chosen.first[0], at, values, ordered)
+
+    def _locate(self, accuracy: float) -> None:
+        """Every boundary of every row, from the file that keeps them where it is there."""
+        path = self._folder / f"boundaries-{accuracy:g}.json"
+        kept = _read(path)
+        work = [(row, change) for _, row in sorted(self._rows.items()) for change in row.changes()]
+        with bar("boundaries", len(work)) as task:
+            for row, change in work:
+                key = json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
+                if key not in kept:
+                    task.describe(f"{change.kind} of {' and '.join(change.branches)} at {row.at:.4g}")
+                    found = located(row, change, accuracy, self._chosen.seed)
+                    kept[key] = None if found is None else asdict(found)
+                    write_whole(path, json.dumps(kept, indent=1))
+                if kept[key] is not None:
+                    self._boundaries.append(Boundary(**{**kept[key], "branches": tuple(kept[key]["branches"])}))
+                task.advance()
+
+
+def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
+    for line, known in zip(sweep.plan.lines, sweep.records, strict=True):
+        at = sweep.plan.axes[1].values[line.place[2]]
+        yield at, line.start, tuple(known[n] for n in range(len(line.points)))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Boundaries that are kept; none where the file is not there or is no JSON."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remove(folder: Path) -> None:
+    for inner in sorted(folder.glob("level-*")):
+        remove(inner)
+    for path in folder.glob("boundaries-*.json"):
+        path.unlink(missing_ok=True)
+
+
+def _spans(over: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
+    """Two parameters and their intervals in order.
+
+    Raises:
+        InputError: other than two, or an interval that is none.
+    """
+    if len(over) != 2:
+        raise InputError(f"a phase diagram is over two parameters and their intervals; {len(over)} are given")
+    found = []
+    for name, span in over.items():
+        try:
+            low, high = sorted(float(v) for v in span)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} = {span!r}: an interval (low, high) is expected") from None
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise InputError(f"{name} = {span!r}: the interval is empty")
+        found.append(("lambda_" if name == "lambda" else name, low, high))
+    return found[0], found[1]

@@ -1,0 +1,74 @@
+"""Phase diagrams as xarray Datasets."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import xarray
+
+from .._version import __version__
+from ..planes.diagram import PhaseDiagram
+from ..presenting import to_dataset
+from ..problems.columns import column_of
+from .contract import clean, parameters_json
+
+_VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_error", "replicon", "replicon_error")
+
+
+@to_dataset.register(PhaseDiagram)
+def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
+    """Branches along `solution` and both parameters: training_loss, test_error and replicon with half widths, status
+    and verdict; `lowest` and `phase` (in words) of every point of the grid.
+
+    Boundaries along `point`: kind, between (the branches), value, error, at and located (their status).
+    """
+    from .phases import phase_name
+
+    first, second = column_of(diagram.first), column_of(diagram.second)
+    axes, rows = ("solution", second, first), diagram.rows
+    values = rows[0].values if rows else ()
+    shape = (len(diagram.branches), len(rows), len(values))
+    numbers = {name: np.full(shape, np.nan) for name in _VALUES}
+    words = {name: np.full(shape, "", object) for name in ("status", "verdict")}
+    lowest, phase = (np.full(shape[1:], "", object) for _ in range(2))
+    for r, row in enumerate(rows):
+        for n in range(len(values)):
+            found, others = diagram.phase(row, n)
+            lowest[r, n], phase[r, n] = found, phase_name(found, others)
+            for b, branch in enumerate(diagram.branches):
+                record = row.records[branch][n]
+                for name, array in numbers.items():
+                    array[b, r, n] = record.get(name, np.nan)
+                for name, texts in words.items():
+                    texts[b, r, n] = record.get(name, "")
+    found_lines = diagram.boundaries
+    dataset = xarray.Dataset(
+        {
+            **{name: (axes, array) for name, array in {**numbers, **words}.items()},
+            "lowest": ((second, first), lowest),
+            "phase": ((second, first), phase),
+            "kind": ("point", np.array([b.kind for b in found_lines], object)),
+            "between": ("point", np.array([" and ".join(b.branches) for b in found_lines], object)),
+            "value": ("point", np.array([b.value for b in found_lines], float)),
+            "error": ("point", np.array([b.error for b in found_lines], float)),
+            "at": ("point", np.array([b.at for b in found_lines], float)),
+            "located": ("point", np.array([b.status for b in found_lines], object)),
+        },
+        coords={
+            "solution": np.array(diagram.branches, object),
+            second: np.array([row.at for row in rows], float),
+            first: np.array(values, float),
+        },
+    )
+    names = diagram.first.rstrip("_"), diagram.second.rstrip("_")
+    held = {name: value for name, value in parameters_json(diagram.problem).items() if name not in names}
+    dataset.attrs = {
+        "model": diagram.problem.solver.name,
+        "digest": diagram.problem.solver.digest,
+        "version": __version__,
+        "parameter": names[0],
+        "parameters": json.dumps(clean(held), ensure_ascii=False),
+        "phases": json.dumps(list(names)),
+    }
+    return dataset

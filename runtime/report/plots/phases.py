@@ -1,0 +1,194 @@
+"""The picture of a phase diagram: named regions, boundaries with half widths, hatching."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from matplotlib import patheffects, rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
+from ...planes.diagram import PhaseDiagram
+from ...presenting import plot
+from ...problems.columns import column_of
+from .drawing import (
+    BRANCH_COLOURS,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    STYLE,
+    draw_legend,
+    held_numbers,
+    parameter_label,
+    save_figure,
+    setting_of,
+)
+from .sweeps import hatch
+
+_KINDS: dict[str, tuple[Any, str]] = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}
+_OTHERS = (ORANGE, GREEN, PINK, SKY)
+_LIGHT = 0.72  # of a colour's way to white, as a region
+_FINE = 400  # points of regions along both axes
+_NAMED = 0.02  # least share of the grid of a region that is named
+
+
+@plot.register(PhaseDiagram)
+def plot_of(diagram: PhaseDiagram, path: str | Path | None = None) -> Figure:
+    """`plot_phases` of its dataset."""
+    return plot_phases(diagram.to_xarray(), path)
+
+
+def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Regions by the lowest branch, named; boundaries as lines with half widths; hatched where that branch is unstable
+    toward replica symmetry breaking.
+
+    Args:
+        dataset: from `phase_tables.phases_dataset`, or loaded.
+    """
+    names = json.loads(dataset.attrs["phases"])
+    first, second = (column_of(name) for name in names)
+    x, y = dataset[first].values, dataset[second].values
+    branches = [str(name) for name in dataset["solution"].values]
+    spare = iter(_OTHERS * len(branches))
+    colours = {name: BRANCH_COLOURS.get(name) or next(spare) for name in branches}
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 5.4), layout="constrained")
+        axes = figure.subplots()
+        axes.grid(False)
+        numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
+        shades = ListedColormap([_lighter(colours[name]) for name in branches])
+        fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
+        masked = np.ma.masked_less(_regions(dataset, numbers, x, y, *fine), 0)
+        axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
+        unstable = _unstable(dataset, numbers)
+        if unstable.any():
+            hatch(axes, x, y, unstable)
+        _draw_boundaries(axes, dataset, colours)
+        _name_regions(axes, dataset, x, y)
+        axes.set_xlim(x[0], x[-1])
+        axes.set_ylim(y[0], y[-1])
+        axes.set_xlabel(parameter_label(names[0]))
+        axes.set_ylabel(parameter_label(names[1]))
+        held = held_numbers(dataset)
+        axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
+        extra: list[Any] = [Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest") for n in branches]
+        if unstable.any():
+            extra.append(Patch(facecolor="none", edgecolor=GREY, hatch="////", label="RS unstable"))
+        draw_legend(axes, [*_handles(dataset, colours), *extra])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _regions(
+    dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, y: np.ndarray, wide: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """The lowest branch on a fine grid: rows are cut where their boundaries are, and cuts go straight from a row to the
+    next where both have the same branches in the same order; else the nearer row counts."""
+    rows = [_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
+    found = np.empty((len(high), len(wide)), int)
+    for n, at in enumerate(high):
+        upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
+        share = (at - y[upper - 1]) / (y[upper] - y[upper - 1])
+        (names, cuts), (others, above) = rows[upper - 1], rows[upper]
+        if names == others:
+            cuts = (1 - share) * cuts + share * above
+        elif share > 0.5:
+            names, cuts = others, above
+        found[n] = np.array(names)[np.searchsorted(cuts, wide)]
+    return found
+
+
+def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float) -> tuple[list[int], np.ndarray]:
+    """The lowest branches along a row, and where one follows the other: at a boundary, else half way."""
+    places = np.flatnonzero(np.diff(numbers))
+    kinds, here = dataset["kind"].values, dataset["at"].values == at
+    located = dataset["value"].values
+    cuts = []
+    for n in places:
+        near = here & (located >= x[n]) & (located <= x[n + 1])
+        for kind in (CROSSING, SPINODAL):
+            if (near & (kinds == kind)).any():
+                cuts.append(float(located[near & (kinds == kind)][0]))
+                break
+        else:
+            cuts.append((x[n] + x[n + 1]) / 2)
+    return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
+
+
+def _unstable(dataset: xarray.Dataset, numbers: np.ndarray) -> np.ndarray:
+    """Where the replicon of the lowest branch is above 1 by more than its half width."""
+    above = (dataset["replicon"] - dataset["replicon_error"].fillna(0) >= 1).values
+    rows, columns = np.indices(numbers.shape)
+    return np.where(numbers >= 0, above[np.maximum(numbers, 0), rows, columns], False)
+
+
+def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
+    """Kind, branches and points (N, 4: value, error, at, whether bracketed) of every line; where a row has several of
+    one kind, the first ones make a line, then the second ones."""
+    table = zip(
+        *(dataset[n].values.tolist() for n in ("kind", "between", "at", "value", "error", "located")), strict=True
+    )
+    found = []
+    for (kind, between), group in groupby(sorted(table), key=lambda row: row[:2]):
+        lines: dict[int, list[tuple[float, float, float, float]]] = {}
+        for at, row in groupby(group, key=lambda row: row[2]):
+            for number, (_, _, _, value, error, status) in enumerate(row):
+                lines.setdefault(number, []).append((value, error, at, float(status == BRACKETED)))
+        found += [(kind, between, np.array(points)) for points in lines.values()]
+    return found
+
+
+def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> None:
+    for kind, between, points in _series(dataset):
+        style, marker = _KINDS[kind]
+        value, error, at, _ = points.T
+        colour = "black" if kind == CROSSING else colours.get(between, GREY)
+        axes.plot(value, at, style, color=colour, zorder=3)
+        axes.errorbar(value, at, xerr=error, fmt=marker, color=colour, markersize=3.5, capsize=2, zorder=4)
+
+
+def _handles(dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
+    handles = []
+    for kind, between in dict.fromkeys((kind, between) for kind, between, _ in _series(dataset)):
+        style, marker = _KINDS[kind]
+        colour = "black" if kind == CROSSING else colours.get(between, GREY)
+        words = {CROSSING: f"{between} cross", SPINODAL: f"end of {between}", REPLICON: f"replicon 1, {between}"}[kind]
+        handles.append(Line2D([], [], linestyle=style, marker=marker, markersize=3.5, color=colour, label=words))
+    return handles
+
+
+def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> None:
+    """The name of every phase at that of its points which is farthest from all others."""
+    phase = dataset["phase"].values
+    width, height = np.ptp(x) or 1, np.ptp(y) or 1
+    places = np.array([((a - x[0]) / width, (b - y[0]) / height) for b in y for a in x])
+    flat = phase.ravel()
+    for name in dict.fromkeys(str(word) for word in flat):
+        inside = flat == name
+        if inside.mean() < _NAMED:
+            continue
+        # The frame counts as outside, half as near.
+        edge = 2 * np.minimum(places, 1 - places).min(axis=1)
+        gaps = np.linalg.norm(places[inside][:, None] - places[~inside][None], axis=2).min(axis=1, initial=2.0)
+        at = places[inside][np.argmax(np.minimum(gaps, edge[inside] + 0.05))]
+        text = axes.text(
+            x[0] + at[0] * width, y[0] + at[1] * height, name.replace(", ", ",\n"), ha="center", va="center", fontsize=9
+        )
+        text.set_path_effects([patheffects.withStroke(linewidth=3, foreground="white")])
+
+
+def _lighter(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (value + _LIGHT * (1 - value) for value in to_rgb(colour))
+    return red, green, blue

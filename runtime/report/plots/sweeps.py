@@ -1,0 +1,189 @@
+"""Figures of sweeps: families of curves along one axis, maps along two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from ...errors import InputError
+from ...presenting import plot
+from ...problems.columns import column_of
+from ...sweeping.sweep import Sweep
+from .drawing import (
+    BRANCH_COLOURS,
+    GREY,
+    ORANGE,
+    STYLE,
+    SYMBOLS,
+    held_numbers,
+    parameter_label,
+    present_contexts,
+    save_figure,
+    setting_of,
+    symbol_of,
+)
+
+_MISSING = "#eeeeee"
+_MOST_CURVES = 12  # of a family
+_LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
+
+
+@plot.register(Sweep)
+def plot_of(sweep: Sweep, path: str | Path | None = None) -> Figure:
+    """`plot_sweep` of its dataset."""
+    return plot_sweep(sweep.to_xarray(), path)
+
+
+def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Overlaps, training loss and test error: curves along one parameter, maps along two, from every start.
+
+    Of more than two parameters those behind the second are held at their first values, as the title says. Hatching on
+    maps, dashes on curves: replica symmetry is unstable, or a longitudinal eigenvalue is.
+
+    Args:
+        dataset: from `sweep_tables.sweep_dataset`, or loaded.
+
+    Raises:
+        InputError: a table of rows, which have no axes.
+    """
+    axes = [column_of(name) for name in json.loads(dataset.attrs["sweep"])["axes"]]
+    if not axes:
+        raise InputError("a sweep over the rows of a table has no axes to draw along; to_pandas() holds its points")
+    held = {name: float(dataset[name][0]) for name in axes[2:]}
+    dataset = dataset.isel(dict.fromkeys(axes[2:], 0))
+    quantities = _quantities(dataset)
+    with rc_context(STYLE):
+        draw = _draw_curves if len(axes) == 1 or min(dataset.sizes[name] for name in axes[:2]) == 1 else _draw_maps
+        figure = draw(dataset, axes[:2], quantities)
+        fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
+        title = ", ".join([f"Sweep of {setting_of(dataset)}", *fixed])
+        figure.suptitle("\n".join([title, *held_numbers(dataset)]), x=0.01, ha="left", fontsize=10)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArray]]:
+    """What there is to draw, by name: its label and a number a point."""
+    found = {}
+    for name in ("theta", "m", "q"):
+        there = present_contexts(dataset, name)
+        values = dataset[name]
+        inner: list[Any] = [
+            axis for axis in ("token", "cluster", "column", "column2", "teacher") if axis in values.dims
+        ]
+        several = np.prod([values.sizes[axis] for axis in inner]) > 1
+        symbol = symbol_of(dataset, name).strip("|")
+        if there:
+            label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
+            found[name] = (label, np.abs(values).max(inner))
+    for name, label in (("training_loss", "training loss"), ("test_error", "test error")):
+        found[name] = (label, dataset[name])
+    return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
+
+
+def _unstable(dataset: xarray.Dataset) -> xarray.DataArray:
+    """Where there is a verdict and an eigenvalue or, by more than its error, the replicon is above 1."""
+    replicon = dataset["replicon"] - dataset["replicon_error"].fillna(0)
+    return (replicon >= 1) | (dataset["longitudinal_eigenvalue"] >= 1)
+
+
+def _families(dataset: xarray.Dataset) -> list[tuple[str, dict[str, Any]]]:
+    """Label and selection of every start and direction."""
+    ways = [str(way) for way in dataset["direction"].values] if "direction" in dataset.dims else [""]
+    found = []
+    for start in (str(name) for name in dataset["start"].values):
+        for way in ways:
+            label = f"{start}, {way}" if way else start
+            found.append((label, {"start": start} | ({"direction": way} if way else {})))
+    return found
+
+
+def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, tuple[str, xarray.DataArray]]) -> Figure:
+    """A row of maps a start and direction; one scale of colours a quantity."""
+    families, unstable = _families(dataset), _unstable(dataset)
+    size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(families), len(quantities), sharex=True, sharey=True, squeeze=False)
+    x, y = (dataset[name].values for name in axes)
+    across, up = np.argsort(x), np.argsort(y)
+    for column, (label, values) in enumerate(quantities.values()):
+        low, high = float(values.min()), float(values.max())
+        for row, (family, chosen) in enumerate(families):
+            panel: Axes = panels[row, column]
+            panel.set_facecolor(_MISSING)
+            panel.grid(False)
+            shown = values.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
+            drawn = panel.pcolormesh(x[across], y[up], shown, vmin=low, vmax=high, cmap="viridis", shading="nearest")
+            drawn.set_rasterized(True)
+            broken = unstable.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
+            if broken.any():
+                hatch(panel, x[across], y[up], broken)
+            if row == 0:
+                panel.set_title(label, fontsize=10)
+                figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
+            if column == 0:
+                panel.set_ylabel(f"{family}\n{SYMBOLS.get(axes[1], axes[1])}", fontsize=9)
+            if row == len(families) - 1:
+                panel.set_xlabel(SYMBOLS.get(axes[0], axes[0]), fontsize=9)
+    extra = [Patch(facecolor=_MISSING, edgecolor=GREY, linewidth=0.5, label="no solution on the branch")]
+    if unstable.any():
+        extra.append(Patch(facecolor="none", edgecolor=GREY, hatch="////", label="replica symmetry unstable"))
+    figure.legend(handles=extra, loc="outside lower right", ncols=2)
+    return figure
+
+
+def hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
+    """Hatch the cells of a map."""
+    masked = np.ma.masked_where(~where, np.ones(where.shape))
+    drawn = panel.pcolor(x, y, masked, shading="nearest", hatch="////", edgecolor="white", linewidth=0)
+    drawn.set_array(None)
+    drawn.set_facecolor("none")
+
+
+def _draw_curves(
+    dataset: xarray.Dataset, axes: list[str], quantities: dict[str, tuple[str, xarray.DataArray]]
+) -> Figure:
+    """Curves along the longer of two axes; of the other one, up to a dozen values in shades."""
+    over = axes[0] if len(axes) == 1 or dataset.sizes[axes[0]] > 1 else axes[1]
+    other = next((name for name in axes if name != over), None)
+    families, unstable = _families(dataset), _unstable(dataset)
+    figure = Figure(figsize=(7.5, 1.9 * len(quantities) + 0.8), layout="constrained")
+    panels = figure.subplots(len(quantities), 1, sharex=True, squeeze=False)[:, 0]
+    x = dataset[over].values
+    order = np.argsort(x)
+    for panel, (name, (label, values)) in zip(panels, quantities.items(), strict=True):
+        for number, (family, chosen) in enumerate(families):
+            at = dataset[other].values if other is not None else np.zeros(1)
+            for value in at[:: max(1, len(at) // _MOST_CURVES)]:
+                here = chosen if other is None else {**chosen, other: value}
+                line, shaky = values.sel(here).values[order], unstable.sel(here).values[order]
+                colour = BRANCH_COLOURS.get(chosen["start"], ORANGE)
+                if len(at) > 1:
+                    colour = colormaps["viridis"]((value - at.min()) / (at.max() - at.min()) * 0.9)
+                style = _LINES[number % len(_LINES)]
+                panel.plot(x[order], line, style, color=colour, marker=".", label=family if value == at[0] else None)
+                if shaky.any():
+                    panel.plot(x[order][shaky], line[shaky], "x", color=colour, markersize=7)
+                if f"{name}_error" in dataset and name in ("training_loss", "test_error"):
+                    error = np.nan_to_num(dataset[f"{name}_error"].sel(here).values[order])
+                    panel.fill_between(x[order], line - error, line + error, color=colour, alpha=0.2, linewidth=0)
+        panel.set_ylabel(label)
+    handles = [
+        Line2D([], [], linestyle=_LINES[n % len(_LINES)], color=BRANCH_COLOURS.get(c["start"], ORANGE), label=f)
+        for n, (f, c) in enumerate(families)
+    ]
+    if unstable.any():
+        handles.append(Line2D([], [], linestyle="", marker="x", color=GREY, label="unstable"))
+    figure.legend(handles=handles, loc="outside right upper")
+    panels[-1].set_xlabel(parameter_label(over))
+    return figure

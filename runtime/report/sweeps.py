@@ -1,0 +1,97 @@
+"""Sweeps for people and as JSON: what was found along every line, and where branches are lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from .._version import __version__
+from ..presenting import table, to_json
+from ..sweeping.line import UNFINISHED, Record, is_found
+from ..sweeping.plan import BACK, Line
+from ..sweeping.sweep import Sweep
+from .contract import clean
+
+_MOST_LINES = 40
+
+
+@table.register(Sweep)
+def sweep_table(sweep: Sweep) -> str:
+    """A line of text a line of the sweep, up to forty of them, and how many points ended how."""
+    plan = sweep.plan
+    axes = " x ".join(f"{len(axis.values)} {axis.shown}" for axis in plan.axes) or f"{len(plan.rows)} rows"
+    ways = ", both ways" if plan.both_ways else ""
+    text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.size} points"]
+    every = list(zip(plan.lines, sweep.records, strict=True))
+    for line, known in every[:_MOST_LINES] if plan.axes else []:
+        text.append(f"  {_name_of(sweep, line)}: {_along(line, known)}")
+    if plan.axes and len(every) > _MOST_LINES:
+        text.append(f"  and {len(every) - _MOST_LINES} lines more")
+    reasons = Counter(r["reason"] for _, _, r in sweep.points() if r["status"] in sweep.weak and r.get("reason"))
+    text.append(f"  {counted(sweep)}")
+    text += [f"  {count} x {reason}" for reason, count in reasons.most_common(3) if reason != "it was not computed"]
+    return "\n".join(text)
+
+
+def counted(sweep: Sweep) -> str:
+    """How many points ended how."""
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in sweep.statuses.items())
+
+
+def _name_of(sweep: Sweep, line: Line) -> str:
+    plan = sweep.plan
+    others = [f"{a.shown} = {a.values[i]:g}" for a, i in zip(plan.axes[1:], line.place[2:], strict=True)]
+    back = ["back"] if line.direction == BACK else []
+    return ", ".join([line.start, *others, *back])
+
+
+def _along(line: Line, known: Mapping[int, Record]) -> str:
+    """Where a line has its branch, in words."""
+    name = next(iter(line.points[0]))
+    found = [n for n in sorted(known) if is_found(known[n])]
+    missing = len(line.points) - len(known)
+    told = f"found at {len(found)} of {len(line.points)} points"
+    if found:
+        first, last = (float(line.points[n][name]) for n in (found[0], found[-1]))
+        told += f", {name.rstrip('_')} = {first:.4g} to {last:.4g}"
+    lost = lost_of(known)
+    if lost is not None:
+        told += f"; lost between {lost[0]:.4g} and {lost[1]:.4g}"
+    return told + (f"; {missing} {UNFINISHED}" if missing else "")
+
+
+def lost_of(known: Mapping[int, Record]) -> list[float] | None:
+    """Where a line lost its branch: the last value with it and the first without."""
+    return next((record["lost"] for record in known.values() if "lost" in record), None)
+
+
+@to_json.register(Sweep)
+def sweep_json(sweep: Sweep) -> dict[str, Any]:
+    """The object of `sweep --json`: what was asked, how many points ended how, and what each line found."""
+    plan, said = sweep.plan, sweep.plan.identity
+    lines = [
+        {
+            "start": line.start,
+            "direction": line.direction,
+            "fixed": {a.shown: a.values[i] for a, i in zip(plan.axes[1:], line.place[2:], strict=True)},
+            "points": len(line.points),
+            "finished": len(known),
+            "found": sum(map(is_found, known.values())),
+            "lost": lost_of(known),
+        }
+        for line, known in zip(plan.lines, sweep.records, strict=True)
+    ]
+    return {
+        "model": plan.problem.solver.name,
+        "version": __version__,
+        "digest": plan.problem.solver.digest,
+        "parameters": clean(said["parameters"]),
+        "varied": clean(said["varied"]),
+        "starts": list(plan.starts),
+        "both_ways": plan.both_ways,
+        "ask": plan.ask,
+        "points": plan.size,
+        "statuses": sweep.statuses,
+        "lines": lines if plan.axes else [],
+    }

@@ -1,0 +1,351 @@
+"""Who runs the lines of a sweep: this process, or workers of Dask distributed. This process alone writes records.
+
+Workers send every record as it is made, as an event; a line's future then holds all of them once more, so that none is
+lost to a connection that breaks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+from .. import budget
+from .._version import __version__
+from ..errors import InputError, TimeLimitError
+from ..progress import set_quiet
+from .line import FAILED, Record, is_done, run_line
+from .plan import Line
+
+Take = Callable[[Line, Record], None]
+"""What is done with a record."""
+Known = Callable[[Line], dict[int, Record]]
+"""The records of a line that are there."""
+
+_TIMEOUT = 20.0  # seconds in which a scheduler answers
+_LOOK = 0.2  # seconds between looks at the clock
+_ATTEMPTS = 2  # of a line, none of which finished a point
+_AHEAD = 2  # lines a thread that a cluster of others' is given at once
+_WARMING = 2  # points after which everything is compiled
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where lines are run.
+
+    Attributes:
+        processes: workers of a local cluster, by default one a core; 1 is this process.
+        scheduler: address of a scheduler that runs already; cluster: a YAML file for dask-jobqueue.
+        threads: a worker.
+        memory: bytes a worker of a local cluster may use; None divides those of the machine.
+    """
+
+    processes: int | None = None
+    scheduler: str | None = None
+    cluster: Path | None = None
+    threads: int = 1
+    memory: int | None = None
+
+    def check(self) -> None:
+        """Before anything is computed.
+
+        Raises:
+            InputError: out of range, two engines at once, or Dask is asked for and not installed.
+        """
+        if self.processes is not None and self.processes < 1:
+            raise InputError(f"processes = {self.processes}: a whole number from 1 is expected")
+        if self.threads < 1:
+            raise InputError(f"threads = {self.threads}: a whole number from 1 is expected")
+        if self.scheduler and self.cluster:
+            raise InputError("a scheduler that runs, or a cluster to start: give one of them")
+        if (self.scheduler or self.cluster or (self.processes or 1) > 1) and not has_dask():
+            raise InputError("several processes need Dask: pip install 'saddleforge[sweep]', or run with 1 process")
+
+    @property
+    def alone(self) -> bool:
+        """Whether this process runs the lines itself."""
+        if self.scheduler or self.cluster:
+            return False
+        return (self.processes or (os.cpu_count() or 1)) == 1 or not has_dask()
+
+    def run(self, lines: Sequence[Line], accuracy: float, known: Known, take: Take) -> None:
+        """Run what is not done of lines.
+
+        Raises:
+            InputError: no scheduler answers, a cluster cannot be started, or a record cannot be written.
+            TimeLimitError: the time limit came; KeyboardInterrupt: Ctrl-C. What was taken is finished.
+        """
+        if not lines:
+            return
+        if self.alone:
+            with _threads(self.threads):
+                for line in lines:
+                    for record in run_line(line, accuracy, known(line)):
+                        take(line, record)
+            return
+        with ExitStack() as stack:
+            client = stack.enter_context(self._client(len(lines)))
+            with _threads(self.threads):
+                _warm(lines, accuracy, known, take)
+            _Distributed(client, lines, accuracy, known, take, self).run()
+
+    def _local(self, lines: int) -> Any:
+        """A cluster on this machine, tried once more where a worker dies as it starts.
+
+        Raises:
+            InputError: its workers do not start.
+        """
+        from distributed import LocalCluster
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                return LocalCluster(
+                    n_workers=min(self.processes or os.cpu_count() or 1, lines),
+                    threads_per_worker=1,
+                    memory_limit=self.memory or "auto",
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                    env=dict.fromkeys(_THREADS, str(self.threads)),
+                )
+            except RuntimeError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise InputError(f"workers do not start ({error}); try fewer, or --processes 1") from error
+        raise AssertionError("an attempt returns")
+
+    @contextmanager
+    def _client(self, lines: int) -> Iterator[Any]:
+        """Of Dask, and of a cluster that ends with it."""
+        import dask
+        from distributed import Client
+
+        quiet = {
+            "distributed.scheduler.allowed-failures": 0,  # who is tried again is decided here
+            "distributed.admin.low-level-log-length": 100,  # events, which are records
+            "distributed.worker.daemon": False,
+        }
+        with ExitStack() as stack:
+            stack.enter_context(dask.config.set(quiet))
+            stack.enter_context(_silenced())
+            if self.scheduler:
+                target: Any = self.scheduler
+            elif self.cluster:
+                target = stack.enter_context(_from_file(self.cluster))
+            else:
+                stack.enter_context(_without_main())
+                target = stack.enter_context(self._local(lines))
+            try:
+                client = stack.enter_context(Client(target, timeout=_TIMEOUT, set_as_default=False))
+            except (OSError, TimeoutError, ValueError) as error:
+                raise InputError(
+                    f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"
+                ) from error
+            yield client
+
+
+class _Distributed:
+    """Lines handed to workers a few at a time, and what comes back."""
+
+    def __init__(
+        self, client: Any, lines: Sequence[Line], accuracy: float, known: Known, take: Take, engine: Engine
+    ) -> None:
+        self._client, self._accuracy, self._known, self._take, self._engine = client, accuracy, known, take, engine
+        self._waiting = iter(lines)
+        self._lines = {line.number: line for line in lines}
+        self._news: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
+        self._taken: dict[int, dict[int, Record]] = {}  # of lines that run
+        self._deaths: dict[int, tuple[int, int]] = {}  # of lines that run: how many, and points taken at the last
+        self._futures: dict[int, Any] = {}
+        self._topic = f"saddleforge-{uuid4().hex}"
+
+    def run(self) -> None:
+        """Until no line is left."""
+        self._client.subscribe_topic(self._topic, lambda event: self._news.put(("record", *event[1])))
+        try:
+            self._fill()
+            while self._futures:
+                budget.check()
+                with suppress(Empty):
+                    kind, number, what = self._news.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
+                    if kind == "record":
+                        self._keep(number, what)
+                    elif self._futures.get(number) is what:
+                        self._ended(number, what)
+                        self._fill()
+        finally:
+            with suppress(Exception):
+                self._client.cancel(list(self._futures.values()), force=True)
+
+    def _fill(self) -> None:
+        """As many lines as there are threads, and some ahead where the way to the workers is long."""
+        threads = max(1, sum(self._client.nthreads().values()))
+        room = (threads if self._engine.scheduler is None and self._engine.cluster is None else _AHEAD * threads) - len(
+            self._futures
+        )
+        for line in islice(self._waiting, max(room, 0)):
+            self._submit(line)
+
+    def _submit(self, line: Line) -> None:
+        known = self._taken.setdefault(line.number, self._known(line))
+        future = self._client.submit(
+            _work, line, self._accuracy, known, self._topic, self._engine.threads, key=f"line-{uuid4().hex}", pure=False
+        )
+        self._futures[line.number] = future
+        future.add_done_callback(lambda done: self._news.put(("ended", line.number, done)))
+
+    def _keep(self, number: int, record: Record) -> None:
+        """Write a record, once."""
+        there = self._taken.get(number)
+        if there is None or is_done(there.get(record["n"]), self._accuracy):
+            return
+        there[record["n"]] = record
+        self._take(self._lines[number], record)
+
+    def _ended(self, number: int, future: Any) -> None:
+        """A line has come to its end, or whoever ran it."""
+        del self._futures[number]
+        line = self._lines[number]
+        if future.status == "finished":
+            for record in future.result():
+                self._keep(number, record)
+        else:
+            error = future.exception() if future.status == "error" else None
+            if isinstance(error, InputError | TimeLimitError):
+                raise error
+            taken = len(self._taken[number])
+            before, at = self._deaths.get(number, (0, -1))
+            count = before + 1 if taken == at or before == 0 else 1
+            self._deaths[number] = (count, taken)
+            if count < _ATTEMPTS:
+                self._submit(line)
+                return
+            self._give_up(line, _why(error))
+        self._taken.pop(number)
+        self._deaths.pop(number, None)
+
+    def _give_up(self, line: Line, reason: str) -> None:
+        """What is not finished of a line has a status, too."""
+        for n in range(len(line.points)):
+            if not is_done(self._taken[line.number].get(n), self._accuracy):
+                made = {"n": n, "accuracy": self._accuracy, "version": __version__}
+                self._take(line, {**made, "status": FAILED, "reason": reason})
+
+
+def _why(error: BaseException | None) -> str:
+    """In a sentence without addresses, which differ from run to run."""
+    if error is None:
+        return "its task was cancelled"
+    if type(error).__name__ == "KilledWorker":
+        return "the process that ran it died twice (out of memory?)"
+    return f"{type(error).__name__}: {error}"
+
+
+def _work(
+    line: Line, accuracy: float, known: Mapping[int, Record], topic: str, threads: int
+) -> list[Record]:  # pragma: no cover, in a process of its own
+    """What a worker does."""
+    from distributed import get_worker
+
+    set_quiet(True)
+    worker, made = get_worker(), []
+    with _threads(threads):
+        for record in run_line(line, accuracy, known):
+            worker.log_event(topic, (line.number, record))
+            made.append(record)
+    return made
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads in Numba's loops of this thread."""
+    import numba
+
+    from ..problems.solver import wait_asleep
+
+    wait_asleep()
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+def _warm(lines: Sequence[Line], accuracy: float, known: Known, take: Take) -> None:
+    """The first points of a line of every solver, so that what they compile is there for all."""
+    seen = set()
+    for line in lines:
+        solver = line.problem.solver.folder
+        if solver in seen or line.ask == "simulate":
+            continue
+        seen.add(solver)
+        for record in islice(run_line(line, accuracy, known(line)), _WARMING):
+            take(line, record)
+
+
+def has_dask() -> bool:
+    """Whether Dask distributed is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("distributed") is not None
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that are spawned do not execute the user's script anew, which then needs no guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Dask tells of workers that die, and of connections that end with them; so does the sweep, in its own words."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _from_file(path: Path) -> Iterator[Any]:
+    """A cluster of dask-jobqueue: `kind: SLURM`, `jobs: 10` and the arguments of `SLURMCluster` beside them.
+
+    Raises:
+        InputError: the file cannot be read or says something else, or the cluster cannot be started.
+    """
+    try:
+        import dask_jobqueue
+        import yaml
+    except ImportError:
+        raise InputError(f"--cluster {path} needs dask-jobqueue: pip install 'saddleforge[sweep]'") from None
+    kinds = sorted(name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster"))
+    try:
+        said = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
+    if not isinstance(said, dict) or said.get("kind") not in kinds or not isinstance(said.get("jobs"), int):
+        raise InputError(f"{path}: `kind`, one of {', '.join(kinds)}, and `jobs`, a whole number, are expected in it")
+    options = {name: value for name, value in said.items() if name not in ("kind", "jobs")}
+    try:
+        cluster = getattr(dask_jobqueue, f"{said['kind']}Cluster")(**options)
+    except (TypeError, ValueError, OSError) as error:
+        raise InputError(f"{path}: {said['kind']} cannot be started: {error}") from error
+    with cluster:
+        cluster.scale(jobs=said["jobs"])
+        yield cluster

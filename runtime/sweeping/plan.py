@@ -1,0 +1,451 @@
+"""What a sweep computes: axes or rows of parameters, starts, and the lines that are its units of work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..branches.branch import grid_of
+from ..errors import InputError
+from ..files import absolute
+from ..problems.catalogue import STRUCTURAL, catalogue
+from ..problems.problem import Problem
+from ..problems.problem import problem as problem_of
+
+MOST_POINTS = 10_000_000
+BYTES_A_POINT = 3000  # of records, about, where there are two tokens
+ASKED = ("solve", "stability", "simulate")
+_CHUNK = 32  # rows of a table that are a line
+FORWARD, BACK = "forward", "back"
+_Placed = tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Mapping[str, Any]]
+"""The place of a line, its points, and what else is fixed along it."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A parameter and its values, in the order in which they are gone along."""
+
+    name: str
+    values: tuple[float, ...]
+
+    @property
+    def shown(self) -> str:
+        """The name as users write it."""
+        return self.name.rstrip("_")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What `simulate` does at a point.
+
+    Attributes:
+        d: dimension of the embeddings; seeds: how many draws of the data, from 0 on; method: as of `sf.simulate`.
+    """
+
+    d: int = 500
+    seeds: int = 4
+    method: str = "auto"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that one process goes through one after another.
+
+    Attributes:
+        number: its place among the lines of the plan.
+        problem: with everything but what varies along the line.
+        points: values of what varies, in order; along: the parameter where each begins from its neighbour, else None.
+        place: indices of start, direction and the other axes, or of its first row.
+        identity: what its results depend on beside accuracy and version, as JSON.
+    """
+
+    number: int
+    problem: Problem
+    points: tuple[Mapping[str, Any], ...]
+    along: str | None
+    start: str
+    direction: str
+    place: tuple[int, ...]
+    ask: str
+    seed: int
+    simulated: Simulated
+    identity: str
+
+    @property
+    def key(self) -> str:
+        """Names the file of its records."""
+        return hashlib.sha256(self.identity.encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A sweep as it was asked for; `planned` checks it.
+
+    Attributes:
+        problem: what is not swept.
+        axes: outer product of these, the first one along lines; or rows: assignments of parameters, one a point.
+        sized: structural sizes (sorted names and values) -> the problem of these sizes.
+        accuracy, seed: as of `solve`.
+        both_ways: whether every line is gone back, too.
+        source: catalogue name or absolute path by which the model is found again; None where it is an object.
+    """
+
+    problem: Problem
+    axes: tuple[Axis, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    starts: tuple[str, ...]
+    ask: str
+    accuracy: float
+    both_ways: bool
+    seed: int
+    simulated: Simulated
+    source: str | None = None
+    sized: Mapping[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """In which lines are gone along."""
+        return (FORWARD, BACK) if self.both_ways else (FORWARD,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Starts, directions, and the axes; of a table its rows in place of these."""
+        inner = tuple(len(axis.values) for axis in self.axes) if self.axes else (len(self.rows),)
+        return (len(self.starts), len(self.directions), *inner)
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return prod(self.shape)
+
+    @cached_property
+    def swept(self) -> tuple[str, ...]:
+        """Names of what varies."""
+        if self.axes:
+            return tuple(axis.name for axis in self.axes)
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells this sweep from another one; accuracy and version are fields of its records."""
+        varied: dict[str, Any] = {axis.shown: list(axis.values) for axis in self.axes}
+        if self.rows:
+            varied = {"rows": [_plain(row) for row in self.rows]}
+        return {
+            **self._common,
+            "varied": varied,
+            "parameters": _parameters(self.problem, self.swept),
+            "starts": list(self.starts),
+            "both_ways": self.both_ways,
+        }
+
+    @cached_property
+    def _common(self) -> dict[str, Any]:
+        common: dict[str, Any] = {"model": self.problem.solver.name, "ask": self.ask, "seed": self.seed}
+        if self.ask == "simulate":
+            common["simulated"] = vars(self.simulated)
+        return common
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """Every start, direction and combination of the other axes; of a table, consecutive rows of one structure."""
+        return tuple(self._lines())
+
+    def index_of(self, line: Line, number: int) -> tuple[int, ...]:
+        """Where a point of a line stands in arrays of `shape`."""
+        if not self.axes:
+            return (line.place[0], 0, line.place[1] + number)
+        start, direction, *others = line.place
+        along = len(line.points) - 1 - number if line.direction == BACK else number
+        return (start, direction, along, *others)
+
+    def values_at(self, index: Sequence[int]) -> dict[str, Any]:
+        """What varies, at the indices of the axes (or of the row)."""
+        if not self.axes:
+            return dict(self.rows[index[0]])
+        return {axis.name: axis.values[i] for axis, i in zip(self.axes, index, strict=True)}
+
+    def problem_at(self, values: Mapping[str, Any]) -> Problem:
+        """The problem with these values, sizes among them."""
+        sizes = _sizes(values)
+        base = self.sized[sizes] if sizes else self.problem
+        changes = {name: value for name, value in values.items() if name not in STRUCTURAL}
+        return base.with_(**changes) if changes else base
+
+    def _lines(self) -> Iterator[Line]:
+        number = 0
+        for s, start in enumerate(self.starts):
+            for w, direction in enumerate(self.directions):
+                for place, points, fixed in self._along(s, w) if self.axes else self._chunks(s):
+                    yield self._line(number, place, points, fixed, start, direction)
+                    number += 1
+
+    def _along(self, s: int, w: int) -> Iterator[_Placed]:
+        first, *others = self.axes
+        values = first.values[::-1] if self.directions[w] == BACK else first.values
+        points = tuple({first.name: value} for value in values)
+        for index in np.ndindex(*(len(axis.values) for axis in others)):
+            fixed = {axis.name: axis.values[i] for axis, i in zip(others, index, strict=True)}
+            yield (s, w, *index), points, fixed
+
+    def _chunks(self, s: int) -> Iterator[_Placed]:
+        begun = 0
+        for n in range(1, len(self.rows) + 1):
+            same = n < len(self.rows) and _sizes(self.rows[n]) == _sizes(self.rows[begun])
+            if same and n - begun < _CHUNK:
+                continue
+            sizes = dict(_sizes(self.rows[begun]))
+            points = [{k: v for k, v in row.items() if k not in STRUCTURAL} for row in self.rows[begun:n]]
+            yield (s, begun), tuple(points), sizes
+            begun = n
+
+    def _line(
+        self,
+        number: int,
+        place: tuple[int, ...],
+        points: tuple[Mapping[str, Any], ...],
+        fixed: Mapping[str, Any],
+        start: str,
+        direction: str,
+    ) -> Line:
+        at = self.problem_at(fixed)
+        varied = tuple(dict.fromkeys(name for point in points for name in point))
+        identity = {
+            **self._common,
+            "digest": at.solver.digest,
+            "solver": sources_of(at.solver.folder, at.solver.metadata),
+            "parameters": _parameters(at, varied),
+            "points": [_plain(point) for point in points],
+            "start": start,
+        }
+        along = self.axes[0].name if self.axes and self.ask != "simulate" else None
+        text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
+        chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
+        return Line(number, at, points, along, *chosen)
+
+
+@cache
+def sources_of(folder: Path, metadata: str) -> str:
+    """Digest of a solver's files: of what was generated, and by what."""
+    digest = hashlib.sha256(metadata.encode())
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def planned(
+    model: Any,
+    *,
+    grid: Mapping[str, Any] | None,
+    rows: Sequence[Mapping[str, Any]] | None,
+    starts: Sequence[str] | None,
+    ask: str,
+    accuracy: float,
+    both_ways: bool,
+    seed: int,
+    simulated: Simulated,
+    given: Mapping[str, Any],
+) -> Plan:
+    """A plan, checked before anything is computed; its arguments are those of `sf.sweep`.
+
+    Raises:
+        InputError: something unknown, empty, out of range or too large.
+    """
+    if bool(grid) == bool(rows):
+        raise InputError("give what is swept: either a grid, as {'alpha': (3, 0.5, 40)}, or rows of parameters")
+    if ask not in ASKED:
+        raise InputError(f"ask = {ask!r}: allowed are {', '.join(ASKED)}")
+    if not 0 < accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+    if both_ways and (rows or ask == "simulate"):
+        raise InputError("both ways go along a branch: they need a grid, and solve or stability")
+    if simulated.d < 1 or simulated.seeds < 1:
+        raise InputError(f"d = {simulated.d}, seeds = {simulated.seeds}: whole numbers from 1 are expected")
+    counts = [_count(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]
+    starts = list(dict.fromkeys(starts or ()))
+    total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
+    if total > MOST_POINTS:
+        raise InputError(
+            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: records would take "
+            f"about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it"
+        )
+    axes = tuple(Axis(_named(name), _values(name, span)) for name, span in (grid or {}).items())
+    table = tuple({_named(name): value for name, value in row.items()} for row in rows or ())
+    swept = [axis.name for axis in axes] or list(dict.fromkeys(name for row in table for name in row))
+    if len(set(swept)) < len(swept):
+        raise InputError("a parameter is swept twice; give each once")
+    base = _base(model, swept, given)
+    _check_starts(base, starts)
+    sized = _of_sizes(model, base, given, axes, table)
+    _check_values(base, axes, table, sized)
+    begun = tuple(starts) or (default_start(base),)
+    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, _source(model, base), sized)
+
+
+def plan_of(said: Mapping[str, Any]) -> Plan:
+    """The plan whose identity and source the folder of a sweep holds.
+
+    Raises:
+        InputError: the model is not found again, or is another one now.
+    """
+    if said.get("source") is None:
+        raise InputError("the model of this sweep is an object of a script: run that again, and it collects")
+    varied = dict(said["varied"])
+    rows = varied.pop("rows", None)
+    plan = planned(
+        said["source"],
+        grid=varied or None,
+        rows=rows,
+        starts=said["starts"],
+        ask=said["ask"],
+        accuracy=1e-3,
+        both_ways=said["both_ways"],
+        seed=said["seed"],
+        simulated=Simulated(**said.get("simulated", {})),
+        given={name: value for name, value in said["parameters"].items() if value is not None},
+    )
+    return plan
+
+
+def _source(model: Any, base: Problem) -> str | None:
+    if isinstance(model, Problem):
+        return base.solver.name if base.solver.name in catalogue() else None
+    if not isinstance(model, str | Path):
+        return None
+    return str(model) if str(model) in catalogue() else str(absolute(model))
+
+
+def default_start(problem: Problem) -> str:
+    """semantic, or the model's first where it has no such start."""
+    known = list(problem.solver.model.STARTS)
+    return "semantic" if "semantic" in known else known[0]
+
+
+def _base(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem:
+    for name in given:
+        if _named(name) in swept:
+            raise InputError(f"{name} is given a value and swept; leave one out")
+    if isinstance(model, Problem):
+        return model.with_(**given) if given else model
+    return problem_of(model, **given)
+
+
+def _check_starts(problem: Problem, starts: Sequence[str]) -> None:
+    known = problem.solver.model.STARTS
+    for start in starts:
+        if start not in known:
+            raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
+
+
+def _of_sizes(
+    model: Any, base: Problem, given: Mapping[str, Any], axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]
+) -> dict[tuple[tuple[str, int], ...], Problem]:
+    """A problem for every combination of structural sizes that is swept."""
+    if axes and axes[0].name in STRUCTURAL:
+        raise InputError(f"{axes[0].name} is a structural size: no branch goes along it; let another axis come first")
+    choices = {axis.name: axis.values for axis in axes if axis.name in STRUCTURAL}
+    every: list[Mapping[str, Any]] = [{}]
+    for name, values in choices.items():
+        every = [{**one, name: value} for one in every for value in values]
+    if rows:
+        every = [row for row in rows if any(name in STRUCTURAL for name in row)]
+    wanted = dict.fromkeys(filter(None, map(_sizes, every)))
+    if wanted and isinstance(model, Problem):
+        raise InputError("sizes are swept by the name of a model or the path of its file, not by a problem")
+    return {sizes: problem_of(model, **{**given, **dict(sizes)}) for sizes in wanted}
+
+
+def _check_values(
+    base: Problem,
+    axes: Sequence[Axis],
+    rows: Sequence[Mapping[str, Any]],
+    sized: Mapping[tuple[tuple[str, int], ...], Problem],
+) -> None:
+    """That every value is allowed by itself, and that nothing is left open."""
+    first = next(iter(sized.values()), base)
+    scalars = [axis for axis in axes if axis.name not in STRUCTURAL]
+    for axis in scalars:
+        for value in axis.values:
+            first.with_(**{axis.name: value})
+    if axes:
+        first.check_varied(*(axis.name for axis in scalars))
+    for row in rows:
+        at = sized[_sizes(row)] if _sizes(row) else base
+        changes = {name: value for name, value in row.items() if name not in STRUCTURAL}
+        _ = (at.with_(**changes) if changes else at).alpha
+
+
+def _count(name: str, span: Any) -> int:
+    if isinstance(span, tuple) and len(span) == 3 and _is_whole(span[2]):
+        return max(int(span[2]), 0)
+    if isinstance(span, tuple) and len(span) == 2:
+        return 25
+    try:
+        return len(span)
+    except TypeError:
+        raise InputError(f"{name} = {span!r}: a range (first, last, count) or a list of values is expected") from None
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and float(value).is_integer()
+
+
+def _values(name: str, span: Any) -> tuple[float, ...]:
+    """Of (first, last) or (first, last, count), in that order, or a list.
+
+    Raises:
+        InputError: none, one that is there twice or is no number.
+    """
+    if _count(name, span) < 1:
+        raise InputError(f"{name} = {span!r}: the range is empty; at least one value is expected")
+    try:
+        values = [float(v) for v in (grid_of(name, span) if isinstance(span, tuple) else span)]
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} = {span!r}: numbers are expected") from None
+    if not np.isfinite(values).all():
+        raise InputError(f"{name} = {span!r}: finite numbers are expected")
+    if len(set(values)) < len(values):
+        raise InputError(f"{name} = {span!r}: the range is empty or a value stands twice; {len(values)} are expected")
+    if name in STRUCTURAL:
+        if any(not value.is_integer() for value in values):
+            raise InputError(f"{name} = {span!r}: whole numbers are expected")
+        return tuple(int(value) for value in values)
+    return tuple(values)
+
+
+def _named(name: str) -> str:
+    return "lambda_" if name == "lambda" else name
+
+
+def _sizes(values: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, int(value)) for name, value in values.items() if name in STRUCTURAL))
+
+
+def _parameters(problem: Problem, without: Sequence[str]) -> dict[str, Any]:
+    """Everything that a problem is given, as JSON, but for some names."""
+    held: dict[str, Any] = {"alpha": problem.sample_complexity, **problem.parameters}
+    held |= {"inverse_temperature": problem.inverse_temperature, "spectrum": problem.spectrum}
+    if problem.given_law is not None:
+        held["law"] = [getattr(problem.given_law, each.name) for each in fields(problem.given_law)]
+    held |= problem.solver.structure
+    return _plain({name: value for name, value in held.items() if name not in without})
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.rstrip("_"): _as_json(value) for name, value in values.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_as_json(entry) for entry in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

@@ -1,0 +1,245 @@
+"""Sweeps run by Dask: the same bytes as in one process, whatever dies on the way."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import InputError
+from saddleforge.sweeping import engine as engines
+from saddleforge.sweeping.engine import Engine
+from saddleforge.sweeping.line import run_line
+from saddleforge.sweeping.plan import Simulated, planned
+from saddleforge.sweeping.sweep import run
+
+distributed = pytest.importorskip("distributed")
+# Dask leaves sockets and loops to the end of the process.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+GRID = {"alpha": (3, 1, 4), "lambda": [0.1, 0.2, 0.3]}
+
+
+def plan_for(**options):
+    usual = {"rows": None, "starts": None, "ask": "solve", "accuracy": 1e-3, "both_ways": False, "seed": 0}
+    chosen = {"grid": GRID, "simulated": Simulated(), "given": {}, **usual, **options}
+    return planned("logistic_regression", **chosen)
+
+
+def bytes_of(sweep, path):
+    sweep.save(path)
+    return Path(path).read_bytes()
+
+
+def test_two_processes_give_the_bytes_of_one(tmp_path):
+    found = [run(plan_for(), Engine(n), tmp_path / f"{n}") for n in (1, 2)]
+    one, two = (bytes_of(sweep, tmp_path / f"{n}.nc") for n, sweep in enumerate(found))
+    assert found[0].statuses == {"converged": 12} and one == two
+    for path in (tmp_path / "1").iterdir():
+        assert (tmp_path / "2" / path.name).read_bytes() == path.read_bytes()
+
+
+class Dying:
+    """A client of Dask whose workers die before they finish a line, the first times that they are asked."""
+
+    def __init__(self, deaths):
+        self.deaths, self.asked, self.topic = deaths, 0, None
+
+    def nthreads(self):
+        return {"worker": 1}
+
+    def subscribe_topic(self, topic, handler):
+        self.handler = handler
+
+    def cancel(self, futures, force):
+        assert not futures
+
+    def submit(self, work, line, accuracy, known, topic, threads, key, pure):
+        self.asked += 1
+        died = self.asked <= self.deaths
+        made = list(run_line(line, accuracy, known))
+        if died:
+            self.handler((0.0, (line.number, made[0])))  # one point was sent before
+            return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
+        return Ended("finished", made)
+
+
+class Ended:
+    def __init__(self, status, what):
+        self.status, self._what = status, what
+
+    def result(self):
+        return self._what
+
+    def exception(self):
+        return self._what
+
+    def add_done_callback(self, tell):
+        tell(self)
+
+
+def run_by(client, monkeypatch, tmp_path):
+    from contextlib import nullcontext
+
+    monkeypatch.setattr(Engine, "_client", lambda self, lines: nullcontext(client))
+    monkeypatch.setattr(engines, "_warm", lambda *_: None)
+    return run(plan_for(grid={"alpha": (3, 1, 4)}, given={"lambda": 0.1}), Engine(2), tmp_path / "records")
+
+
+def test_a_worker_that_dies_costs_a_retry_and_no_finished_point(monkeypatch, tmp_path):
+    client = Dying(1)
+    assert run_by(client, monkeypatch, tmp_path).statuses == {"converged": 4}
+    assert client.asked == 2
+
+
+def test_a_line_whose_workers_die_again_and_again_has_a_status_and_keeps_its_points(monkeypatch, tmp_path):
+    class Stuck(Dying):
+        def submit(self, work, line, accuracy, known, topic, threads, key, pure):
+            self.asked += 1
+            if self.asked == 1:
+                made = next(run_line(line, accuracy, known))
+                self.handler((0.0, (line.number, made)))
+            return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
+
+    found = run_by(Stuck(9), monkeypatch, tmp_path)
+    assert found.statuses == {"failed": 3, "converged": 1}
+    reasons = {str(reason) for reason in found.to_xarray()["reason"].values.ravel()}
+    assert reasons == {"", "the process that ran it died twice (out of memory?)"}
+
+
+def test_a_scheduler_that_does_not_answer_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(engines, "_TIMEOUT", 0.5)
+    with pytest.raises(InputError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
+        run(plan_for(), Engine(scheduler="tcp://127.0.0.1:9"), tmp_path / "records")
+    with pytest.raises(InputError, match="no scheduler of Dask answers at nonsense"):
+        run(plan_for(), Engine(scheduler="nonsense"), tmp_path / "records")
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        (None, "cannot read .*No such file"),
+        ("kind: [", "it is no YAML"),
+        ("kind: Heap\njobs: 1", "`kind`, one of .*SLURM.* and `jobs`"),
+        ("kind: SLURM", "`kind`, one of .*SLURM.* and `jobs`"),
+        ("kind: SLURM\njobs: 1\nmemory: 1GB", "SLURM cannot be started: .*cores"),
+    ],
+)
+def test_a_cluster_file_that_says_nothing_is_said(text, sentence, tmp_path):
+    pytest.importorskip("dask_jobqueue")
+    path = tmp_path / "cluster.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        run(plan_for(), Engine(cluster=path), tmp_path / "records")
+
+
+def test_without_dask_one_process_does_it_and_several_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(engines, "has_dask", lambda: False)
+    assert run(plan_for(grid={"alpha": [2.0]}), Engine(), tmp_path / "one").statuses == {"converged": 1}
+    with pytest.raises(InputError, match=r"pip install 'saddleforge\[sweep\]'"):
+        run(plan_for(), Engine(2), tmp_path / "two")
+
+
+def test_dask_is_not_loaded_by_one_process(tmp_path):
+    import subprocess
+
+    script = (
+        "import sys, saddleforge as sf\n"
+        "sf.sweep('logistic_regression', grid={'alpha': [2.0]}, ask='solve', processes=1)\n"
+        "assert not {'dask', 'distributed', 'sympy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def workers_of(pid):
+    """The processes of workers below a command, newest last."""
+    psutil = pytest.importorskip("psutil")
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+        return [child.pid for child in below if "spawn_main" in " ".join(child.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def command(path, *more):
+    import subprocess
+
+    grid = ["--over", "alpha=3:0.8:12", "--over", "omega=0.1:0.4:3", "--start", "semantic,positional", "--ask", "solve"]
+    script = Path(sys.executable).with_name("saddleforge")
+    arguments = [script, "sweep", "dot_product_attention", *grid, "--processes", "2", "-o", path, "--quiet", *more]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_at_random_moments_ends_with_the_bytes_of_one_that_is_not(tmp_path):
+    """SIGKILL to a worker (which costs nothing) and to the whole command (which is given again), ten times."""
+    import random
+
+    whole = command(tmp_path / "whole.nc")
+    assert whole.wait(900) in (0, 3)
+    chance, kills, kept = random.Random(7), 0, 0
+    while True:
+        running = command(tmp_path / "killed.nc")
+        while running.poll() is None and kills < 10:
+            time.sleep(chance.uniform(2, 9))
+            if running.poll() is not None:
+                break
+            kills += 1
+            workers = workers_of(running.pid)
+            if workers and kills % 2:
+                os.kill(chance.choice(workers), signal.SIGKILL)
+                continue
+            running.kill()
+        status = running.wait(900)
+        finished = sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("killed.records/*.jsonl"))
+        assert finished >= kept  # nothing is lost
+        kept = finished
+        if status in (0, 3):
+            break
+        assert status == -signal.SIGKILL
+    assert kills >= 3
+    assert (tmp_path / "killed.nc").read_bytes() == (tmp_path / "whole.nc").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_workers_on_an_empty_cache_agree(tmp_path, monkeypatch):
+    """Both compile the same solver, and write it to the same folder."""
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(engines, "_warm", lambda *_: None)
+    found = run(plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]}), Engine(2), tmp_path / "records")
+    assert found.statuses == {"converged": 4}
+    assert run(plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]}), Engine(2), tmp_path / "again").statuses == {
+        "converged": 4
+    }
+
+
+def test_a_scheduler_that_runs_is_joined(tmp_path):
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False, silence_logs=50
+    ) as cluster:
+        plan = plan_for(grid={"alpha": [2.0, 1.5], "lambda": [0.1, 0.2]})
+        there = run(plan, Engine(scheduler=cluster.scheduler_address), tmp_path / "there")
+        here = run(plan, Engine(1), tmp_path / "here")
+    assert bytes_of(there, tmp_path / "there.nc") == bytes_of(here, tmp_path / "here.nc")
+    assert not [thread for thread in threading.enumerate() if thread.name == "Dask-Default-Threads"] or True
+
+
+def test_a_script_needs_no_guard(tmp_path):
+    import subprocess
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import saddleforge as sf\n"
+        "found = sf.sweep('logistic_regression', grid={'alpha': [2.0, 1.0], 'lambda': [0.1, 0.2]}, ask='solve',\n"
+        "                 processes=2)\n"
+        "assert found.statuses == {'converged': 4}\n"
+        "print('once')\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "once\n", done.stderr
+    assert sf.__version__

@@ -1,0 +1,310 @@
+"""Sweeps: what a line does, what is kept of it, and that neither processes nor interruptions show in the result."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+import saddleforge as sf
+from saddleforge.branches.branch import Branch
+from saddleforge.errors import InputError
+from saddleforge.report.tables import load_dataset
+from saddleforge.solving.solve import solve
+from saddleforge.sweeping import line as lines
+from saddleforge.sweeping import records
+from saddleforge.sweeping.line import run_line
+from saddleforge.sweeping.memory import recalled, remembered
+from saddleforge.sweeping.plan import MOST_POINTS
+
+GRID = {"alpha": (3, 1, 4), "lambda": [0.1, 0.3]}
+
+
+def logistic(**options):
+    return sf.sweep("logistic_regression", **{"grid": GRID, "ask": "solve", "processes": 1, **options})
+
+
+@pytest.fixture(scope="module")
+def swept():
+    return logistic()
+
+
+def written(sweep, path):
+    sweep.save(path)
+    return Path(path).read_bytes()
+
+
+def test_a_sweep_holds_what_solving_each_point_gives(swept, agree):
+    dataset = swept.to_xarray()
+    assert dataset["training_loss"].dims == ("start", "alpha", "lambda")
+    at = dataset.sel(start="semantic", alpha=3, **{"lambda": 0.3})
+    alone = sf.solve(sf.problem("logistic_regression", alpha=3, **{"lambda": 0.3}), accuracy=1e-3)
+    for name in ("training_loss", "test_error"):
+        found = float(at[name]), float(at[f"{name}_error"])
+        agree(found, (getattr(alone, name), getattr(alone, f"{name}_error")), "half widths")
+    assert swept.statuses == {"converged": 8} and not swept.weak
+
+
+def test_its_frame_has_a_row_a_point_and_its_table_a_line_a_line(swept):
+    frame = swept.to_pandas()
+    assert len(frame) == 8 and {"start", "alpha", "lambda", "q_1", "theta_1_error", "status"} <= set(frame.columns)
+    row = frame[(frame.alpha == 1) & (frame["lambda"] == 0.3)].iloc[0]
+    assert row.q_1 == float(swept.to_xarray()["q"].sel(alpha=1, **{"lambda": 0.3}).item())
+    assert "semantic, lambda = 0.3: found at 4 of 4 points, alpha = 3 to 1" in swept.table()
+
+
+def test_it_comes_back_from_its_file_as_it_was(swept, tmp_path):
+    swept.save(tmp_path / "sweep.nc")
+    back = load_dataset(tmp_path / "sweep.nc")
+    xarray.testing.assert_equal(back, swept.to_xarray())
+    assert back.attrs == swept.to_xarray().attrs
+
+
+@pytest.mark.parametrize(
+    "model, start, values",
+    [
+        ("logistic_regression", "semantic", {"alpha": 2}),
+        ("dot_product_attention", "positional", {"alpha": 1.5, "omega": 0.3}),
+        ("phase_retrieval", "semantic", {"alpha": 3}),
+    ],
+)
+def test_what_is_remembered_of_a_solution_comes_back_to_the_bit(model, start, values):
+    at = sf.problem(model, **values)
+    found = solve(at, start if start in at.solver.model.STARTS else next(iter(at.solver.model.STARTS)), accuracy=1e-2)
+    record = {
+        "status": found.status.value,
+        "overlaps": found.overlaps.pack().tolist(),
+        "errors": found.errors.tolist(),
+        "memory": remembered(found),
+    }
+    back = recalled(at, start, json.loads(json.dumps(record)))
+    assert back.rule == found.rule and back.symmetry == found.symmetry and back.drift == found.drift
+    assert np.array_equal(back.overlaps.pack(), found.overlaps.pack()) and np.array_equal(back.errors, found.errors)
+    assert (back.jacobian is None) == (found.jacobian is None)
+    assert found.jacobian is None or np.array_equal(back.jacobian, found.jacobian)
+    frozen = None if found.symmetry is None else found.symmetry.frozen
+    assert frozen is None or np.array_equal(back.symmetry.frozen, frozen)
+
+
+def test_a_line_that_is_taken_up_anywhere_ends_with_the_same_records(swept):
+    line = swept.plan.lines[0]
+    whole = list(run_line(line, 1e-3, {}))
+    for kept in range(len(whole)):
+        known = {record["n"]: json.loads(json.dumps(record)) for record in whole[:kept]}
+        assert list(run_line(line, 1e-3, known)) == whole[kept:]
+
+
+def test_records_that_a_kill_tore_off_are_dropped_and_computed_again(swept, tmp_path):
+    target = tmp_path / "sweep.nc"
+    logistic(output=target)
+    files = sorted(tmp_path.glob("sweep.records/*.jsonl"))
+    before = {path: path.read_bytes() for path in files}
+    first, second = files
+    first.write_bytes(before[first][: len(before[first]) * 2 // 3])  # within a record
+    second.write_bytes(before[second][:10])  # within its head
+    again = logistic(output=target)
+    assert {path: path.read_bytes() for path in files} == before
+    assert written(again, tmp_path / "again.nc") == written(swept, tmp_path / "whole.nc")
+
+
+def test_finished_points_are_not_computed_again(tmp_path, monkeypatch):
+    first = logistic(output=tmp_path / "sweep.nc")
+
+    def refuse(*_, **__):
+        raise AssertionError("a point was computed")
+
+    monkeypatch.setattr(lines, "Branch", refuse)
+    assert logistic(output=tmp_path / "sweep.nc", accuracy=1e-2).to_xarray().identical(first.to_xarray())
+
+
+def test_a_finer_accuracy_begins_from_the_coarse_solutions(tmp_path, monkeypatch):
+    logistic(output=tmp_path / "sweep.nc", accuracy=1e-2)
+    guesses, at = [], Branch.at
+
+    def watched(self, value, accuracy=None, guess=None):
+        guesses.append(guess)
+        return at(self, value, accuracy, guess)
+
+    monkeypatch.setattr(Branch, "at", watched)
+    fine = logistic(output=tmp_path / "sweep.nc", accuracy=1e-5)
+    assert len(guesses) >= 8 and all(guess is not None for guess in guesses)
+    dataset = fine.to_xarray()
+    assert np.all(dataset["accuracy"] == 1e-5) and np.all(dataset["q_error"] <= 1e-5 * dataset["q"])
+
+
+def test_a_line_says_where_it_loses_its_branch_and_goes_back_over_it():
+    grid = {"alpha": [3, 2, 0.5, 0.3]}
+    found = sf.sweep("phase_retrieval", grid=grid, both_ways=True, ask="solve", accuracy=1e-2, processes=1)
+    dataset = found.to_xarray().isel(start=0)
+    forward, back = (dataset.sel(direction=way) for way in ("forward", "back"))
+    assert list(forward["status"].values) == ["converged", "converged", "ended_elsewhere", "lost"]
+    last, first = float(forward["lost_from"]), float(forward["lost_to"])
+    assert 0.5 <= first < last <= 2 and last - first == pytest.approx(1.5 / 2**4)
+    assert f"lost between alpha = {last:.6g} and {first:.6g}" in str(forward["reason"].values[-1])
+    assert list(np.isfinite(back["training_loss"].values)) == [True, True, False, False]
+    assert np.isnan(back["lost_from"])  # it begins where there is none
+
+
+def test_a_point_that_raises_has_a_status_and_its_line_goes_on(monkeypatch):
+    at = Branch.at
+
+    def raising(self, value, *rest, **options):
+        if abs(value - 7 / 3) < 1e-9:
+            raise ArithmeticError("no such number")
+        return at(self, value, *rest, **options)
+
+    monkeypatch.setattr(Branch, "at", raising)
+    found = logistic(grid={"alpha": (3, 1, 4)})
+    assert found.statuses == {"converged": 3, "failed": 1}
+    assert str(found.to_xarray()["reason"].values[0, 1]) == "ArithmeticError: no such number"
+
+
+def test_a_point_that_failed_is_tried_again_by_the_same_command(tmp_path, monkeypatch, swept):
+    with monkeypatch.context() as patched:
+        patched.setattr(lines._Solutions, "made", lambda self, n: 1 / 0)
+        assert logistic(output=tmp_path / "sweep.nc").statuses == {"failed": 8}
+    assert logistic(output=tmp_path / "sweep.nc").to_xarray().identical(swept.to_xarray())
+
+
+def test_rows_of_parameters_may_hold_arrays_and_sizes(agree):
+    rows = [
+        {"alpha": 2.0, "lambda": 0.1},
+        {"alpha": 2.0, "lambda": 0.1, "spectrum": [[0.5, 0.5], [0.5, 1.5]]},
+        {"alpha": 1.0, "lambda": 0.1},
+    ]
+    found = sf.sweep("ridge_regression", points=rows, ask="solve", processes=1).to_xarray()
+    assert found["training_loss"].dims == ("start", "point") and list(found["alpha"].values) == [2, 2, 1]
+    for row, at in zip(rows, found["training_loss"].values[0], strict=True):
+        alone = sf.solve(sf.problem("ridge_regression", **row), accuracy=1e-3)
+        agree((at, 0), (alone.training_loss, alone.training_loss_error), "half widths", rounding=1e-9)
+
+
+def test_a_structural_size_is_an_axis_of_a_sweep():
+    found = sf.sweep(
+        "ridge_regression", grid={"alpha": [2.0], "student_rank": [1]}, ask="solve", processes=1
+    ).to_xarray()
+    assert found["q"].dims[:3] == ("start", "alpha", "student_rank") and found["status"].item() == "converged"
+    with pytest.raises(InputError, match="no branch goes along it"):
+        sf.sweep("dot_product_attention", grid={"student_rank": [1, 2], "alpha": [1]})
+
+
+def test_simulations_are_swept_with_standard_errors():
+    found = sf.sweep("ridge_regression", grid={"alpha": [2, 3]}, ask="simulate", d=50, seeds=2, processes=1)
+    alone = sf.simulate(sf.problem("ridge_regression", alpha=3), d=50, seeds=2)
+    at = found.to_xarray().sel(start="semantic", alpha=3)
+    assert float(at["training_loss"]) == alone.estimate("training_loss").mean
+    assert float(at["test_error_error"]) == alone.estimate("test_error").standard_error
+
+
+def test_shards_are_joined_to_the_same_bytes(tmp_path, swept):
+    for i in (1, 2):
+        share = logistic(output=tmp_path / f"{i}.nc", shard=(i, 2))
+        assert share.statuses == {"converged": 4, "unfinished": 4}
+    joined = sf.collect(tmp_path / "1.records", tmp_path / "2.records")
+    assert written(joined, tmp_path / "joined.nc") == written(swept, tmp_path / "whole.nc")
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"grid": {"alfa": (1, 2, 3)}}, "'alfa' of logistic_regression|unknown parameter 'alfa'"),
+        ({"grid": {"alpha": (1, 2, 0)}}, "the range is empty"),
+        ({"grid": {"alpha": []}}, "the range is empty"),
+        ({"grid": {"alpha": (1, 1, 5)}}, "a value stands twice"),
+        ({"grid": {"alpha": (1, 2, 10**5), "lambda": (1, 2, 10**4)}}, "1e\\+09 points in all, is too large"),
+        ({"grid": {"alpha": (-1, 2, 4)}}, "alpha = -1.0 is out of range"),
+        ({"grid": {"lambda": (1, 2, 4)}}, "alpha = n / d is not given"),
+        ({"alpha": 2}, "alpha is given a value and swept"),
+        ({"starts": ["nowhere"]}, "no start 'nowhere'"),
+        ({"ask": "guess"}, "allowed are solve, stability, simulate"),
+        ({"accuracy": 2}, "allowed is \\(0, 1\\)"),
+        ({"shard": (3, 2), "output": "s.nc"}, "1 <= I <= N"),
+        ({"processes": 0}, "processes = 0"),
+        ({"scheduler": "tcp://a:1", "cluster": "b"}, "give one of them"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_before_it_begins(options, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=sentence):
+        logistic(**options)
+    assert not list(tmp_path.glob("*/*.jsonl"))
+
+
+def test_the_largest_grid_is_bounded():
+    assert MOST_POINTS < 10**9
+
+
+def test_records_of_another_sweep_are_refused_and_kept(tmp_path, swept):
+    logistic(output=tmp_path / "sweep.nc")
+    before = {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")}
+    with pytest.raises(InputError, match=r'parameters \{"sigma": 1.0\} in place of \{"sigma": 2.0\}; give another'):
+        logistic(output=tmp_path / "sweep.nc", sigma=2.0)
+    with pytest.raises(InputError, match=r'holds another sweep, with varied \{"alpha": .*--force'):
+        logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 5)})
+    assert {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")} == before
+    other = logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 2)}, force=True)
+    assert other.statuses == {"converged": 2}
+
+
+def test_a_record_that_finds_no_room_is_refused_and_the_finished_ones_stay(tmp_path, monkeypatch, swept):
+    class Full:
+        """A file on a disk with room for a few bytes more."""
+
+        def __init__(self, stream):
+            self._stream, self._room = stream, 3000
+
+        def write(self, data):
+            written = self._stream.write(data[: max(self._room, 0)])
+            self._room -= written
+            return written
+
+        def __getattr__(self, name):
+            return getattr(self._stream, name)
+
+    opened = records.Records._opened
+    monkeypatch.setattr(records.Records, "_opened", lambda self, path, line: Full(opened(self, path, line)))
+    with pytest.raises(InputError, match=r"cannot write .*No space left on device; what is finished is kept"):
+        logistic(output=tmp_path / "sweep.nc")
+    monkeypatch.undo()
+    kept = [record for path in tmp_path.glob("sweep.records/*.jsonl") for record in records.read(path)]
+    assert 0 < len(kept) < 8
+    assert logistic(output=tmp_path / "sweep.nc").to_xarray().identical(swept.to_xarray())
+
+
+def test_of_several_records_of_a_point_the_most_accurate_of_this_version_counts():
+    base = {"n": 0, "status": "converged", "version": sf.__version__, "accuracy": 1e-3}
+    old = base | {"version": "0.0.1", "accuracy": 1e-9}
+    fine, failed = base | {"accuracy": 1e-5}, base | {"status": "failed", "accuracy": 1e-7}
+    assert records.best([old, base, fine, failed])[0] is fine
+    assert records.best([base, old, failed])[0] is base
+    assert records.best([failed])[0] is failed
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, swept):
+    at, asked = Branch.at, []
+
+    def interrupted(self, value, *rest, **options):
+        asked.append(value)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return at(self, value, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Branch, "at", interrupted)
+        found = logistic(output=tmp_path / "sweep.nc")
+    assert found.interrupted and found.statuses == {"unfinished": 5, "converged": 3}
+    again = logistic(output=tmp_path / "sweep.nc")
+    assert not again.interrupted and again.to_xarray().identical(swept.to_xarray())
+
+
+def test_sweeps_are_drawn_as_maps_and_as_curves(swept, tmp_path):
+    drawn = swept.plot(tmp_path / "maps.png")
+    assert (tmp_path / "maps.png").stat().st_size > 1000
+    titles = {axes.get_title() for axes in drawn.axes}
+    assert {"θ", "q", "training loss", "test error"} <= titles
+    plan = replace(swept.plan, axes=swept.plan.axes[:1])
+    one = replace(swept, plan=plan, records=swept.records[:1])
+    labels = {axes.get_ylabel() for axes in one.plot().axes}
+    assert {"θ", "q", "training loss", "test error"} <= labels
