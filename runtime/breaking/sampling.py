@@ -81,14 +81,17 @@ def finished(
     shifts = np.array([-inverse @ each[:solved] for each, _ in sets])
     deep = -inverse @ (deeper_gap - gap)[:solved]
     rest = abs(answer.averages.mass - 1)
-    # The mean of the shifts is what the iteration left.
-    widths = two_standard_errors(shifts) + np.abs(shifts.mean(axis=0)) + DIFFERENCE_SAFETY * np.abs(deep)
-    widths = widths + rest * scales[:solved]
+    left = -inverse @ equations.gap(whole, state, rates)[:solved]
+    bent = (shifts.mean(axis=0) - left) / len(sets)  # what rows bend the mean of all sets by
+    others = np.array([left, bent, DIFFERENCE_SAFETY * deep])
+    widths = two_standard_errors(shifts) + np.abs(others).sum(axis=0) + rest * scales[:solved]
     moves = shifts[:, :n] @ equations.directions
     deep_move = deep[:n] @ equations.directions
-    withins = np.array([Broken.unpack(move, state.sizes).within.pack() for move in (*moves, deep_move)])
-    within_errors = two_standard_errors(withins[:-1]) + np.abs(withins[:-1].mean(axis=0))
-    within_errors = within_errors + DIFFERENCE_SAFETY * np.abs(withins[-1]) + rest * state.within.block_scales
+    withins, further = (
+        np.array([Broken.unpack(move, state.sizes).within.pack() for move in each])
+        for each in (moves, others[:, :n] @ equations.directions)
+    )
+    within_errors = two_standard_errors(withins) + np.abs(further).sum(axis=0) + rest * state.within.block_scales
     errors = widths[:n] @ np.abs(equations.directions)
     rate_errors = 0.0 * rates if given else rates * widths[n:]
 
