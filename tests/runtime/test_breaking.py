@@ -298,7 +298,7 @@ def test_where_samples_do_not_tell_y_the_states_are_those_at_a_given_one(monkeyp
 
 @pytest.mark.slow
 def test_a_value_matrix_breaks():
-    """Four fields, alpha = 2, y = 800: V of the column of queries and keys falls by a quarter, the training loss rises."""
+    """Four fields, alpha = 2, y = 800: V of the column of queries and keys falls by a quarter, the loss rises."""
     found = sf.solve(sf.problem("value_attention", alpha=2.0), "semantic", rsb=1, parisi=800.0, accuracy=1.5e-2)
     assert found.success and found.relative_error < 1.5e-2
     V, width, rs = (each.V[0, 0, 0] for each in (found.overlaps, found.half_widths, found.symmetric.overlaps))
