@@ -76,6 +76,7 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
     slope, pair = float(once.evidence["slope"]), []
     with bar("crossing, two steps of breaking", len(once.broken)) as task:
         for solution in once.broken:
+            task.describe(f"crossing, two steps of breaking, {solution.branch}")
             found = deepened(solution, _OVERLAPS)
             if found.status is Status.TIME_LIMIT:
                 raise TimeLimitError("the time limit ended the search for a second step")
@@ -83,7 +84,7 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
                 why = found.found or f"one step of breaking: {found.status.words}"
                 raise NotConvergedError(f"crossing: on the {solution.branch} branch {why}")
             pair.append(found)
-            task.advance(f"crossing, two steps of breaking, {solution.branch}")
+            task.advance()
     # None moves where there is no second step.
     moves = [found.energy_moved_further if found.steps == 2 else (0.0, 0.0) for found in pair]
     moved = -(moves[0][0] - moves[1][0]) / slope
