@@ -118,6 +118,8 @@ class _Solutions:
         if begun:
             self._lost = list(bisected_end(branch, value, _BISECTIONS))
             made |= {"lost": self._lost, "reason": self._words(self._lost)}
+        else:
+            made["reason"] = f"the {self._line.start} branch is not met yet on this line; {made['reason']}"
         return made
 
     def _alone(self, n: int) -> Record:
