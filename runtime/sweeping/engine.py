@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -103,6 +104,23 @@ class Engine:
             with _threads(self.threads):
                 _warm(lines, accuracy, known, take)
             _Distributed(client, lines, accuracy, known, take, self).run()
+
+    def each(
+        self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], take: Callable[[int, Any], None]
+    ) -> None:
+        """Take (number, function(*item)) of every item, in the order in which they end.
+
+        Raises:
+            InputError: as of `run`, or the process at an item dies twice. What was taken is finished.
+            TimeLimitError, KeyboardInterrupt: as of `run`; whatever the function raises.
+        """
+        if self.alone or len(items) < 2:
+            with _threads(self.threads):
+                for number, item in enumerate(items):
+                    take(number, function(*item))
+            return
+        with self._client(len(items)) as client:
+            _each(client, function, items, take, self.threads)
 
     def _local(self, lines: int) -> Any:
         """A cluster on this machine, tried once more where a worker dies as it starts.
@@ -253,8 +271,64 @@ class _Distributed:
                 self._take(line, {**made, "status": FAILED, "reason": reason})
 
 
-def _result(future: Any) -> tuple[list[Record] | None, BaseException | None]:
-    """Of a line that has ended: its records, or why there are none (nothing where its task was cancelled).
+def _each(
+    client: Any,
+    function: Callable[..., Any],
+    items: Sequence[tuple[Any, ...]],
+    take: Callable[[int, Any], None],
+    threads: int,
+) -> None:
+    """`Engine.each` by workers."""
+    ended: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+    futures: dict[int, Any] = {}
+    attempts: Counter[int] = Counter()
+
+    def submit(number: int) -> None:
+        attempts[number] += 1
+        key = f"item-{uuid4().hex}"
+        futures[number] = client.submit(_quietly, function, items[number], threads, key=key, pure=False)
+        futures[number].add_done_callback(lambda done: ended.put((number, done)))
+
+    waiting = iter(range(len(items)))
+    try:
+        # No more than run at once: whoever waits at a worker dies with it.
+        for number in islice(waiting, max(1, sum(client.nthreads().values()))):
+            submit(number)
+        while futures:
+            budget.check()
+            with suppress(Empty):
+                number, future = ended.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
+                current = futures.get(number) is future
+                if not current:
+                    continue
+                del futures[number]
+                made, error = _result(future)
+                if error is None and future.status == "finished":
+                    take(number, made)
+                    for following in islice(waiting, 1):
+                        submit(following)
+                elif error is not None and type(error).__name__ != "KilledWorker":
+                    raise error
+                elif attempts[number] < _ATTEMPTS:
+                    submit(number)
+                else:
+                    raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
+    finally:
+        with suppress(Exception):
+            client.cancel(list(futures.values()), force=True)
+
+
+def _quietly(
+    function: Callable[..., Any], item: tuple[Any, ...], threads: int
+) -> Any:  # pragma: no cover, in a process of its own
+    """What a worker does with an item."""
+    set_quiet(True)
+    with _threads(threads):
+        return function(*item)
+
+
+def _result(future: Any) -> tuple[Any, BaseException | None]:
+    """Of a task that has ended: what it made, or why there is nothing (None where it was cancelled).
 
     A worker may die before it has handed over what it finished.
     """
@@ -380,7 +454,9 @@ def _from_file(path: Path) -> Iterator[Any]:
     except (OSError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
     if not isinstance(said, dict) or said.get("kind") not in kinds or not isinstance(said.get("jobs"), int):
-        raise InputError(f"{path}: `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number, are expected in it")
+        raise InputError(
+            f"{path}: `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number, are expected in it"
+        )
     kind, jobs = said.pop("kind"), said.pop("jobs")
     configured = dask.config.get(f"jobqueue.{kind.lower()}.scheduler-options", {})
     said["scheduler_options"] = {"dashboard_address": ":0", **configured, **said.get("scheduler_options", {})}

@@ -79,6 +79,25 @@ def test_ctrl_c_is_what_it_was_where_a_cluster_is_read_from_a_file(monkeypatch, 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_items_are_run_side_by_side_and_one_whose_worker_dies_is_run_again(tmp_path):
+    mark = str(tmp_path / "died")
+
+    def half(value):
+        if value == 3 and not os.path.exists(mark):
+            os.close(os.open(mark, os.O_CREAT))
+            os._exit(1)
+        return value / 2
+
+    found = {}
+    Engine(2).each(half, [(n,) for n in range(5)], found.__setitem__)
+    assert found == {n: n / 2 for n in range(5)} and os.path.exists(mark)
+
+
+def test_what_an_item_raises_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        Engine(1).each(lambda value: 1 / value, [(1,), (0,)], lambda *_: None)
+
+
 class Dying:
     """A client of Dask whose workers die before they finish a line, the first times that they are asked."""
 
