@@ -326,6 +326,15 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, swept):
     assert not again.interrupted and again.to_xarray().identical(swept.to_xarray())
 
 
+def test_ctrl_c_that_compiled_code_made_another_error_of_ends_the_sweep(monkeypatch):
+    def interrupted(*_, **__):
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(Branch, "at", interrupted)
+    found = logistic()
+    assert found.interrupted and found.statuses == {"unfinished": 8}
+
+
 def test_sweeps_are_drawn_as_maps_and_as_curves(swept, tmp_path):
     drawn = swept.plot(tmp_path / "maps.png")
     assert (tmp_path / "maps.png").stat().st_size > 1000
