@@ -41,6 +41,19 @@ def recognised() -> Iterator[None]:
         raise KeyboardInterrupt from error
 
 
+@contextmanager
+def kept_handler() -> Iterator[None]:
+    """What happens on Ctrl-C is what it was, whatever a library that is imported here changes."""
+    if not _interruptible():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def ignore() -> None:
     """For a process about to end, which only writes down and tells what it has: Ctrl-C no longer comes between."""
     if _interruptible():

@@ -17,6 +17,7 @@ from .. import presenting
 from ..branches.branch import Branch
 from ..errors import InputError, TimeLimitError
 from ..files import write_whole
+from ..interrupts import held_back
 from ..problems.problem import Problem
 from ..progress import bar, say
 from ..sweeping.engine import Engine
@@ -24,7 +25,7 @@ from ..sweeping.line import Record
 from ..sweeping.plan import Plan, Simulated, planned
 from ..sweeping.records import folder_of, remove
 from ..sweeping.sweep import Sweep, kept_nowhere, run
-from .boundaries import Boundary, Row, halves, located
+from .boundaries import Boundary, Change, Row, halves, located
 
 if TYPE_CHECKING:
     import xarray
@@ -222,22 +223,21 @@ class _Study:
             InputError: none does.
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
-        ways: dict[str, bool] = {}
-        places = np.linspace(low, high, _PROBES)
-        weights = np.linspace(1, -1, _PROBES)
-        total = len(self._starts) * _PROBES**2
-        with bar("probes", total) as task:
-            for start in self._starts:
-                score, met = 0.0, False
-                for at in np.linspace(bottom, top, _PROBES):
-                    for value, weight in zip(places, weights, strict=True):
-                        problem = self._base.with_(**{other: float(at)})
-                        branch = Branch(problem, name, start, _COARSE, self._chosen.seed, effort=2)
-                        there = branch.at(float(value)) is not None
-                        score, met = score + there * weight, met or there
-                        task.advance()
-                if met:
-                    ways[start] = score > 0
+        places = np.linspace(low, high, _PROBES).tolist()
+        heights = np.linspace(bottom, top, _PROBES).tolist()
+        asked = [(start, at) for start in self._starts for at in heights]
+        score, met = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
+        with bar("probes", len(asked)) as task:
+
+            def take(number: int, there: list[bool]) -> None:
+                start, _ = asked[number]
+                score[start] += float(np.dot(there, np.linspace(1, -1, _PROBES)))
+                met[start] |= any(there)
+                task.advance()
+
+            rows = [(self._base.with_(**{other: at}), name, start, places, self._chosen.seed) for start, at in asked]
+            self._engine.each(_probed, rows, take)
+        ways = {start: score[start] > 0 for start in self._starts if met[start]}
         if not ways:
             raise InputError(
                 f"none of the starts {', '.join(self._starts)} leads to a branch of its name at {_PROBES**2} points of "
@@ -272,18 +272,36 @@ class _Study:
         """Every boundary of every row, from the file that keeps them where it is there."""
         path = self._folder / f"boundaries-{accuracy:g}.json"
         kept = _read(path)
-        work = [(row, change) for _, row in sorted(self._rows.items()) for change in row.changes()]
+        every = [(row, change) for _, row in sorted(self._rows.items()) for change in row.changes()]
+        keys = [_key(row, change) for row, change in every]
+        work = [(row, change) for (row, change), key in zip(every, keys, strict=True) if key not in kept]
         with bar("boundaries", len(work)) as task:
-            for row, change in work:
-                key = json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
-                if key not in kept:
-                    task.describe(f"{change.kind} of {' and '.join(change.branches)} at {row.at:.4g}")
-                    found = located(row, change, accuracy, self._chosen.seed)
-                    kept[key] = None if found is None else asdict(found)
-                    write_whole(path, json.dumps(kept, indent=1))
-                if kept[key] is not None:
-                    self._boundaries.append(Boundary(**{**kept[key], "branches": tuple(kept[key]["branches"])}))
-                task.advance()
+
+            def take(number: int, found: Boundary | None) -> None:
+                row, change = work[number]
+                with held_back():
+                    kept[_key(row, change)] = None if found is None else asdict(found)
+                    write_whole(path, json.dumps(kept, indent=1, sort_keys=True))
+                task.advance(f"{change.kind} of {' and '.join(change.branches)} at {row.at:.4g}")
+
+            try:
+                self._engine.each(located, [(*one, accuracy, self._chosen.seed) for one in work], take)
+            finally:
+                there = [kept[key] for key in keys if kept.get(key) is not None]
+                self._boundaries = [Boundary(**{**one, "branches": tuple(one["branches"])}) for one in there]
+
+
+def _key(row: Row, change: Change) -> str:
+    """Of a boundary, in the file that keeps them."""
+    return json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
+
+
+def _probed(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> list[bool]:
+    """Whether a start leads to a branch of its own, at values of a parameter."""
+    found = []
+    for value in places:
+        found.append(Branch(problem, name, start, _COARSE, seed, effort=2).at(value) is not None)
+    return found
 
 
 def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from time import monotonic
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
@@ -22,6 +24,7 @@ from uuid import uuid4
 from .. import budget
 from .._version import __version__
 from ..errors import InputError, TimeLimitError
+from ..interrupts import kept_handler
 from ..progress import set_quiet
 from .line import FAILED, Record, is_done, run_line
 from .plan import Line
@@ -31,11 +34,14 @@ Take = Callable[[Line, Record], None]
 Known = Callable[[Line], dict[int, Record]]
 """The records of a line that are there."""
 
-_TIMEOUT = 20.0  # seconds in which a scheduler answers
+_TIMEOUT = 60.0  # seconds in which a scheduler answers
+_PATIENCE = 600.0  # seconds in which processes of one's own do, however busy the machine is
 _LOOK = 0.2  # seconds between looks at the clock
+_REFILL = 1.0  # seconds between looks for workers that have come
 _ATTEMPTS = 2  # of a line, none of which finished a point
 _AHEAD = 2  # lines a thread that a cluster of others' is given at once
 _WARMING = 2  # points after which everything is compiled
+_TIMEOUTS = ("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -99,6 +105,23 @@ class Engine:
                 _warm(lines, accuracy, known, take)
             _Distributed(client, lines, accuracy, known, take, self).run()
 
+    def each(
+        self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], take: Callable[[int, Any], None]
+    ) -> None:
+        """Take (number, function(*item)) of every item, in the order in which they end.
+
+        Raises:
+            InputError: as of `run`, or the process at an item dies twice. What was taken is finished.
+            TimeLimitError, KeyboardInterrupt: as of `run`; whatever the function raises.
+        """
+        if self.alone or len(items) < 2:
+            with _threads(self.threads):
+                for number, item in enumerate(items):
+                    take(number, function(*item))
+            return
+        with self._client(len(items)) as client:
+            _each(client, function, items, take, self.threads)
+
     def _local(self, lines: int) -> Any:
         """A cluster on this machine, tried once more where a worker dies as it starts.
 
@@ -114,6 +137,7 @@ class Engine:
                     threads_per_worker=1,
                     memory_limit=self.memory or "auto",
                     dashboard_address=None,
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any free port, of its own
                     silence_logs=logging.CRITICAL,
                     env=dict.fromkeys(_THREADS, str(self.threads)),
                 )
@@ -138,13 +162,16 @@ class Engine:
             stack.enter_context(_silenced())
             if self.scheduler:
                 target: Any = self.scheduler
-            elif self.cluster:
-                target = stack.enter_context(_from_file(self.cluster))
             else:
-                stack.enter_context(_without_main())
-                target = stack.enter_context(self._local(lines))
+                stack.enter_context(dask.config.set(dict.fromkeys(_TIMEOUTS, f"{_PATIENCE:g}s")))
+                if self.cluster:
+                    target = stack.enter_context(_from_file(self.cluster))
+                else:
+                    stack.enter_context(_without_main())
+                    target = stack.enter_context(_closed(self._local(lines)))
+            timeout = _TIMEOUT if self.scheduler else _PATIENCE
             try:
-                client = stack.enter_context(Client(target, timeout=_TIMEOUT, set_as_default=False))
+                client = stack.enter_context(_closed(Client(target, timeout=timeout, set_as_default=False)))
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(
                     f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"
@@ -172,8 +199,12 @@ class _Distributed:
         self._client.subscribe_topic(self._topic, lambda event: self._news.put(("record", *event[1])))
         try:
             self._fill()
+            filled = monotonic()
             while self._futures:
                 budget.check()
+                if monotonic() - filled > _REFILL:
+                    self._fill()
+                    filled = monotonic()
                 with suppress(Empty):
                     kind, number, what = self._news.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
                     if kind == "record":
@@ -214,11 +245,11 @@ class _Distributed:
         """A line has come to its end, or whoever ran it."""
         del self._futures[number]
         line = self._lines[number]
-        if future.status == "finished":
-            for record in future.result():
+        made, error = _result(future)
+        if made is not None:
+            for record in made:
                 self._keep(number, record)
         else:
-            error = future.exception() if future.status == "error" else None
             if isinstance(error, InputError | TimeLimitError):
                 raise error
             taken = len(self._taken[number])
@@ -238,6 +269,75 @@ class _Distributed:
             if not is_done(self._taken[line.number].get(n), self._accuracy):
                 made = {"n": n, "accuracy": self._accuracy, "version": __version__}
                 self._take(line, {**made, "status": FAILED, "reason": reason})
+
+
+def _each(
+    client: Any,
+    function: Callable[..., Any],
+    items: Sequence[tuple[Any, ...]],
+    take: Callable[[int, Any], None],
+    threads: int,
+) -> None:
+    """`Engine.each` by workers."""
+    ended: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+    futures: dict[int, Any] = {}
+    attempts: Counter[int] = Counter()
+
+    def submit(number: int) -> None:
+        attempts[number] += 1
+        key = f"item-{uuid4().hex}"
+        futures[number] = client.submit(_quietly, function, items[number], threads, key=key, pure=False)
+        futures[number].add_done_callback(lambda done: ended.put((number, done)))
+
+    waiting = iter(range(len(items)))
+    try:
+        # No more than run at once: whoever waits at a worker dies with it.
+        for number in islice(waiting, max(1, sum(client.nthreads().values()))):
+            submit(number)
+        while futures:
+            budget.check()
+            with suppress(Empty):
+                number, future = ended.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
+                current = futures.get(number) is future
+                if not current:
+                    continue
+                del futures[number]
+                made, error = _result(future)
+                if error is None and future.status == "finished":
+                    take(number, made)
+                    for following in islice(waiting, 1):
+                        submit(following)
+                elif error is not None and type(error).__name__ != "KilledWorker":
+                    raise error
+                elif attempts[number] < _ATTEMPTS:
+                    submit(number)
+                else:
+                    raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
+    finally:
+        with suppress(Exception):
+            client.cancel(list(futures.values()), force=True)
+
+
+def _quietly(
+    function: Callable[..., Any], item: tuple[Any, ...], threads: int
+) -> Any:  # pragma: no cover, in a process of its own
+    """What a worker does with an item."""
+    set_quiet(True)
+    with _threads(threads):
+        return function(*item)
+
+
+def _result(future: Any) -> tuple[Any, BaseException | None]:
+    """Of a task that has ended: what it made, or why there is nothing (None where it was cancelled).
+
+    A worker may die before it has handed over what it finished.
+    """
+    try:
+        if future.status == "finished":
+            return future.result(), None
+        return None, future.exception() if future.status == "error" else None
+    except Exception as error:
+        return None, error
 
 
 def _why(error: BaseException | None) -> str:
@@ -313,13 +413,25 @@ def _without_main() -> Iterator[None]:
 @contextmanager
 def _silenced() -> Iterator[None]:
     """Dask tells of workers that die, and of connections that end with them; so does the sweep, in its own words."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _closed(what: Any) -> Iterator[Any]:
+    """A client or a cluster, closed in the end; that a process does not end in time costs no result."""
+    try:
+        yield what
+    finally:
+        with suppress(OSError, TimeoutError, AssertionError):
+            what.close()
 
 
 @contextmanager
@@ -330,22 +442,37 @@ def _from_file(path: Path) -> Iterator[Any]:
         InputError: the file cannot be read or says something else, or the cluster cannot be started.
     """
     try:
-        import dask_jobqueue
+        with kept_handler():  # dask-jobqueue has Ctrl-C end the program
+            import dask_jobqueue
+        import dask
         import yaml
     except ImportError:
         raise InputError(f"--cluster {path} needs dask-jobqueue: pip install 'saddleforge[sweep]'") from None
-    kinds = sorted(name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster"))
+    kinds = {name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster")} - {"JobQueue"}
     try:
         said = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
     if not isinstance(said, dict) or said.get("kind") not in kinds or not isinstance(said.get("jobs"), int):
-        raise InputError(f"{path}: `kind`, one of {', '.join(kinds)}, and `jobs`, a whole number, are expected in it")
-    options = {name: value for name, value in said.items() if name not in ("kind", "jobs")}
+        raise InputError(
+            f"{path}: `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number, are expected in it"
+        )
+    kind, jobs = said.pop("kind"), said.pop("jobs")
+    configured = dask.config.get(f"jobqueue.{kind.lower()}.scheduler-options", {})
+    said["scheduler_options"] = {"dashboard_address": ":0", **configured, **said.get("scheduler_options", {})}
     try:
-        cluster = getattr(dask_jobqueue, f"{said['kind']}Cluster")(**options)
+        cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**said)
     except (TypeError, ValueError, OSError) as error:
-        raise InputError(f"{path}: {said['kind']} cannot be started: {error}") from error
-    with cluster:
-        cluster.scale(jobs=said["jobs"])
+        raise InputError(f"{path}: {kind} cannot be started: {error}") from error
+
+    async def submitted() -> None:
+        cluster.scale(jobs=jobs)
+        await cluster._correct_state()  # which alone says whether they were taken
+
+    with _closed(cluster):
+        try:
+            cluster.sync(submitted)
+        except (RuntimeError, OSError) as error:
+            said_by = str(error).partition("stderr:")[2].strip() or str(error)
+            raise InputError(f"{path}: {kind} does not take the jobs: {said_by.splitlines()[0]}") from error
         yield cluster

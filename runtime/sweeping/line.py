@@ -10,6 +10,7 @@ import numpy as np
 from .._version import __version__
 from ..branches.branch import Branch, bisected_end
 from ..errors import InputError, TimeLimitError
+from ..interrupts import recognised
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
@@ -66,7 +67,8 @@ def _attempted(work: _Solutions | _Simulations, n: int) -> Record:
     """A point, tried once more where it raises; then its status says why."""
     for attempt in range(_ATTEMPTS):
         try:
-            return work.made(n)
+            with recognised():  # Ctrl-C in compiled code is no point that raises
+                return work.made(n)
         except TimeLimitError:
             raise
         except InputError as error:
@@ -118,6 +120,8 @@ class _Solutions:
         if begun:
             self._lost = list(bisected_end(branch, value, _BISECTIONS))
             made |= {"lost": self._lost, "reason": self._words(self._lost)}
+        else:
+            made["reason"] = f"the {self._line.start} branch is not met yet on this line; {made['reason']}"
         return made
 
     def _alone(self, n: int) -> Record:

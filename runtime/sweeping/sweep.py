@@ -17,7 +17,7 @@ from ..errors import InputError, TimeLimitError
 from ..interrupts import held_back
 from ..progress import Task, bar
 from .engine import Engine
-from .line import FAILED, UNFINISHED, Record, is_done
+from .line import FAILED, UNFINISHED, Record, is_done, is_found
 from .plan import Line, Plan, Simulated, plan_of, planned
 from .records import Records, best, folder_of, identity_in, read, refuse_other, remove
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENDED = ("lost", "ended_elsewhere", "collapsed")
 """Statuses of points at which there is no solution on the branch."""
+_FINE = ("converged", "floor", *ENDED)
 _SPOKEN = 5.0  # seconds from one description to the next, or this share of what has passed
 _SHARE = 0.02
 
@@ -64,8 +65,20 @@ class Sweep:
 
     @property
     def weak(self) -> dict[str, int]:
-        """Those that are neither solutions nor ends of a branch."""
-        return {name: n for name, n in self.statuses.items() if name not in ("converged", "floor", *ENDED)}
+        """Those that are neither solutions nor ends of a branch.
+
+        A line that has its branch somewhere has none where it has lost it, or has not met it yet, whatever the solver
+        said there; nothing of the kind is known of a line that never meets it.
+        """
+        counted: Counter[str] = Counter()
+        for line, known in zip(self.plan.lines, self.records, strict=True):
+            met = min((n for n, record in known.items() if is_found(record)), default=0)
+            for n in range(len(line.points)):
+                record = known.get(n, {"status": UNFINISHED})
+                beyond = line.along is not None and record["status"] not in (FAILED, UNFINISHED)
+                if not (beyond and not is_found(record) and (n < met or "lost" in record)):
+                    counted[record["status"]] += 1
+        return {name: counted[name] for name in self.statuses if name not in _FINE and counted[name]}
 
     def to_xarray(self) -> xarray.Dataset:
         """Values, half widths, statuses and verdicts along start, (direction,) and the parameters by name."""

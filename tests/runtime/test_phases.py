@@ -156,7 +156,7 @@ def test_one_branch_everywhere_is_one_phase_without_boundaries(tmp_path):
 
 @pytest.mark.slow
 def test_in_the_base_case_the_branches_cross_where_their_threshold_is(agree):
-    chosen = {"starts": ["semantic", "positional"], "points": (4, 2), "refinements": 0, "processes": 1}
+    chosen = {"starts": ["semantic", "positional"], "points": (4, 2), "refinements": 0, "processes": 2}
     diagram = sf.phases("dot_product_attention", over={"alpha": (0.6, 1.8), "omega": (0.29, 0.3)}, **chosen)
     (found,) = (b for b in diagram.boundaries if b.kind == "crossing" and b.at == 0.3)
     alone = sf.crossing(sf.problem("dot_product_attention", omega=0.3), between=("semantic", "positional"))

@@ -2,9 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
-import threading
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,66 @@ def bytes_of(sweep, path):
     return Path(path).read_bytes()
 
 
-def test_two_processes_give_the_bytes_of_one(tmp_path):
+@pytest.fixture
+def another_dashboard():
+    """Another Dask on this machine has the port that a scheduler asks for by default."""
+    with socket.socket() as taken:
+        with suppress(OSError):  # it has
+            taken.bind(("", 8787))
+            taken.listen()
+        yield
+
+
+def test_two_processes_give_the_bytes_of_one(tmp_path, another_dashboard):
     found = [run(plan_for(), Engine(n), tmp_path / f"{n}") for n in (1, 2)]
     one, two = (bytes_of(sweep, tmp_path / f"{n}.nc") for n, sweep in enumerate(found))
     assert found[0].statuses == {"converged": 12} and one == two
     for path in (tmp_path / "1").iterdir():
         assert (tmp_path / "2" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_result_that_died_with_its_worker_is_one_more_death(monkeypatch, tmp_path):
+    class Forgetful(Dying):
+        def submit(self, *work, key, pure):
+            done = super().submit(*work, key=key, pure=pure)
+            if self.asked == 1:
+                killed = distributed.scheduler.KilledWorker(key, None, 1)
+                done.result = lambda: (_ for _ in ()).throw(killed)
+            return done
+
+    client = Forgetful(0)
+    assert run_by(client, monkeypatch, tmp_path).statuses == {"converged": 4} and client.asked == 2
+
+
+def test_ctrl_c_is_what_it_was_where_a_cluster_is_read_from_a_file(monkeypatch, tmp_path):
+    pytest.importorskip("dask_jobqueue")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("kind: SLURM")
+    for name in [name for name in sys.modules if name.startswith("dask_jobqueue")]:
+        monkeypatch.delitem(sys.modules, name)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(InputError, match="a whole number"):
+        run(plan_for(), Engine(cluster=path), tmp_path / "records")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_items_are_run_side_by_side_and_one_whose_worker_dies_is_run_again(tmp_path):
+    mark = str(tmp_path / "died")
+
+    def half(value):
+        if value == 3 and not os.path.exists(mark):
+            os.close(os.open(mark, os.O_CREAT))
+            os._exit(1)
+        return value / 2
+
+    found = {}
+    Engine(2).each(half, [(n,) for n in range(5)], found.__setitem__)
+    assert found == {n: n / 2 for n in range(5)} and os.path.exists(mark)
+
+
+def test_what_an_item_raises_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        Engine(1).each(lambda value: 1 / value, [(1,), (0,)], lambda *_: None)
 
 
 class Dying:
@@ -83,8 +138,6 @@ class Ended:
 
 
 def run_by(client, monkeypatch, tmp_path):
-    from contextlib import nullcontext
-
     monkeypatch.setattr(Engine, "_client", lambda self, lines: nullcontext(client))
     monkeypatch.setattr(engines, "_warm", lambda *_: None)
     return run(plan_for(grid={"alpha": (3, 1, 4)}, given={"lambda": 0.1}), Engine(2), tmp_path / "records")
@@ -220,13 +273,17 @@ def test_two_workers_on_an_empty_cache_agree(tmp_path, monkeypatch):
 
 def test_a_scheduler_that_runs_is_joined(tmp_path):
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False, silence_logs=50
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # there may be others on this machine
+        silence_logs=50,
     ) as cluster:
         plan = plan_for(grid={"alpha": [2.0, 1.5], "lambda": [0.1, 0.2]})
         there = run(plan, Engine(scheduler=cluster.scheduler_address), tmp_path / "there")
         here = run(plan, Engine(1), tmp_path / "here")
     assert bytes_of(there, tmp_path / "there.nc") == bytes_of(here, tmp_path / "here.nc")
-    assert not [thread for thread in threading.enumerate() if thread.name == "Dask-Default-Threads"] or True
 
 
 def test_a_script_needs_no_guard(tmp_path):

@@ -134,17 +134,44 @@ def test_a_finer_accuracy_begins_from_the_coarse_solutions(tmp_path, monkeypatch
     assert np.all(dataset["accuracy"] == 1e-5) and np.all(dataset["q_error"] <= 1e-5 * dataset["q"])
 
 
-def test_a_line_says_where_it_loses_its_branch_and_goes_back_over_it():
+def ends_below(limit):
+    """`Branch.at` of a branch that ends at a value, and below leads to no solution."""
+    at = Branch.at
+    return lambda self, value, *rest, **options: at(self, value, *rest, **options) if value >= limit else None
+
+
+def test_a_line_says_where_it_loses_its_branch_and_goes_back_over_it(monkeypatch):
+    monkeypatch.setattr(Branch, "at", ends_below(1.3))
+    dataset = logistic(grid={"alpha": [3, 2, 0.5, 0.3]}, both_ways=True).to_xarray().isel(start=0)
+    forward, back = (dataset.sel(direction=way) for way in ("forward", "back"))
+    assert list(forward["status"].values) == ["converged", "converged", "max_iterations", "lost"]
+    last, first = float(forward["lost_from"]), float(forward["lost_to"])
+    assert 0.5 <= first < 1.3 <= last <= 2 and last - first == pytest.approx(1.5 / 2**4)
+    assert f"lost between alpha = {last:.6g} and {first:.6g}" in str(forward["reason"].values[-1])
+    assert list(np.isfinite(back["training_loss"].values)) == [True, True, False, False]
+    assert np.isnan(back["lost_from"])  # it begins where there is none
+
+
+def test_nothing_is_wrong_where_a_line_has_not_met_its_branch_yet_if_it_meets_it(monkeypatch):
+    monkeypatch.setattr(Branch, "at", ends_below(1.3))
+    met = logistic(grid={"alpha": [0.3, 0.5, 2, 3]})
+    assert met.statuses == {"converged": 2, "max_iterations": 2} and not met.weak
+    assert "the semantic branch is not met yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
+    lost = logistic(grid={"alpha": [3, 2, 0.5, 0.3]})
+    assert lost.statuses["max_iterations"] == 1 and not lost.weak
+    assert logistic(grid={"alpha": [0.3, 0.5]}).weak == {"max_iterations": 2}
+
+
+@pytest.mark.slow
+def test_a_line_says_where_phase_retrieval_loses_its_teacher():
     grid = {"alpha": [3, 2, 0.5, 0.3]}
     found = sf.sweep("phase_retrieval", grid=grid, both_ways=True, ask="solve", accuracy=1e-2, processes=1)
     dataset = found.to_xarray().isel(start=0)
     forward, back = (dataset.sel(direction=way) for way in ("forward", "back"))
     assert list(forward["status"].values) == ["converged", "converged", "ended_elsewhere", "lost"]
-    last, first = float(forward["lost_from"]), float(forward["lost_to"])
-    assert 0.5 <= first < last <= 2 and last - first == pytest.approx(1.5 / 2**4)
-    assert f"lost between alpha = {last:.6g} and {first:.6g}" in str(forward["reason"].values[-1])
+    assert 0.5 <= float(forward["lost_to"]) < float(forward["lost_from"]) <= 2
     assert list(np.isfinite(back["training_loss"].values)) == [True, True, False, False]
-    assert np.isnan(back["lost_from"])  # it begins where there is none
+    assert np.isnan(back["lost_from"])
 
 
 def test_a_point_that_raises_has_a_status_and_its_line_goes_on(monkeypatch):
@@ -192,7 +219,7 @@ def test_a_structural_size_is_an_axis_of_a_sweep():
 
 def test_simulations_are_swept_with_standard_errors():
     found = sf.sweep("ridge_regression", grid={"alpha": [2, 3]}, ask="simulate", d=50, seeds=2, processes=1)
-    alone = sf.simulate(sf.problem("ridge_regression", alpha=3), d=50, seeds=2)
+    alone = sf.simulate(sf.problem("ridge_regression", alpha=3), d=50, seeds=2, threads=1)
     at = found.to_xarray().sel(start="semantic", alpha=3)
     assert float(at["training_loss"]) == alone.estimate("training_loss").mean
     assert float(at["test_error_error"]) == alone.estimate("test_error").standard_error
@@ -297,6 +324,15 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, swept):
     assert found.interrupted and found.statuses == {"unfinished": 5, "converged": 3}
     again = logistic(output=tmp_path / "sweep.nc")
     assert not again.interrupted and again.to_xarray().identical(swept.to_xarray())
+
+
+def test_ctrl_c_that_compiled_code_made_another_error_of_ends_the_sweep(monkeypatch):
+    def interrupted(*_, **__):
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(Branch, "at", interrupted)
+    found = logistic()
+    assert found.interrupted and found.statuses == {"unfinished": 8}
 
 
 def test_sweeps_are_drawn_as_maps_and_as_curves(swept, tmp_path):
