@@ -66,6 +66,8 @@ def opinions(
             yield Opinion(rule, *difference(rule))
         except InputError:
             return
+        except DomainError:
+            pass  # too coarse to have averages here; finer ones may
         tick()
 
 

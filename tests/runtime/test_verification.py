@@ -7,8 +7,9 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
+from saddleforge.errors import DomainError
 from saddleforge.integration import FAMILIES, rule_named
-from saddleforge.thresholds.second_rule import Agreement, confirmed, other_rules
+from saddleforge.thresholds.second_rule import Agreement, confirmed, opinions, other_rules
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +73,18 @@ def test_a_second_opinion_comes_from_another_family_with_nodes_elsewhere(name, b
     assert family != name
     assert FAMILIES[family].in_x == FAMILIES[name].splits_jumps
     assert not (bistable and FAMILIES[family].blind)
+
+
+def test_a_second_rule_too_coarse_to_stay_in_the_domain_has_no_opinion_and_finer_ones_have():
+    solution = sf.solve(sf.problem("ridge_regression", alpha=2.0))
+    asked = []
+
+    def difference(rule):
+        asked.append(rule)
+        if len(asked) == 1:
+            raise DomainError("outside")
+        return 0.0, 0.0
+
+    rules = other_rules(solution.problem, solution.rule, 0.0)
+    assert len(rules) > 1
+    assert [opinion.rule for opinion in opinions([solution], difference, lambda: None)] == list(rules[1:])
