@@ -11,7 +11,6 @@ from .. import progress
 from ..errors import DomainError
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
-from ..integration.tilted import TiltedAverages
 from ..integration.tilted_samples import Samples
 from ..saddle_point import observables
 from ..solving.solution import Solution
@@ -21,32 +20,6 @@ from .rules import averages
 from .solution import BrokenSolution, Splitting, status_of
 from .state import Broken
 from .state_map import Answer, BreakingMap
-
-
-def by_sets(breaking_map: BreakingMap, state: Broken, rates: np.ndarray) -> tuple[list[Answer], Answer]:
-    """What every set of nodes makes of a state, and all of them together.
-
-    Rows of W bend with what they are given: the mean of what sets make is off by more than what all make of it.
-
-    Raises:
-        DomainError: the state, or what follows from it, is outside the domain.
-    """
-    rule = breaking_map.rule
-    assert isinstance(rule, Samples)
-    sets = [averages(breaking_map.problem, state, rates, rule.replicate(k)) for k in range(rule.scramblings)]
-    own = [breaking_map.answer(state, rates, each) for each in sets]
-    return own, breaking_map.answer(state, rates, TiltedAverages.mean(sets))
-
-
-def slope_of(breaking_map: BreakingMap, state: Broken, rates: np.ndarray) -> tuple[float, float]:
-    """y dPhi/dy of one step at a state, and its half width.
-
-    Raises:
-        DomainError: as of `by_sets`.
-    """
-    own, whole = by_sets(breaking_map, state, rates)
-    slopes = rates * np.array([each.slopes for each in own])
-    return float((rates * whole.slopes)[0]), float(two_standard_errors(slopes)[0])
 
 
 @progress.step("half widths of broken replica symmetry")
@@ -75,13 +48,14 @@ def finished(
     def by(other: Samples) -> tuple[np.ndarray, Answer]:
         return Equations.around(replace(breaking_map, rule=other), state, rates, with_y=True).values(state, rates)
 
-    own, whole = by_sets(breaking_map, state, rates)
-    sets = [(equations.gap(each, state, rates), each) for each in own]
+    sets = [by(rule.replicate(k)) for k in range(rule.scramblings)]
+    # Rows bend with what they are given: what all sets make is not the mean of what each of them makes.
+    whole = equations.gap(answer, state, rates)
     deeper_gap, deeper = by(smaller.deeper())
     shifts = np.array([-inverse @ each[:solved] for each, _ in sets])
     deep = -inverse @ (deeper_gap - gap)[:solved]
     rest = abs(answer.averages.mass - 1)
-    left = -inverse @ equations.gap(whole, state, rates)[:solved]
+    left = -inverse @ whole[:solved]
     bent = (shifts.mean(axis=0) - left) / len(sets)  # what rows bend the mean of all sets by
     others = np.array([left, bent, DIFFERENCE_SAFETY * deep])
     widths = two_standard_errors(shifts) + np.abs(others).sum(axis=0) + rest * scales[:solved]
@@ -99,11 +73,11 @@ def finished(
     slope, slopes, deep_slope = 0.0, np.zeros(len(sets)), 0.0
     if given:
         slopes = np.array([each[n] for each, _ in sets]) + shifts @ matrix[n, :n]
-        slope = float(equations.gap(whole, state, rates)[n])
+        slope = float(whole[n])
         deep_slope = float((deeper_gap - gap)[n] + deep @ matrix[n, :n])
     known = _beside(symmetric, rule)
-    energy = -whole.free_entropy - slope - float(known.mean())
-    energies = -problem.alpha * np.array([each.averages.free[0] for each in own]) - slopes - known
+    energy = -answer.free_entropy - slope - float(known.mean())
+    energies = -problem.alpha * np.array([each.averages.free[0] for _, each in sets]) - slopes - known
     energy_error = float(two_standard_errors(energies[:, None])[0])
     energy_error += DIFFERENCE_SAFETY * abs(few.free_entropy - deeper.free_entropy - deep_slope)
     complexity_error = float(y * (two_standard_errors(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))

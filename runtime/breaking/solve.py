@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
+from ..integration.estimates import two_standard_errors
 from ..integration.tilted_samples import Samples
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
@@ -24,7 +25,6 @@ from .deeper import deepened
 from .finishing import NEGLIGIBLE, is_broken, map_of, polished, unbroken
 from .newton import Reached, newton, settled
 from .rules import first_rate, ladder, tolerances
-from .sampling import slope_of
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap, refuse
@@ -189,9 +189,12 @@ def _beside(symmetric: Solution, accuracy: float) -> Solution:
 
 def _untold(breaking_map: BreakingMap, found: Reached) -> str:
     """That samples do not tell y dPhi/dy from zero, in words; empty where they do, and by other rules."""
-    if not isinstance(breaking_map.rule, Samples):
+    rule = breaking_map.rule
+    if not isinstance(rule, Samples):
         return ""
-    slope, width = slope_of(breaking_map, found.state, found.rates)
+    maps = [replace(breaking_map, rule=rule.replicate(k)) for k in range(rule.scramblings)]
+    slopes = found.y * np.array([one(found.state, found.rates).slopes for one in maps])
+    slope, width = found.y * found.slope, float(two_standard_errors(slopes)[0])
     told = f"at y = {found.y:.4g} samples tell y dPhi/dy = {with_error(slope, width)}"
     return "" if abs(slope) > _CLEAR * width else told
 

@@ -70,16 +70,9 @@ class BreakingMap:
         Raises:
             DomainError: the state, or what follows from it, is outside the domain.
         """
-        return self.answer(state, rates, averages(self.problem, state, rates, self.rule))
-
-    def answer(self, state: Broken, rates: np.ndarray, found: TiltedAverages) -> Answer:
-        """What follows from a state, its averages known.
-
-        Raises:
-            DomainError: what follows is outside the domain.
-        """
         budget.check()
         problem, between = self.problem, state.between
+        found = averages(problem, state, rates, self.rule)
         outer, *within = (conjugates_of(problem, between, moments) for moments in found.moments)
         # The others differ from the first in q^ alone; V_(k+1)^ = V_k^ + y_k (q_k^ - q_(k-1)^).
         hats = [outer]

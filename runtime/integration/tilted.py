@@ -7,7 +7,7 @@ one gives there, f_2 in place of -M and <g> in place of g, is averaged as they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -56,14 +56,6 @@ class TiltedAverages:
     squares: tuple[np.ndarray, ...]
     mass: float
     drift: float | None = None
-
-    @classmethod
-    def mean(cls, sets: Sequence[TiltedAverages]) -> TiltedAverages:
-        """Over sets of nodes that are as large, without slopes."""
-        moments, free = np.mean([each.moments for each in sets], axis=0), np.mean([each.free for each in sets], axis=0)
-        names = "moreau", "loss", "bistable", "mass", "drift"
-        moreau, loss, bistable, mass, drift = (float(np.mean([getattr(each, n) for each in sets])) for n in names)
-        return cls(moments, free, moreau, loss, bistable, (), mass, drift)
 
 
 @dataclass(frozen=True)

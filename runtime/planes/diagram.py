@@ -18,7 +18,7 @@ from ..branches.branch import Branch
 from ..errors import InputError, TimeLimitError
 from ..files import write_whole
 from ..interrupts import held_back
-from ..problems.problem import Problem
+from ..problems.problem import Problem, parameter_name
 from ..progress import bar, say
 from ..sweeping.engine import Engine
 from ..sweeping.line import Record
@@ -342,5 +342,5 @@ def _spans(over: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, float, f
             raise InputError(f"{name} = {span!r}: an interval (low, high) is expected") from None
         if not (np.isfinite([low, high]).all() and low < high):
             raise InputError(f"{name} = {span!r}: the interval is empty")
-        found.append(("lambda_" if name == "lambda" else name, low, high))
+        found.append((parameter_name(name), low, high))
     return found[0], found[1]

@@ -320,8 +320,13 @@ class Problem:
             _ = self.alpha
 
 
+def parameter_name(name: str) -> str:
+    """As parameters are stored: lambda is a keyword of Python."""
+    return "lambda_" if name == "lambda" else name
+
+
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"lambda_" if name == "lambda" else name: value for name, value in values.items()}
+    return {parameter_name(name): value for name, value in values.items()}
 
 
 def problem(

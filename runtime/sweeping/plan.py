@@ -17,7 +17,7 @@ from ..branches.branch import grid_of
 from ..errors import InputError
 from ..files import absolute
 from ..problems.catalogue import STRUCTURAL, catalogue
-from ..problems.problem import Problem
+from ..problems.problem import Problem, parameter_name
 from ..problems.problem import problem as problem_of
 
 MOST_POINTS = 10_000_000
@@ -277,8 +277,8 @@ def planned(
             f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: records would take "
             f"about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it"
         )
-    axes = tuple(Axis(_named(name), _values(name, span)) for name, span in (grid or {}).items())
-    table = tuple({_named(name): value for name, value in row.items()} for row in rows or ())
+    axes = tuple(Axis(parameter_name(name), _values(name, span)) for name, span in (grid or {}).items())
+    table = tuple({parameter_name(name): value for name, value in row.items()} for row in rows or ())
     swept = [axis.name for axis in axes] or list(dict.fromkeys(name for row in table for name in row))
     if len(set(swept)) < len(swept):
         raise InputError("a parameter is swept twice; give each once")
@@ -331,7 +331,7 @@ def default_start(problem: Problem) -> str:
 
 def _base(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem:
     for name in given:
-        if _named(name) in swept:
+        if parameter_name(name) in swept:
             raise InputError(f"{name} is given a value and swept; leave one out")
     if isinstance(model, Problem):
         return model.with_(**given) if given else model
@@ -421,10 +421,6 @@ def _values(name: str, span: Any) -> tuple[float, ...]:
             raise InputError(f"{name} = {span!r}: whole numbers are expected")
         return tuple(int(value) for value in values)
     return tuple(values)
-
-
-def _named(name: str) -> str:
-    return "lambda_" if name == "lambda" else name
 
 
 def _sizes(values: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
