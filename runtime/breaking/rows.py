@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from ..errors import DomainError
-from ..integration.penalised_rows import penalised_rows
+from ..integration.penalised_planes import plane_averages
+from ..integration.penalised_rows import Minimum, RowAverages, row_averages
 from ..integration.pieces import Pieces
+from ..integration.tilted_grid import Grids
+from ..problems.compiled import loops
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
 from ..problems.problem import Problem
 
@@ -40,7 +43,7 @@ class Rows:
     squares: Callable[[], np.ndarray]
 
 
-def rows_at(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces) -> Rows:
+def rows_at(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces | Grids) -> Rows:
     """Rows at V~^, q_0^, m^, theta^ and those of the levels within, down to V^ and q_K^, (K + 1).
 
     Args:
@@ -148,13 +151,15 @@ class _Ridge:
         return np.stack([np.einsum("nab,nef->nabef", inverse, inverse) for inverse in inverses])
 
 
-def _penalised(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces) -> Rows:
-    """Of any other penalty of one column."""
-    law, atoms = problem.law, penalised_rows(problem, hats, rates, rule)
+def _penalised(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces | Grids) -> Rows:
+    """Of any other penalty, of one column or two."""
+    law = problem.law
+    atoms = [_atom(problem, gamma, gram, hats, rates, rule) for gamma, gram in zip(law.gamma, law.gram, strict=True)]
 
-    def by_context(values: list[np.ndarray] | list[float]) -> np.ndarray:
-        """E_nu[gamma_c ...], (..., C, 1, 1)."""
-        return np.einsum("a,ac,a...->...c", law.weights, law.gamma, values)[..., None, None]
+    def by_context(values: list[np.ndarray]) -> np.ndarray:
+        """E_nu[gamma_c ...], (..., C, s, s)."""
+        found = np.einsum("a,ac,a...->...c", law.weights, law.gamma, np.stack(values))
+        return np.asarray(np.moveaxis(found, -1, -3))
 
     contexts = law.gamma.shape[1]
     along = np.stack([atom.with_fields for atom in atoms])
@@ -164,15 +169,52 @@ def _penalised(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, 
     between = Overlaps(
         q=q[0],
         V=dressed[-1],
-        m=np.einsum("a,ac->c", law.weights, along[:, :contexts])[:, None],
-        theta=np.einsum("a,ac,ab->cb", law.weights, law.gamma, along[:, contexts:])[:, None],
+        m=np.einsum("a,aic->ci", law.weights, along[:, :, :contexts]),
+        theta=np.einsum("a,ac,aib->cib", law.weights, law.gamma, along[:, :, contexts:]),
     )
     free = law.weights @ [atom.free for atom in atoms]
     # At given V^ of all levels their differences y Delta^ are given: D falls as 1 / y, by the heat equation (18.12).
     apart = np.diff([level.q for level in hats], axis=0)
     slopes = (np.diff(free) - np.sum(apart * (dressed + softness * q[1:]), axis=(1, 2, 3)) / 2) / rates
-    squares = np.array([atom.squares for atom in atoms]).T[..., None, None, None, None]
+    squares = np.stack([atom.squares for atom in atoms], axis=1)
     return Rows(
         between, distances, problem.strengths, float(free[0]), slopes,
         lambda: float(law.weights @ [atom.penalty for atom in atoms]), lambda: squares,
     )  # fmt: skip
+
+
+def _atom(
+    problem: Problem, gamma: np.ndarray, gram: np.ndarray, hats: Sequence[Conjugates], rates: np.ndarray,
+    rule: Pieces | Grids,
+) -> RowAverages:  # fmt: skip
+    """Rows of one spectral atom at V^ of what a level leaves to those within.
+
+    Raises:
+        DomainError: no such averages exist.
+    """
+    student, known, outer = problem.student_rank, problem.solver.penalty.KNOWN, hats[0]
+    stiffness, spread = (np.einsum("c,cij->ij", gamma, block) for block in (hats[-1].V, outer.q))
+    apart = np.diff([np.einsum("c,cij->ij", gamma, level.q) for level in hats], axis=0)
+    field = np.concatenate([outer.m.T, np.einsum("c,cij->ij", gamma, outer.theta)], axis=1)
+    covariance, cross = np.empty((known + student, known + student)), np.empty((known + student, gram.shape[0]))
+    loops("weight_rows").covariances(len(gamma), gram, field, spread, covariance, cross)
+    minimiser = partial(_minimum, problem, stiffness)
+    if isinstance(rule, Pieces):
+        return row_averages(minimiser, covariance, cross, apart[:, 0, 0], rates, rule)
+    (distance,), (y,) = apart, rates
+    return plane_averages(minimiser, covariance, cross, distance, float(y), rule)
+
+
+def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.ndarray) -> Minimum:
+    """By the generated penalty, at G.
+
+    Raises:
+        DomainError: r(w) + w^T G w / 2 is not strictly convex.
+    """
+    penalty = problem.solver.penalty
+    matrix = np.tile(stiffness, (len(b), 1, 1))
+    w, responses = penalty.minimisers_at(b, matrix, known, problem.strengths)
+    if np.isnan(w).any():
+        raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
+    r = penalty.penalties_at(w, known, problem.strengths)[0]
+    return Minimum(w, r, responses, (w * b).sum(axis=1) - np.einsum("ni,ij,nj->n", w, stiffness, w) / 2 - r)

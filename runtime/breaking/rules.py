@@ -88,9 +88,11 @@ def framed(rule: TiltedRule, state: Broken, rates: np.ndarray) -> TiltedRule:
     return rule.framed(state.between, state.distances, rates) if isinstance(rule, Grids) else rule
 
 
-def of_rows(rule: TiltedRule) -> Pieces:
-    """The rule for rows of W under a penalty that is no ridge."""
-    return rule if isinstance(rule, Pieces) else PANELS[-1]
+def of_rows(rule: TiltedRule, columns: int) -> Pieces | Grids:
+    """The rule for rows of W, of one column or two, under a penalty that is no ridge."""
+    if columns == 1:
+        return rule if isinstance(rule, Pieces) else PANELS[-1]
+    return rule if isinstance(rule, Grids) else LADDER[-1]
 
 
 def told_beside(rule: object) -> bool:

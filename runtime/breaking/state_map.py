@@ -78,7 +78,7 @@ class BreakingMap:
         hats = [outer]
         for y, inner in zip(rates, within, strict=True):
             hats.append(replace(inner, V=hats[-1].V + y * (inner.q - hats[-1].q)))
-        rows = rows_at(problem, hats, rates, of_rows(self.rule))
+        rows = rows_at(problem, hats, rates, of_rows(self.rule, problem.student_rank))
         phi, slopes = self._free_entropy(state, rates, found, hats, rows)
         return Answer(Broken(rows.between, rows.distances), found, tuple(hats), rows, phi, slopes)
 
@@ -126,14 +126,14 @@ def refuse(problem: Problem) -> None:
     """
     Raises:
         InputError: a finite temperature, a loss that bends in several student fields, holds overlaps or trained
-            numbers, or a penalty of several columns that is neither a ridge nor given norms.
+            numbers, or a penalty of more than two columns that is neither a ridge nor given norms.
     """
     name = problem.solver.name
     problem.only_at_zero_temperature("one-step breaking is solved")
     ladder(problem)
-    if not problem.has_ridge and problem.student_rank > 1:
+    if not problem.has_ridge and problem.student_rank > 2:
         raise InputError(
-            "one-step breaking is solved for ridges and given norms, and for other penalties of one column; "
+            "one-step breaking is solved for ridges and given norms, and for other penalties of one column or two; "
             f"{name} has {problem.student_rank}"
         )
     if problem.solver.model.HOLDS_Q or problem.trained:

@@ -1,4 +1,4 @@
-"""Averages with replica symmetry broken over a row of W with any penalty, one column.
+"""Averages with replica symmetry broken over a row of W with any penalty: of one column, on panels of a line.
 
 At b^0 and the teacher's row, with b = b^0 + z and z ~ N(0, D), <.> is the average over z tilted by exp(y N(b)), N the
 maximum over w of w b - G w^2 / 2 - r(w) (docs/theory.md (18.9), (18.17)). -N and w are to a row what M and g are to a
@@ -7,7 +7,7 @@ sentence; a level between b^0 and b is averaged over as there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -17,19 +17,17 @@ import numpy as np
 from ..channel.nodes import gauss_legendre, highest_coefficients, tensor, trapezoid
 from ..errors import DomainError
 from ..problems.compiled import loops
-from ..problems.overlaps import Conjugates
-from ..problems.problem import Problem
 from .pieces import REACH, Pieces
 from .tilted import PANEL, Level, Scale, halved, outwards, tilted_at
 
 _HALVINGS = 40  # of a panel of b: w(b) bends at corners
 _DOUBLINGS = 40  # of the line
 _LONGEST = 0.5  # panel of b^0 to begin with, in its spread: <w> bends near corners alone
-_LIGHT = 1e-18  # of a node in what the penalty knows of the teacher's row
+LIGHT = 1e-18  # of a node in what the penalty knows of the teacher's row
 
 
 class Minimum(NamedTuple):
-    """Rows at fields (N,): w, r(w), J = dw/db and N(b)."""
+    """Rows at fields (N, s): w (N, s), r(w) (N,), J = dw/db (N, s, s) and N(b) (N,)."""
 
     w: np.ndarray
     penalty: np.ndarray
@@ -38,7 +36,7 @@ class Minimum(NamedTuple):
 
 
 Minimiser = Callable[[np.ndarray, np.ndarray], Minimum]
-"""From fields b (N,), and what the penalty knows of the teacher's row (N, KNOWN)."""
+"""From fields b (N, s), and what the penalty knows of the teacher's row (N, KNOWN)."""
 
 
 @dataclass(frozen=True)
@@ -46,62 +44,26 @@ class RowAverages:
     """Of one spectral atom, with K levels of b around b^0.
 
     Attributes:
-        overlaps: E[<w>^2] and, of one level after the other, <w>^2 down to E[<w^2>], (K + 1,).
-        slope: E[d<w>/db^0]; with_fields: E[<w> z], z = (tau, pi), (C + t,).
+        overlaps: E[<w><w>^T] and, of one level after the other, <w><w>^T down to E[<w w^T>], (K + 1, s, s).
+        slope: E[d<w>/db^0], (s, s); with_fields: E[<w> z^T], z = (tau, pi), (s, C + t).
         free: E[(1 / y) log E_z exp(y N)], the same of the levels within, and E[<N>] the last, (K + 1,).
-        penalty: E[<r>]; squares: E[(d<w>/db^0)^2] and E[<J^2>], (2,).
+        penalty: E[<r>]; squares: E[R (x) R] of R = d<w>/db^0, and E[<J (x) J>], axes a, b, e, f of R_ab R_ef,
+            (2, s, s, s, s).
     """
 
     overlaps: np.ndarray
-    slope: float
+    slope: np.ndarray
     with_fields: np.ndarray
     free: np.ndarray
     penalty: float
     squares: np.ndarray
 
 
-def penalised_rows(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces) -> list[RowAverages]:
-    """Of every atom, at the conjugates of K + 1 levels from b^0 inwards, V^ of what a level leaves to those within, and
-    the Parisi parameters y (`rates`, (K,)).
-
-    Raises:
-        DomainError: no such averages exist.
-    """
-    law, known = problem.law, problem.solver.penalty.KNOWN
-    outer, inner = hats[0], hats[-1]
-    found = []
-    for gamma, gram in zip(law.gamma, law.gram, strict=True):
-        stiffness, spread = (float(gamma @ block[:, 0, 0]) for block in (inner.V, outer.q))
-        apart = np.diff([float(gamma @ level.q[:, 0, 0]) for level in hats])
-        field = np.concatenate([outer.m[:, 0], gamma @ outer.theta[:, 0]])[None]
-        covariance = np.empty((known + 1, known + 1))
-        cross = np.empty((known + 1, gram.shape[0]))
-        loops("weight_rows").covariances(len(gamma), gram, field, np.array([[spread]]), covariance, cross)
-        minimiser = partial(_minimum, problem, stiffness)
-        found.append(row_averages(minimiser, covariance, cross, apart, rates, rule))
-    return found
-
-
-def _minimum(problem: Problem, stiffness: float, b: np.ndarray, known: np.ndarray) -> Minimum:
-    """By the generated penalty, at G.
-
-    Raises:
-        DomainError: r(w) + G w^2 / 2 is not strictly convex.
-    """
-    penalty = problem.solver.penalty
-    matrix = np.full((len(b), 1, 1), stiffness)
-    rows, responses = penalty.minimisers_at(b[:, None], matrix, known, problem.strengths)
-    if np.isnan(rows).any():
-        raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
-    w, r = rows[:, 0], penalty.penalties_at(rows, known, problem.strengths)[0]
-    return Minimum(w, r, responses[:, 0, 0], w * b - stiffness * w * w / 2 - r)
-
-
 def row_averages(
     minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variances: np.ndarray, rates: np.ndarray,
     rule: Pieces,
 ) -> RowAverages:  # fmt: skip
-    """Of a row given by its minimum at a field.
+    """Of a row of one column, given by its minimum at a field.
 
     Args:
         covariance: of (pi, b^0), pi what the penalty knows, (KNOWN + 1, KNOWN + 1); cross: with z, (KNOWN + 1, C + t).
@@ -113,7 +75,7 @@ def row_averages(
     if not (spread > 0 and np.all(variances > 0)):
         raise DomainError("the fields of rows do not vary within states, or between them")
     zeta, weight = tensor([trapezoid(rule.outer)] * count)
-    zeta, weight = zeta[weight > _LIGHT], weight[weight > _LIGHT]
+    zeta, weight = zeta[weight > LIGHT], weight[weight > LIGHT]
     known, centre = zeta @ factor[:-1, :-1].T, zeta @ factor[-1, :-1]
     level, reach = _fields(minimiser, known, centre, spread, variances, rates, rule)
     # N grows as softest b^2 / 2: with that much of it in the normal law, what is left tilts near nodes only.
@@ -140,7 +102,14 @@ def row_averages(
     loops("weight_rows").to_fields(factor, cross, own[None], with_fields)
     slope, bent, *_, penalty, own_bent = map(float, sums)
     overlaps, free = sums[2:-2].reshape(levels + 1, 2).T
-    return RowAverages(overlaps, slope, with_fields[0], free, penalty, np.array([bent, own_bent]))
+    squares = np.array([bent, own_bent]).reshape(2, 1, 1, 1, 1)
+    return RowAverages(overlaps[:, None, None], np.array([[slope]]), with_fields, free, penalty, squares)
+
+
+def _on_line(minimiser: Minimiser, b: np.ndarray, known: np.ndarray) -> Minimum:
+    """At fields (N,), everything of that shape."""
+    least = minimiser(b[:, None], known)
+    return least._replace(w=least.w[:, 0], response=least.response[:, 0, 0])
 
 
 def _averages(
@@ -167,7 +136,7 @@ def _fields(
     far = [_end(minimiser, known, centre, side, spread, variances, rates) for side in (-1.0, 1.0)]
     # Where b of a level has weight those of the levels outside have it where the tilt has moved it from.
     drifts = np.cumsum((rates * variances)[:0:-1])[::-1]
-    between = [np.abs(end - np.outer(drifts, minimiser(end, known).w) - centre).max(axis=1) for end in far]
+    between = [np.abs(end - np.outer(drifts, _on_line(minimiser, end, known).w) - centre).max(axis=1) for end in far]
     low_end, high_end = far
     count = int(np.ceil((high_end - low_end).max() / (PANEL * np.sqrt(variances[-1]))))
     ends = np.linspace(low_end, high_end, count + 1, axis=1)
@@ -177,7 +146,7 @@ def _fields(
     for level in range(_HALVINGS + 1):
         middle, half = (low + high) / 2, (high - low) / 2
         b = middle[:, None] + half[:, None] * t
-        least = minimiser(b.ravel(), known[np.repeat(which, len(t))])
+        least = _on_line(minimiser, b.ravel(), known[np.repeat(which, len(t))])
         values = least.w.reshape(b.shape)
         scale = np.abs(values).max() or 1.0
         tail = np.abs(values @ highest_coefficients(rule.points).T).max(axis=1) / scale
@@ -213,7 +182,7 @@ def _end(
     reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
     end = centre + side * reach
     for _ in range(_DOUBLINGS):
-        drift = end - drag * minimiser(end, known).w
+        drift = end - drag * _on_line(minimiser, end, known).w
         short = side * (drift - centre) < reach
         if not short.any():
             return end

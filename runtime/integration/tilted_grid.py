@@ -31,7 +31,7 @@ _SLACK = 1.2  # of the margin of a grid, for states beside the one that it was m
 _LARGEST = 4e6  # grid, in places
 _BATCH = 1e6  # places visited at a time
 _KEPT = 3e7  # places whose proximal points are kept
-_STEEPEST = 600.0  # exponent of the tilt that doubles hold
+STEEPEST = 600.0  # exponent of the tilt that doubles hold
 _SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid beside the one before, in steps
 _CURVATURE = 1e-4  # step of the differences that second derivatives are taken by, of the spread of a field
 
@@ -61,7 +61,7 @@ class Frame:
         return np.repeat(np.sqrt(narrow), problem.student_rank)
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Grids of one assignment of labels and one value of the labelled noise: places corner + steps (i, j).
 
     Attributes:
@@ -74,14 +74,29 @@ class _Layout(NamedTuple):
     corners: np.ndarray
     counts: np.ndarray
 
-    def batches(self) -> Iterator[_Layout]:
+    @classmethod
+    def around(
+        cls, nodes: np.ndarray, weights: np.ndarray, centres: np.ndarray, half: np.ndarray, steps: np.ndarray
+    ) -> Layout:
+        """Grids that reach `half` (P, D) to either side of centres (P, D), each beside the one before by a shift.
+
+        Raises:
+            DomainError: they would be too large.
+        """
+        counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
+        if counts.prod(axis=1).max() > _LARGEST:
+            raise DomainError(f"Delta is too small: a grid would have {counts.prod(axis=1).max():.0e} places")
+        shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
+        return cls(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
+
+    def batches(self) -> Iterator[Layout]:
         """Parts of so many places that they can be visited at a time."""
         ends = np.cumsum(self.counts.prod(axis=1))
         edges = np.searchsorted(ends, np.arange(_BATCH, ends[-1] + _BATCH, _BATCH))
         edges = np.unique(np.concatenate([[0], np.minimum(edges + 1, len(ends))]))
         for begin, end in pairwise(edges):
             at = slice(begin, end)
-            yield _Layout(self.nodes[at], self.weights[at], self.steps, self.corners[at], self.counts[at])
+            yield Layout(self.nodes[at], self.weights[at], self.steps, self.corners[at], self.counts[at])
 
 
 class _Places(NamedTuple):
@@ -208,7 +223,7 @@ class Grids:
         for choice in noise_choices(problem):
             known = self._places(problem, fields, labels, reduction, layout, choice)
             for batch, places in zip(layout.batches(), known, strict=True):
-                if state.rates.max() * float(np.ptp(places.costs)) > _STEEPEST:
+                if state.rates.max() * float(np.ptp(places.costs)) > STEEPEST:
                     raise DomainError("exp(-y M) spans more than doubles hold")
                 out = np.zeros((len(batch.nodes), _length(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
@@ -225,7 +240,7 @@ class Grids:
                 )
         return sums, with_teacher
 
-    def _layout(self, problem: Problem, frame: Frame, labels: tuple[int, ...], reduction: Reduction) -> _Layout:
+    def _layout(self, problem: Problem, frame: Frame, labels: tuple[int, ...], reduction: Reduction) -> Layout:
         """Grids around a state.
 
         Raises:
@@ -244,12 +259,8 @@ class Grids:
             np.sqrt(np.diagonal(_whole(each))) for each in frame.distances[:, problem.context_of(labels)]
         )  # fmt: skip
         half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * loops("tilted_grid").MARGIN * widths + 2 * steps
-        counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
-        if counts.prod(axis=1).max() > _LARGEST:
-            raise DomainError(f"Delta is too small: a grid would have {counts.prod(axis=1).max():.0e} places")
-        shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
         centres = _centres(fields, nodes[:, : L * t].reshape(len(nodes), L, t))
-        return _Layout(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
+        return Layout.around(nodes, weights, centres, half, steps)
 
     def _places(
         self,
@@ -257,7 +268,7 @@ class Grids:
         fields: Fields,
         labels: tuple[int, ...],
         reduction: Reduction,
-        layout: _Layout,
+        layout: Layout,
         choice: int,
     ) -> Iterator[_Places]:
         """Proximal points on the grids, batch by batch: those known for the same V, and with the same grids."""
@@ -313,7 +324,7 @@ def _centres(fields: Fields, y: np.ndarray) -> np.ndarray:
     return (fields.field_mean + np.einsum("lat,plt->pla", fields.field_from_teacher, y)).reshape(len(y), -1)
 
 
-def _omega(batch: _Layout) -> tuple[np.ndarray, np.ndarray]:
+def places_of(batch: Layout) -> tuple[np.ndarray, np.ndarray]:
     """The grid that every place of a batch is on, (N,), and the place, (N, D)."""
     sizes = batch.counts.prod(axis=1)
     which = np.repeat(np.arange(len(sizes)), sizes)
@@ -322,11 +333,11 @@ def _omega(batch: _Layout) -> tuple[np.ndarray, np.ndarray]:
     return which, batch.corners[which] + batch.steps * steps[:, 2 - len(batch.steps) :]
 
 
-def _visited(problem: Problem, fields: Fields, batch: _Layout, choice: int) -> _Places:
+def _visited(problem: Problem, fields: Fields, batch: Layout, choice: int) -> _Places:
     """Proximal points at all places of a batch."""
     L, t = problem.tokens, problem.teacher_rank
     starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
-    which, omega = _omega(batch)
+    which, omega = places_of(batch)
     away = omega - _centres(fields, batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t))[which]
     inner = np.linalg.solve(_whole(fields.field_factor), away.T).T
     outer, noise = batch.nodes[which, : L * t], batch.nodes[which, L * t :]
@@ -336,7 +347,7 @@ def _visited(problem: Problem, fields: Fields, batch: _Layout, choice: int) -> _
     return _Places(starts, points.value, g, points.minima > 1, points.features[first], points.weight[first])
 
 
-def _more(problem: Problem, fields: Fields, batch: _Layout, places: _Places, slopes: bool) -> np.ndarray:
+def _more(problem: Problem, fields: Fields, batch: Layout, places: _Places, slopes: bool) -> np.ndarray:
     """Columns that are averaged as they are: whether a second minimum was seen, and G_ab G_ef of G = dg/domega."""
     bistable = places.bistable[:, None].astype(float)
     if not slopes:
@@ -345,9 +356,9 @@ def _more(problem: Problem, fields: Fields, batch: _Layout, places: _Places, slo
     return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
 
 
-def _field_slopes(problem: Problem, fields: Fields, batch: _Layout, places: _Places) -> np.ndarray:
+def _field_slopes(problem: Problem, fields: Fields, batch: Layout, places: _Places) -> np.ndarray:
     """dg/domega = -H (1 + V H)^(-1) where the proximal map is smooth, (N, D, D); H by differences of the slope."""
-    which, omega = _omega(batch)
+    which, omega = places_of(batch)
     V, D = _whole(fields.variance), omega.shape[1]
     x = omega + places.g @ V
     step = _CURVATURE * float(np.std(x))

@@ -24,7 +24,7 @@ def test_amplitudes_without_a_signal(strength, published):
 
 def spins(b, known):
     """Rows +-1 at fields b: N = |b|."""
-    return Minimum(np.sign(b), np.zeros_like(b), np.zeros_like(b), np.abs(b))
+    return Minimum(np.sign(b), 0 * b[:, 0], np.zeros((*b.shape, 1)), np.abs(b[:, 0]))
 
 
 def averages_of_spins(q, y, points):
@@ -57,7 +57,7 @@ def test_spins_in_the_place_of_rows(begin, published):
             return 0.0, np.zeros_like(x)
         found = averages_of_spins(q, y, 10)
         squares, free = np.array([*q, 1.0]) ** 2, found.free
-        along_q = -np.diff([0.0, *y]) / 2 * (q - found.overlaps[:-1])
+        along_q = -np.diff([0.0, *y]) / 2 * (q - found.overlaps[:-1, 0, 0])
         along_y = np.diff(squares) / 4 - np.diff(free) / y
         return free[0] - y @ np.diff(squares) / 4, -np.concatenate([along_q, along_y])
 
