@@ -23,7 +23,7 @@ TiltedRule = Pieces | Grids | Samples
 # that changes its well a larger one), first y.
 _ROUGH = {Pieces: 1e-8, Grids: 1e-5, Samples: 3e-3}
 _FINE = {Pieces: 1e-11, Grids: 1e-7, Samples: 1e-4}
-_FIRST = {Pieces: 20.0, Grids: 5.0, Samples: 5.0}  # in units of V / q; grids become large above
+_FIRST = {Pieces: 20.0, Grids: 5.0, Samples: 5.0}  # in units of `first_rate`; grids become large above
 _STEPS = {Pieces: 1e-6, Grids: 1e-6, Samples: 2e-2}  # of differences: samples change their wells within one
 _FALLS = {Pieces: 0.3, Grids: 0.3, Samples: 0.7}  # of the residual in a step, less than which asks for new differences
 _SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
@@ -55,7 +55,7 @@ def tolerances(rule: TiltedRule, accuracy: float = 1e-4) -> tuple[float, float]:
 
 
 def first_rate(rule: TiltedRule) -> float:
-    """y at which states are looked for first, in units of V / q."""
+    """y at which states are looked for first, in units of V over what q leaves beside the teacher."""
     return _FIRST[type(rule)]
 
 

@@ -30,11 +30,13 @@ from .state import Broken
 from .state_map import BreakingMap, refuse
 
 _FACTOR = 2.0  # from one y to the next
-_FEWER, _MORE = 8, 24  # attempts below the first y, and steps to where dPhi/dy changes sign
+_FEWER, _ABOVE = 8, 2  # attempts from the first y down, and above it
+_MORE = 24  # steps to where dPhi/dy changes sign
 _SETTLING = 12  # damped steps before Newton's method at the first y
 _SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
 _SHORTEST = 0.05  # of such a step, where the states change fast
 _LONGER = 1.5  # step after one that led to the states expected
+_FLOOR = 5e-3  # of residuals on the way where kinks that pass places of a coarse grid leave more than is asked
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
 
 _CLEAR = 3.0  # half widths of y dPhi/dy at given states, which do not count how sets would move these
@@ -88,7 +90,7 @@ def solve(
             approach).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
             a loss that reads one student field, or several without corners (two steps: no more than two), and a ridge,
-            given norms or any penalty of one column.
+            given norms or any penalty of one column, or, with one step, of two.
         parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With breaking of the replica
@@ -128,6 +130,11 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
         more = "and 1 (one step of breaking)" if most == 1 else "1 and 2 (steps of breaking)"
         raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) {more}")
     refuse(problem)
+    if rsb > 1 and not problem.has_ridge and problem.student_rank > 1:
+        raise InputError(
+            "two steps of breaking are solved for ridges and given norms, and for other penalties of one column; "
+            f"{problem.solver.name} has {problem.student_rank}"
+        )
     if (rsb > 1 or along) and isinstance(ladder(problem)[0], Samples):
         # Samples do not tell at which Parisi parameter the energy is greatest.
         what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
@@ -238,11 +245,10 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is
     found from above (docs/theory.md section 18).
     """
-    overlaps = symmetric.overlaps
-    q, V = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (overlaps.q, overlaps.V))
-    first = first_rate(breaking_map.rule) * V / q
+    V = float(np.trace(symmetric.overlaps.V, axis1=1, axis2=2).max())
+    first = first_rate(breaking_map.rule) * V / float(np.trace(_beside_teacher(symmetric), axis1=1, axis2=2).max())
     rough, _ = tolerances(breaking_map.rule)
-    for k in range(_FEWER):
+    for k in (*range(_FEWER), *range(-1, -_ABOVE - 1, -1)):
         y = first / _FACTOR**k
         state, rates = _apart(symmetric, y), np.array([y])
         with suppress(DomainError, np.linalg.LinAlgError):
@@ -251,7 +257,7 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
             if _comes_together(breaking_map, earlier, state, rates):
                 continue
             found = newton(breaking_map, state, rates, rough)
-            if found.residual < rough and is_broken(found.state):
+            if found.residual < max(rough, _FLOOR) and is_broken(found.state):
                 return found
     return None
 
@@ -260,11 +266,16 @@ def _apart(symmetric: Solution, y: float) -> Broken:
     """Replica symmetry with a part of V read as y Delta, no more than half of what q leaves beside the teacher."""
     overlaps = symmetric.overlaps
     distance = _SHARE / y * overlaps.V
-    inverse = np.linalg.inv(symmetric.problem.law.rho_star)
-    room = overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1)
-    share = float(max(np.linalg.eigvals(np.linalg.solve(r, d)).real.max() for r, d in zip(room, distance, strict=True)))
+    pairs = zip(_beside_teacher(symmetric), distance, strict=True)
+    share = float(max(np.linalg.eigvals(np.linalg.solve(room, d)).real.max() for room, d in pairs))
     distance = distance * min(1.0, 0.5 / share)
     return Broken(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
+
+
+def _beside_teacher(symmetric: Solution) -> np.ndarray:
+    """What q leaves beside the teacher, (C, s, s)."""
+    overlaps, inverse = symmetric.overlaps, np.linalg.inv(symmetric.problem.law.rho_star)
+    return np.asarray(overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1))
 
 
 def _comes_together(breaking_map: BreakingMap, earlier: Broken, state: Broken, rates: np.ndarray) -> bool:
@@ -305,7 +316,7 @@ def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator
             continue
         count = len(following.state.between.pack())
         off = np.abs(following.state.pack() - expected)[:count] / following.state.block_scales[:count]
-        if not following.residual < rough or not is_broken(following.state) or off.max() > _OFF:
+        if not following.residual < max(rough, _FLOOR) or not is_broken(following.state) or off.max() > _OFF:
             stride /= 2
             continue
         slope = (_with_product(following) - _with_product(found)) / stride

@@ -1,7 +1,7 @@
 """One step of replica symmetry breaking (docs/theory.md section 18): closed forms, limits, identities, refusals."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -392,6 +392,107 @@ def test_states_of_rows_that_coincide_are_replica_symmetric():
     symmetric = StateMap(problem, Pieces(16)).overlaps(hats, np.zeros(0))
     assert found.between.pack() == pytest.approx(symmetric.pack(), rel=1e-5)
     assert found.distances.item() == pytest.approx(0, abs=1e-6)
+
+
+def _bowl(w):
+    """Nearly the l1 norm, beside a ridge."""
+    return sum(sp.sqrt(x**2 + sp.Rational(1, 25)) / 5 + x**2 / 10 for x in w)
+
+
+def _of_bowls(columns, start, name, loss):
+    """A model with that penalty, of one column or two that its loss does not mix."""
+    penalty = sf.penalty(_bowl)
+    function = sf.model(student=columns, regulariser=penalty, noise={"u": sf.GaussianNoise(0.25)}, starts=start)
+    loss.__name__ = name
+    return function(loss)
+
+
+@cache
+def bowls():
+    """One column, and two."""
+
+    def loss(X, Y, u):
+        return sum((Y[0, 0] + u - X[0, a]) ** 2 for a in range(X.shape[1])) / 2
+
+    one = _of_bowls(1, {"semantic": sf.Start(teacher="3/5")}, "one_bowl", lambda X, Y, u: loss(X, Y, u))
+    two = _of_bowls(2, {"semantic": sf.Start(teacher=(("3/5",), ("3/5",)))}, "two_bowls", lambda X, Y, u: loss(X, Y, u))
+    return sf.problem(one, alpha=2.0), sf.problem(two, alpha=2.0)
+
+
+def hats_of(q, V, theta, apart, y):
+    """Conjugates of two levels of a single context: q_0^, V~^, theta^ and D, V^ = V~^ + y D."""
+    q, V, apart = (np.atleast_2d(each) for each in (q, V, apart))
+    outer = Conjugates(q[None], V[None], np.zeros((1, len(q))), np.reshape(theta, (1, -1, 1)))
+    return [outer, replace(outer, q=(q + apart)[None], V=(V + y * apart)[None])]
+
+
+def test_rows_of_two_columns_that_do_not_know_of_each_other_are_two_of_one():
+    (one, two), y = bowls(), 1.5
+    alone = rows_at(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), Pieces(20))
+    pair = rows_at(two, hats_of(0.5 * np.eye(2), np.eye(2), [0.4, 0.4], 0.4 * np.eye(2), y), np.array([y]), Grids())
+    close = partial(pytest.approx, rel=1e-8)
+    assert pair.free == close(2 * alone.free) and pair.slopes == close(2 * alone.slopes)
+    assert pair.penalty() == close(2 * alone.penalty())
+    for whole, part in ((pair.between.q, alone.between.q), (pair.between.V, alone.between.V)):
+        assert np.diagonal(whole[0]) == close(part.item())
+    assert pair.between.V[0, 0, 1] == pytest.approx(0, abs=1e-10)
+    assert pair.between.theta.ravel() == close(alone.between.theta.item())
+    assert pair.distances[0, 0] == pytest.approx(alone.distances.item() * np.eye(2), rel=1e-8, abs=1e-10)
+    assert pair.squares()[:, 0, 0, 0, 0, 0] == close(alone.squares().ravel())
+
+
+def test_overlaps_of_two_columns_are_derivatives_of_what_rows_add_to_the_free_entropy():
+    """In V^ of both levels, q_0^, theta^ and y, where neither commutes with another."""
+    _, two = bowls()
+    q, bare, apart = (np.array(each) for each in ([[0.5, 0.2], [0.2, 0.7]], [[1.2, -0.3], [-0.3, 0.9]], [[0.4, 0.1], [0.1, 0.2]]))
+    theta, y, step = np.array([0.4, -0.2]), 1.5, 1e-4
+
+    def rows(q=q, outer=bare, inner=bare + y * apart, theta=theta, y=y):
+        hats = hats_of(q, outer, theta, (inner - outer) / y, y)
+        return rows_at(two, hats, np.array([y]), Grids())
+
+    def slope(name, at, unit=1.0):
+        return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
+
+    here = rows()
+    V, Vt = here.between.V[0], here.between.V[0] + y * here.distances[0, 0]
+    close = partial(pytest.approx, rel=1e-6, abs=1e-8)
+    for a, b in ((0, 0), (0, 1), (1, 1)):
+        unit = np.zeros((2, 2))
+        unit[a, b] = unit[b, a] = 1.0
+        weight = 1.0 if a == b else 2.0
+        assert slope("q", q, unit) == close(weight * Vt[a, b] / 2)
+        assert slope("inner", bare + y * apart, unit) == close(weight * V[a, b] / (2 * y))
+        expected = -weight * (Vt[a, b] / y + here.between.q[0, a, b]) / 2
+        assert slope("outer", bare, unit) == close(expected)
+    for a, unit in enumerate(np.eye(2)):
+        assert slope("theta", theta, unit) == close(here.between.theta[0, a, 0])
+    assert slope("y", y) == close(here.slopes[0])
+
+
+@pytest.mark.slow
+def test_two_columns_that_do_not_know_of_each_other_break_as_one_does():
+    """Tukey's loss of each on the same labels, at a y."""
+
+    def loss(X, Y, u):
+        return sum(1 - sp.Max(0, 1 - 4 * (Y[0, 0] + u - X[0, a]) ** 2) ** 3 for a in range(X.shape[1])) / 24
+
+    one = _of_bowls(1, {"semantic": sf.Start(teacher="3/5")}, "one_tukey_bowl", lambda X, Y, u: loss(X, Y, u))
+    two = _of_bowls(2, {}, "two_tukey_bowls", lambda X, Y, u: loss(X, Y, u))
+    alone = sf.solve(sf.problem(one, alpha=6.0), accuracy=1e-6)
+    once = broken(alone, 40.0, 1e-6)
+    q, V, theta = (getattr(alone.overlaps, name).item() for name in ("q", "V", "theta"))
+    begun = Overlaps(
+        np.array([[[q, 0.7 * q], [0.7 * q, q]]]), V * np.eye(2)[None], np.zeros((1, 2)), np.full((1, 2, 1), theta)
+    )
+    pair = broken(sf.solve(sf.problem(two, alpha=6.0), begun, accuracy=1e-2), 40.0, 1e-2)
+    assert once.state is not None and pair.state is not None
+    errors = Broken.unpack(pair.errors, pair.state.sizes)
+    for name in ("q", "V", "theta"):
+        apart = getattr(pair.state.between, name)[0, 0, 0] - getattr(once.state.between, name).item()
+        assert abs(apart) < getattr(errors.between, name)[0, 0, 0]
+    assert abs(pair.state.distance[0, 0, 0] - once.state.distance.item()) < errors.distance[0, 0, 0]
+    assert pair.energy == pytest.approx(2 * once.energy, abs=pair.energy_error)
 
 
 @pytest.mark.slow
