@@ -38,7 +38,7 @@ def deepened(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolution:
         found = _highest(breaking_map, begun)
         if isinstance(found, str):
             return replace(once, status=Status.MAX_ITERATIONS, found=found)
-        twice = polished(once.symmetric, found, False, accuracy, once)
+        twice = polished(once.symmetric, found, False, accuracy, once=once)
     except TimeLimitError:
         return replace(once, status=Status.TIME_LIMIT, found="the time limit came before the second step")
     if twice is None:

@@ -52,19 +52,20 @@ def unbroken(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
 
 
 def polished(
-    symmetric: Solution, found: Reached, given: bool, accuracy: float, once: BrokenSolution | None = None
-) -> BrokenSolution | None:
+    symmetric: Solution, found: Reached, given: bool, accuracy: float, rules: Sequence[TiltedRule] = (),
+    once: BrokenSolution | None = None,
+) -> BrokenSolution | None:  # fmt: skip
     """From near a solution to its digits, by rules finer and finer; None where they leave the domain.
 
     Args:
-        once: of a second step the first.
+        rules: those of the problem where none are named; once: of a second step the first.
 
     Raises:
         TimeLimitError: before the first of them was done.
     """
     solution: BrokenSolution | None = None
     matrix: np.ndarray | None = None
-    for rule in ladder(symmetric.problem):
+    for rule in rules or ladder(symmetric.problem):
         finer = map_of(symmetric, rule)
         try:
             found = newton(finer, found.state, found.rates, tolerances(rule, accuracy)[1], not given, matrix)

@@ -73,7 +73,7 @@ def finished(
     slope, slopes, deep_slope = 0.0, np.zeros(len(sets)), 0.0
     if given:
         slopes = np.array([each[n] for each, _ in sets]) + shifts @ matrix[n, :n]
-        slope = float(whole[n])
+        slope = float(whole[n] + matrix[n, :n] @ left)
         deep_slope = float((deeper_gap - gap)[n] + deep @ matrix[n, :n])
     known = _beside(symmetric, rule)
     energy = -answer.free_entropy - slope - float(known.mean())

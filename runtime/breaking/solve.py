@@ -11,9 +11,7 @@ import numpy as np
 
 from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
-from ..integration.estimates import two_standard_errors
 from ..integration.tilted_samples import Samples
-from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
@@ -28,6 +26,7 @@ from .rules import first_rate, ladder, tolerances
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap, refuse
+from .vanishing import lowest_by_samples
 
 _FACTOR = 2.0  # from one y to the next
 _FEWER, _ABOVE = 8, 2  # attempts from the first y down, and above it
@@ -39,7 +38,6 @@ _LONGER = 1.5  # step after one that led to the states expected
 _FLOOR = 5e-3  # of residuals on the way where kinks that pass places of a coarse grid leave more than is asked
 _OFF = 0.25  # in block scales: what is farther from where states are expected is another one
 
-_CLEAR = 3.0  # half widths of y dPhi/dy at given states, which do not count how sets would move these
 _BESIDE = 3e-3  # accuracy of the replica symmetric solution that energies by samples are told from: its square enters
 
 
@@ -171,16 +169,15 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
         return unbroken(symmetric, symmetric.status, words)
-    sampled = isinstance(coarse.rule, Samples)
-    if sampled:
+    if isinstance(coarse.rule, Samples):
         symmetric = _beside(symmetric, accuracy)
-    found = _untold(coarse, begun) or _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
+    left = unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+    if parisi is None and isinstance(coarse.rule, Samples):
+        return lowest_by_samples(symmetric, begun, accuracy) or left
+    found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
-        if parisi is None and sampled:
-            return _unresolved(symmetric, begun, found, accuracy)
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)
-    solution = polished(symmetric, found, parisi is not None, accuracy)
-    return solution or unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+    return polished(symmetric, found, parisi is not None, accuracy) or left
 
 
 def _beside(symmetric: Solution, accuracy: float) -> Solution:
@@ -192,28 +189,6 @@ def _beside(symmetric: Solution, accuracy: float) -> Solution:
         return symmetric
     reached = found.status is Status.ACCURACY_NOT_REACHED and found.relative_error <= accuracy
     return replace(found, start=symmetric.start, status=Status.CONVERGED if reached else found.status)
-
-
-def _untold(breaking_map: BreakingMap, found: Reached) -> str:
-    """That samples do not tell y dPhi/dy from zero, in words; empty where they do, and by other rules."""
-    rule = breaking_map.rule
-    if not isinstance(rule, Samples):
-        return ""
-    maps = [replace(breaking_map, rule=rule.replicate(k)) for k in range(rule.scramblings)]
-    slopes = found.y * np.array([one(found.state, found.rates).slopes for one in maps])
-    slope, width = found.y * found.slope, float(two_standard_errors(slopes)[0])
-    told = f"at y = {found.y:.4g} samples tell y dPhi/dy = {with_error(slope, width)}"
-    return "" if abs(slope) > _CLEAR * width else told
-
-
-def _unresolved(symmetric: Solution, begun: Reached, words: str, accuracy: float) -> BrokenSolution:
-    """States at the y that they were begun at, where samples do not tell at which y the complexity vanishes."""
-    found = polished(symmetric, begun, True, accuracy)
-    if found is None:
-        return unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
-    status = Status.ACCURACY_NOT_REACHED if found.success else found.status
-    told = f"where the complexity vanishes is not resolved ({words}): these are states at a given y"
-    return replace(found, status=status, found=told)
 
 
 def continued(

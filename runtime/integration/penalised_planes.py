@@ -86,7 +86,6 @@ def plane_averages(
             np.diag(widths)[None], centres[at] @ to_axes.T, precision, norm, np.zeros(_COLUMNS), True, out,
         )  # fmt: skip
         sums[at] = out
-    mass, cost, _ = sums[:, :3].T
     mean, along, between, within = (
         sums[:, low : low + _COLUMNS**power].reshape(-1, *[_COLUMNS] * power)
         for low, power in ((3, 1), (5, 2), (9, 2), (13, 2))
@@ -102,7 +101,7 @@ def plane_averages(
         factor, cross, np.concatenate([with_known, away @ np.linalg.inv(root).T], axis=1), with_fields
     )
     square = weight @ (np.einsum("pi,ij,pj->p", centres, squared @ A, centres) + np.trace(squared @ A @ spread)) / 2
-    free = float(square + np.linalg.slogdet(A)[1] / (2 * y) * weight.sum() - weight @ cost)
+    free = float(square + np.linalg.slogdet(A)[1] / (2 * y) * weight.sum() - weight @ sums[:, 1])
     return RowAverages(
         overlaps=axes @ np.einsum("p,kpab->kab", weight, np.stack([between, within])) @ axes.T,
         slope=away @ np.linalg.inv(spread),

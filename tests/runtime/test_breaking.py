@@ -8,12 +8,14 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.breaking import vanishing
 from saddleforge.breaking.deeper import deepened
 from saddleforge.breaking.newton import newton
 from saddleforge.breaking.rows import rows_at
 from saddleforge.breaking.solve import broken
 from saddleforge.breaking.state import Broken
 from saddleforge.breaking.state_map import BreakingMap
+from saddleforge.errors import TimeLimitError
 from saddleforge.integration import Pieces
 from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.pieces import PANELS
@@ -285,15 +287,66 @@ def test_half_widths_of_samples_hold_states_and_energies_of_grids(monkeypatch, b
     assert abs(found.complexity) < found.complexity_error
 
 
-@pytest.mark.slow
-def test_where_samples_do_not_tell_y_the_states_are_those_at_a_given_one(monkeypatch, by_grids):
-    rs, _ = by_grids
-    for module in ("solve", "finishing"):
-        monkeypatch.setattr(f"saddleforge.breaking.{module}.ladder", lambda problem: [Samples(6)])
-    lowest = broken(rs, None, 0.5)
-    assert lowest.status is Status.ACCURACY_NOT_REACHED and lowest.given
-    assert lowest.found.startswith("where the complexity vanishes is not resolved (at y = ")
-    assert abs(lowest.complexity) < lowest.complexity_error and lowest.found in repr(lowest)
+@pytest.fixture
+def at_given(monkeypatch):
+    """Solutions at given y by samples, of which only what the search for y reads is true: y dPhi/dy = 2e-6 log(y / 700)
+    within a half width, V = 20 - log y, and sets half as large know it half as well."""
+    perceptron = solved("perceptron", **PERCEPTRON)
+    block, asked = np.ones((1, 1, 1)), []
+
+    def polished(symmetric, begun, given, accuracy, rules):
+        (rule,) = rules
+        y, noise = begun.rates[0], np.random.default_rng((rule.log2, int(begun.rates[0]))).uniform(-1, 1)
+        width = 3.2e-5 * 2.0**-rule.log2 / 0.5
+        overlaps = Overlaps(block, (20 - np.log(y)) * block, np.zeros((1, 1)), 0 * block)
+        at, slope = Broken(overlaps, block[None] / y), 2e-6 * np.log(y / 700.0) + 0.5 * width * noise
+        asked.append((rule.log2, y))
+        return replace(
+            perceptron, state=at, rates=(y,), given=True, rule=rule, residual=0.0, status=Status.ACCURACY_NOT_REACHED,
+            errors=1e-3 * at.block_scales, within_errors=1e-3 * at.within.block_scales, energy=1.0 - slope,
+            complexity=-y * slope, complexity_error=y * width,
+        )  # fmt: skip
+
+    monkeypatch.setattr("saddleforge.breaking.vanishing.polished", polished)
+    monkeypatch.setattr("saddleforge.breaking.vanishing.ladder", lambda problem: [Samples(6), Samples(8), Samples(10)])
+    begun = newton(BreakingMap(perceptron.problem, Pieces(8)), perceptron.state, np.array([3.0]), 1e-3)
+    return perceptron.symmetric, replace(begun, rates=np.array([2500.0])), asked
+
+
+def test_where_the_complexity_vanishes_lies_within_its_half_width_and_moves_the_overlaps(at_given):
+    rs, begun, _ = at_given
+    found = vanishing.lowest_by_samples(rs, begun, 1e-1)
+    assert found.success and not found.given and found.complexity == 0
+    assert abs(found.parisi - 700) < found.parisi_error < 700
+    V, width = found.overlaps.V.item(), found.half_widths.V.item()
+    assert abs(V - (20 - np.log(700))) < width
+    assert width > np.log1p(found.parisi_error / found.parisi) / 2  # V moves by one where y grows e-fold
+    finer = vanishing.lowest_by_samples(rs, begun, 1e-2)
+    assert finer.parisi_error < found.parisi_error and abs(finer.parisi - 700) < finer.parisi_error
+
+
+def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given, monkeypatch):
+    rs, begun, asked = at_given
+    monkeypatch.setattr("saddleforge.breaking.vanishing.ladder", lambda problem: [Samples(1)])
+    found = vanishing.lowest_by_samples(rs, begun, 1e-1)
+    assert found.status is Status.ACCURACY_NOT_REACHED and found.given
+    assert found.found.startswith("where the complexity vanishes is not resolved (from y = ")
+    assert abs(found.complexity) < found.complexity_error and found.found in repr(found)
+    assert len(asked) == 2
+
+
+def test_a_time_limit_keeps_what_is_known_of_y(at_given, monkeypatch):
+    rs, begun, asked = at_given
+    in_time = vanishing.polished
+
+    def late(*arguments):
+        if len(asked) == 3:
+            raise TimeLimitError
+        return in_time(*arguments)
+
+    monkeypatch.setattr(vanishing, "polished", late)
+    found = vanishing.lowest_by_samples(rs, begun, 1e-9)
+    assert found.status is Status.TIME_LIMIT and found.state is not None
 
 
 @pytest.mark.slow
@@ -444,7 +497,9 @@ def test_rows_of_two_columns_that_do_not_know_of_each_other_are_two_of_one():
 def test_overlaps_of_two_columns_are_derivatives_of_what_rows_add_to_the_free_entropy():
     """In V^ of both levels, q_0^, theta^ and y, where neither commutes with another."""
     _, two = bowls()
-    q, bare, apart = (np.array(each) for each in ([[0.5, 0.2], [0.2, 0.7]], [[1.2, -0.3], [-0.3, 0.9]], [[0.4, 0.1], [0.1, 0.2]]))
+    q, bare, apart = (
+        np.array(each) for each in ([[0.5, 0.2], [0.2, 0.7]], [[1.2, -0.3], [-0.3, 0.9]], [[0.4, 0.1], [0.1, 0.2]])
+    )
     theta, y, step = np.array([0.4, -0.2]), 1.5, 1e-4
 
     def rows(q=q, outer=bare, inner=bare + y * apart, theta=theta, y=y):
