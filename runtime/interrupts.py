@@ -1,11 +1,24 @@
-"""Ctrl-C while finished work is put away: it waits, so that what is said to be kept is what a file holds."""
+"""Ctrl-C, and SIGTERM as batch systems send it, while finished work is put away: they wait, so that what is said to be
+kept is what a file holds."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WATCH = 0.5  # seconds between looks at who the parent is
+
+
+def heed() -> None:
+    """Both raise KeyboardInterrupt: a shell starts its background jobs with Ctrl-C ignored, and a batch system that
+    ends a job gives it some seconds to put away what it has."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.default_int_handler)
 
 
 @contextmanager
@@ -18,13 +31,18 @@ def held_back() -> Iterator[None]:
         yield
         return
     pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
+        if handlers[number] is not None:
+            signal.signal(number, lambda sent, _: pressed.append(sent))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
     if pressed:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(pressed[0])
 
 
 @contextmanager
@@ -57,7 +75,20 @@ def kept_handler() -> Iterator[None]:
 def ignore() -> None:
     """For a process about to end, which only writes down and tells what it has: Ctrl-C no longer comes between."""
     if _interruptible():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def end_with_parent() -> None:
+    """This process ends where the one that started it has: nobody reads what it would still find out."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _interruptible() -> bool:

@@ -62,8 +62,8 @@ def lowest_by_samples(symmetric: Solution, begun: Reached, accuracy: float) -> B
 def _solved(
     symmetric: Solution, rule: TiltedRule, begun: Reached, known: list[BrokenSolution], accuracy: float
 ) -> bool:
-    """Add to what is known solutions by one rule, the last one where y dPhi/dy is zero within its half width, two or more;
-    whether there are any."""
+    """Add to what is known solutions by one rule, the last one where y dPhi/dy is zero within its half width, two or
+    more; whether there are any."""
     before = len(known)
     for _ in range(_SOLVED):
         with step(f"states at y = {begun.y:.4g}"):

@@ -6,12 +6,11 @@ Nothing here or in the modules beside it imports NumPy, Numba or SymPy at module
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..interrupts import ignore
+from ..interrupts import heed, ignore
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -20,12 +19,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: default, those of the process.
     """
-    # A shell starts its background jobs with Ctrl-C ignored; a long run must still be stoppable by it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    heed()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         given = ["--help"]
     from .outcome import Exit, leave, usage_error
+    from .streams import opened, tell
+
+    opened()
 
     try:
         from .app import app
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = app(given, prog_name="saddleforge", standalone_mode=False)
     except KeyboardInterrupt:
         ignore()
-        print("saddleforge: interrupted", file=sys.stderr)
+        tell("saddleforge: interrupted")
         status = Exit.INTERRUPTED.code
     except Exception as error:
         # Typer's exceptions, of whichever version: those of wrong usage can format a message.

@@ -8,16 +8,18 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from .. import environment
 from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import ignore, recognised
 from ..progress import step
+from .streams import drop, kept_for, tell
 
 if TYPE_CHECKING:
     from ..breaking.solution import BrokenSolution
@@ -135,9 +137,9 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
     @functools.wraps(function)
     def run(**arguments: Any) -> int:
         as_json = bool(arguments.get("json", False))
-        stdout = sys.stdout
-        with redirect_stdout(sys.stderr if as_json else stdout):
+        with kept_for(sys.stdout, as_json) as stdout:
             try:
+                environment.check()
                 said = arguments.get("quiet") is False  # what can be silenced may take long
                 limit = time_limit(arguments.get("time_limit"))
                 with recognised(), limit, step(function.__name__) if said else nullcontext():
@@ -148,8 +150,8 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
                 return Exit.BROKEN_PIPE.code
             except BaseException as error:
                 outcome = _failure(error)
-        ignore()
-        return _print(outcome, as_json, stdout)
+            ignore()
+            return _print(outcome, as_json, stdout)
 
     # Typer reads the options off the wrapper, whose module does not know the names of these annotations.
     signature = inspect.signature(function, eval_str=True)
@@ -168,6 +170,8 @@ def _failure(error: BaseException) -> Outcome:
         return _failed(Exit.TIME_LIMIT, str(error))
     if isinstance(error, NotConvergedError):
         return _failed(Exit.NOT_CONVERGED, str(error))
+    if isinstance(error, MemoryError):
+        return _failed(Exit.WRONG_INPUT, "there is not enough memory; ask for less accuracy, or fewer points at a time")
     if isinstance(error, SystemExit):
         return _failed(Exit.WRONG_INPUT, f"the model file ended the program (exit {error.code})")
     return _failed(Exit.BUG, _logged(error))
@@ -215,6 +219,7 @@ def _logged(error: BaseException) -> str:
 
 
 def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+    code = outcome.status.code
     try:
         if as_json:
             from ..report.contract import dumps
@@ -224,11 +229,15 @@ def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
         elif outcome.text:
             print(outcome.text.rstrip("\n"), file=stdout)
         stdout.flush()
-        if outcome.message:
-            print(f"saddleforge: {outcome.message}", file=sys.stderr, flush=True)
     except BrokenPipeError:
         return Exit.BROKEN_PIPE.code
-    return outcome.status.code
+    except OSError as error:
+        drop(stdout)
+        tell(f"saddleforge: cannot write to standard output: {error.strerror or error}")
+        code = code or Exit.WRONG_INPUT.code
+    if outcome.message:
+        tell(f"saddleforge: {outcome.message}")
+    return code
 
 
 def usage_error(error: Any, as_json: bool) -> int:
@@ -244,5 +253,5 @@ def leave(status: int) -> NoReturn:
     """End the process with a status, quietly where the reader of stdout has gone or Ctrl-C is pressed again."""
     ignore()
     if status == Exit.BROKEN_PIPE.code:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop(sys.stdout)
     sys.exit(status)

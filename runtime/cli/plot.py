@@ -65,7 +65,10 @@ def plot(
         from ..report.plots.phases import plot_phases as draw
     if "sweep" in dataset.attrs:
         from ..report.plots.sweeps import plot_sweep as draw
-    figure = draw(dataset)
+    try:
+        figure = draw(dataset)
+    except KeyError as error:
+        raise InputError(f"{file} cannot be drawn: it lacks {error.args[0]}") from error
     interrupts.ignore()
     save_figure(figure, target, source)
     return Outcome(f"wrote {output}", {"file": str(output)})

@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import budget
 from ..errors import InputError
-from ..interrupts import held_back
+from ..interrupts import end_with_parent, held_back
 from .run import Plan, Run, run
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -92,6 +92,7 @@ class _Worker:
 
 def serve() -> None:
     """The loop of a worker: (plan, seed) on stdin, a Run or a Failure on stdout."""
+    end_with_parent()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:

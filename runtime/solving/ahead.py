@@ -24,6 +24,7 @@ from ..channel.search import searched
 from ..integration import ProxSpace, Sobol
 from ..integration.prox_space import PLANE_GRIDS
 from ..integration.rule import Averages
+from ..interrupts import end_with_parent
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
@@ -104,6 +105,7 @@ def _wins(problem: Problem) -> bool:
 
 def serve() -> None:
     """The second process: a problem and overlaps on stdin; it ends early where stdin does."""
+    end_with_parent()
     set_quiet(True)
     problem, overlaps = pickle.load(sys.stdin.buffer)
     for call in calls(problem, overlaps):

@@ -1,0 +1,157 @@
+"""What goes wrong around the program: signals, streams, libraries' environment. A sentence, a status, nothing lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import SCRIPT
+
+PROGRAM = str(SCRIPT)
+SOLVE = ["solve", "ridge_regression", "--set", "alpha=2"]
+
+
+def saddleforge(arguments, redirected="", **environment):
+    """Status, standard output and standard error of a command line with redirections of a shell."""
+    line = " ".join([PROGRAM, *arguments, redirected])
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env={**os.environ, **environment})
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_full_standard_output_is_said_and_loses_no_file(tmp_path):
+    file = tmp_path / "curve.nc"
+    arguments = ["curve", "ridge_regression", "--over", "alpha=1:2:2", "-o", str(file), "--quiet"]
+    status, _, stderr = saddleforge(arguments, ">/dev/full")
+    assert (status, stderr) == (2, "saddleforge: cannot write to standard output: No space left on device\n")
+    assert file.exists()
+
+
+def test_closed_streams_lose_nothing_but_what_they_were_told(tmp_path):
+    file = tmp_path / "curve.nc"
+    arguments = ["curve", "ridge_regression", "--over", "alpha=1:2:2", "-o", str(file)]
+    assert saddleforge(arguments, ">&- 2>&-") == (0, "", "")
+    assert file.exists()
+    status, stdout, _ = saddleforge(SOLVE, "2>&-")
+    assert status == 0 and "converged" in stdout
+
+
+def test_characters_that_a_stream_does_not_have_are_escapes():
+    status, stdout, stderr = saddleforge(
+        ["derive", "ridge_regression", "--quiet"], PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
+    assert (status, stderr) == (0, "") and "\\u03b1 d sentences" in stdout
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS = '0' is out of range; allowed are whole numbers from 1"),
+        ("NUMBA_NUM_THREADS", "two", "NUMBA_NUM_THREADS = 'two' is out of range; allowed are whole numbers from 1"),
+        (
+            "NUMBA_THREADING_LAYER",
+            "pthreads",
+            "NUMBA_THREADING_LAYER = 'pthreads' is not known; allowed are default, safe, threadsafe, forksafe, tbb, "
+            "omp, workqueue",
+        ),
+    ],
+)
+def test_what_numba_cannot_work_with_is_wrong_input(variable, value, sentence):
+    assert saddleforge(SOLVE, **{variable: value}) == (2, "", f"saddleforge: {sentence}\n")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of address space differ")
+def test_too_little_address_space_is_said_before_libraries_load():
+    line = f"ulimit -v 500000; {PROGRAM} {' '.join(SOLVE)} --json"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 2 and json.loads(done.stdout)["status"] == "wrong_input"
+    assert done.stderr == "saddleforge: address space is limited to 0.51 GB (ulimit -v); 1 GB or more are needed\n"
+
+
+def test_json_is_one_object_whatever_a_model_file_writes_to_the_descriptor(tmp_path):
+    model = tmp_path / "loud.py"
+    model.write_text(
+        "import os\nimport saddleforge as sf\nos.write(1, b'loud')\n\n"
+        "@sf.model(starts={'semantic': sf.Start(teacher='1/2')})\n"
+        "def loud(X, Y):\n    return (X[0, 0] - Y[0, 0]) ** 2 / 2\n"
+    )
+    status, stdout, stderr = saddleforge(["solve", str(model), "--set", "alpha=2", "--json"])
+    assert status == 0 and json.loads(stdout)["status"] == "converged" and "loud" in stderr
+
+
+def _begun(arguments, sign):
+    """A command in a process of its own, as soon as its standard error holds a sign."""
+    command = [PROGRAM, *arguments]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    for line in running.stderr:
+        if sign in line:
+            break
+    return running
+
+
+def test_a_batch_system_that_ends_a_curve_keeps_its_points(tmp_path):
+    file = tmp_path / "curve.nc"
+    arguments = ["curve", "ridge_regression", "--over", "alpha=1:3:400", "-o", str(file), "--json"]
+    running = _begun(arguments, "[3/400]")
+    running.send_signal(signal.SIGTERM)
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130 and json.loads(stdout)["status"] == "interrupted"
+    assert file.exists() and "Traceback" not in stderr
+
+
+def test_an_interrupted_curve_leaves_a_complete_one_that_was_there(tmp_path):
+    file, beside = tmp_path / "curve.nc", tmp_path / "curve.interrupted.nc"
+    short = ["curve", "ridge_regression", "--over", "alpha=1:3:2", "-o", str(file), "--quiet"]
+    assert saddleforge(short)[0] == 0
+    complete = file.read_bytes()
+    running = _begun(["curve", "ridge_regression", "--over", "alpha=1:3:400", "-o", str(file), "--force"], "[3/400]")
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130 and str(beside) in stderr
+    assert file.read_bytes() == complete and beside.exists()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
+def test_workers_of_a_simulation_end_with_it(tmp_path):
+    def workers():
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            try:
+                line, names = (each / "cmdline").read_bytes(), (each / "environ").read_bytes()
+            except OSError:
+                continue
+            if b"saddleforge.simulation.workers" in line and mark.encode() in names:
+                found.append(each.name)
+        return found
+
+    mark = f"SADDLEFORGE_MARK={tmp_path.name}"
+    os.environ.update([mark.split("=")])
+    try:
+        running = _begun(
+            ["simulate", "ridge_regression", "--set", "alpha=2", "--d", "300", "--seeds", "5000"], "/5000]"
+        )
+    finally:
+        del os.environ["SADDLEFORGE_MARK"]
+    assert workers()
+    running.kill()
+    running.communicate(timeout=60)
+    end = time.monotonic() + 20
+    while workers() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not workers()
+
+
+def test_a_table_of_another_program_is_no_curve(tmp_path, call):
+    import xarray
+
+    file = tmp_path / "foreign.nc"
+    attributes = {"model": "theirs", "parameter": "alpha", "special": "1"}
+    xarray.Dataset({"x": ("t", [1.0, 2.0])}, attrs=attributes).to_netcdf(file, engine="h5netcdf")
+    done = call("plot", str(file))
+    assert done.status == 2 and done.sentence.startswith(f"saddleforge: {file} cannot be drawn: it lacks ")
