@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -53,6 +53,7 @@ class Engine:
         scheduler: address of a scheduler that runs already; cluster: a YAML file for dask-jobqueue.
         threads: a worker.
         memory: bytes a worker of a local cluster may use; None divides those of the machine.
+        client: of Dask, while the engine is held.
     """
 
     processes: int | None = None
@@ -60,6 +61,7 @@ class Engine:
     cluster: Path | None = None
     threads: int = 1
     memory: int | None = None
+    client: Any = None
 
     def check(self) -> None:
         """Before anything is computed.
@@ -98,11 +100,24 @@ class Engine:
                     for record in run_line(line, accuracy, known(line)):
                         take(line, record)
             return
-        with ExitStack() as stack:
-            client = stack.enter_context(self._client(len(lines)))
-            with _threads(self.threads):
-                _warm(lines, accuracy, known, take)
+        with self._client(len(lines)) as client:
+            if self.client is None:
+                with _threads(self.threads):
+                    _warm(lines, accuracy, known, take)
             _Distributed(client, _Lines(lines, accuracy, known, take, self.threads), self._ahead).run()
+
+    @contextmanager
+    def held(self) -> Iterator[Engine]:
+        """An engine whose workers stay for several calls, which compile what they need as they come to it.
+
+        Raises:
+            InputError: as of `run`.
+        """
+        if self.alone:
+            yield self
+            return
+        with self._client(sys.maxsize) as client:
+            yield replace(self, client=client)
 
     def each(
         self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], take: Callable[[int, Any], None]
@@ -152,7 +167,10 @@ class Engine:
 
     @contextmanager
     def _client(self, lines: int) -> Iterator[Any]:
-        """Of Dask, and of a cluster that ends with it."""
+        """Of Dask, and of a cluster that ends with it; the one that is held."""
+        if self.client is not None:
+            yield self.client
+            return
         import dask
         from distributed import Client
 
@@ -186,8 +204,13 @@ class Engine:
 class _Work(Protocol):
     """Pieces of work by number: what a worker is to do, and what is done with what comes back."""
 
-    numbers: Sequence[int]
-    topic: str | None  # under which workers send what they have so far
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Of all pieces, in order."""
+
+    @property
+    def topic(self) -> str | None:
+        """Under which workers send what they have so far."""
 
     def call(self, number: int) -> tuple[Any, ...]:
         """What a worker calls, and with what."""
@@ -317,7 +340,7 @@ class _Distributed:
                 self._client.cancel(list(self._futures.values()), force=True)
 
     def _fill(self) -> None:
-        """As many pieces as there are threads, for whoever waits at a worker dies with it; more where the way is long."""
+        """As many pieces as there are threads, since who waits at a worker dies with it; more where the way is long."""
         threads = max(1, sum(self._client.nthreads().values()))
         for number in islice(self._waiting, max(self._ahead * threads - len(self._futures), 0)):
             self._submit(number)

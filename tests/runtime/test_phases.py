@@ -19,6 +19,7 @@ def record(n, loss, replicon=0.5, **more):
     if loss is None:
         return {"n": n, "status": "lost", **more}
     found = {"overlaps": [0.0], "training_loss": loss, "replicon": replicon, "replicon_error": 0.01}
+    found["unstable"] = "replicon" if replicon >= 1 else ""
     return {"n": n, "status": "converged", **found, **more}
 
 
@@ -29,7 +30,7 @@ def made_row(at, semantic, positional, replicons=(0.5,) * 4, lost=None):
         "semantic": tuple(record(n, loss, r) for n, (loss, r) in enumerate(zip(semantic, replicons, strict=True))),
         "positional": tuple(record(n, loss, **(more if loss is None else {})) for n, loss in enumerate(positional)),
     }
-    return Row(base, "alpha", at, VALUES, records)
+    return Row(base, "alpha", "omega", at, VALUES, records)
 
 
 def test_along_a_row_lowest_branches_cross_branches_end_and_replicons_pass_one():

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
+from ...planes.boundaries import BRACKETED, CROSSING, JUMPS, REPLICON, SPINODAL
 from ...planes.diagram import PhaseDiagram
 from ...presenting import plot
 from ...problems.columns import column_of
+from ..phases import boundary_name
 from .drawing import (
     BRANCH_COLOURS,
     GREEN,
@@ -36,7 +37,13 @@ from .drawing import (
 )
 from .sweeps import hatch
 
-_KINDS: dict[str, tuple[Any, str]] = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}
+_KINDS: dict[str, tuple[Any, str]] = {
+    CROSSING: ("-", "o"),
+    SPINODAL: ("--", "s"),
+    REPLICON: (":", "^"),
+    JUMPS: ((0, (1, 4)), "v"),
+}
+_BROKEN = (("replicon", "RS unstable, replicon", "////"), ("jumps", "RS unstable, jumps", ".."))
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
 _FINE = 400  # points of regions along both axes
@@ -50,8 +57,8 @@ def plot_of(diagram: PhaseDiagram, path: str | Path | None = None) -> Figure:
 
 
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Regions by the lowest branch, named; boundaries as lines with half widths; hatched where that branch is unstable
-    toward replica symmetry breaking.
+    """Regions by the lowest branch, named; boundaries as lines with half widths; hatched where replica symmetry of that
+    branch is unstable, through the replicon or through jumps of the proximal map.
 
     Args:
         dataset: from `phase_tables.phases_dataset`, or loaded.
@@ -71,10 +78,12 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
         masked = np.ma.masked_less(_regions(dataset, numbers, x, y, *fine), 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
-        unstable = _unstable(dataset, numbers)
-        if unstable.any():
-            hatch(axes, x, y, unstable)
+        broken = [(label, marks, _unstable(dataset, numbers, why)) for why, label, marks in _BROKEN]
+        for _, marks, where in broken:
+            if where.any():
+                hatch(axes, x, y, where, marks, GREY)
         _draw_boundaries(axes, dataset, colours)
+        triple = _draw_triple_points(axes, dataset)
         _name_regions(axes, dataset, x, y)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
@@ -83,9 +92,10 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         held = held_numbers(dataset)
         axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
         extra: list[Any] = [Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest") for n in branches]
-        if unstable.any():
-            extra.append(Patch(facecolor="none", edgecolor=GREY, hatch="////", label="RS unstable"))
-        draw_legend(axes, [*_handles(dataset, colours), *extra])
+        extra += [
+            Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
+        ]
+        draw_legend(axes, [*_handles(dataset, colours), *triple, *extra])
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -127,11 +137,11 @@ def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
     return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
 
 
-def _unstable(dataset: xarray.Dataset, numbers: np.ndarray) -> np.ndarray:
-    """Where the replicon of the lowest branch is above 1 by more than its half width."""
-    above = (dataset["replicon"] - dataset["replicon_error"].fillna(0) >= 1).values
+def _unstable(dataset: xarray.Dataset, numbers: np.ndarray, why: str) -> np.ndarray:
+    """Where replica symmetry of the lowest branch is unstable through something."""
+    through = dataset["unstable"].values == why
     rows, columns = np.indices(numbers.shape)
-    return np.where(numbers >= 0, above[np.maximum(numbers, 0), rows, columns], False)
+    return np.where(numbers >= 0, through[np.maximum(numbers, 0), rows, columns], False)
 
 
 def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
@@ -159,12 +169,22 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
         axes.errorbar(value, at, xerr=error, fmt=marker, color=colour, markersize=3.5, capsize=2, zorder=4)
 
 
+def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
+    """Where boundaries meet, with half widths, and what stands for them in the legend."""
+    if not dataset.sizes.get("triple"):
+        return []
+    value, error, at, at_error = (dataset[f"triple_{n}"].values for n in ("value", "error", "at", "at_error"))
+    look: dict[str, Any] = {"color": "black", "markerfacecolor": "white", "markersize": 9}
+    axes.errorbar(value, at, yerr=at_error, xerr=error, fmt="*", capsize=2, zorder=5, **look)
+    return [Line2D([], [], linestyle="none", marker="*", label="triple point", **look)]
+
+
 def _handles(dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
     handles = []
     for kind, between in dict.fromkeys((kind, between) for kind, between, _ in _series(dataset)):
         style, marker = _KINDS[kind]
         colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        words = {CROSSING: f"{between} cross", SPINODAL: f"end of {between}", REPLICON: f"replicon 1, {between}"}[kind]
+        words = boundary_name(kind, (between,))
         handles.append(Line2D([], [], linestyle=style, marker=marker, markersize=3.5, color=colour, label=words))
     return handles
 

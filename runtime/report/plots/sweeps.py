@@ -92,9 +92,8 @@ def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArra
 
 
 def _unstable(dataset: xarray.Dataset) -> xarray.DataArray:
-    """Where there is a verdict and an eigenvalue or, by more than its error, the replicon is above 1."""
-    replicon = dataset["replicon"] - dataset["replicon_error"].fillna(0)
-    return (replicon >= 1) | (dataset["longitudinal_eigenvalue"] >= 1)
+    """Where replica symmetry was judged unstable, or an eigenvalue is above 1."""
+    return (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)
 
 
 def _families(dataset: xarray.Dataset) -> list[tuple[str, dict[str, Any]]]:
@@ -142,10 +141,12 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
     return figure
 
 
-def hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
+def hatch(
+    panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, marks: str = "////", colour: str = "white"
+) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
-    drawn = panel.pcolor(x, y, masked, shading="nearest", hatch="////", edgecolor="white", linewidth=0)
+    drawn = panel.pcolor(x, y, masked, shading="nearest", hatch=marks, edgecolor=colour, linewidth=0)
     drawn.set_array(None)
     drawn.set_facecolor("none")
 
