@@ -34,7 +34,7 @@ def phases_table(diagram: PhaseDiagram) -> str:
         text += aligned(rows)
     if diagram.meetings:
         text.append("  triple points")
-        text += aligned(
+        met = [
             [
                 f"    {first} = {with_error(m.value, m.error)}",
                 f"{second} = {with_error(m.at, m.at_error)}",
@@ -42,7 +42,8 @@ def phases_table(diagram: PhaseDiagram) -> str:
                 m.status.replace("_", " "),
             ]
             for m in diagram.meetings
-        )
+        ]
+        text += aligned(met)
     return "\n".join(text)
 
 
