@@ -374,7 +374,7 @@ def _probed(problem: Problem, name: str, start: str, places: Sequence[float], se
 
 
 def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
-    for line, known in zip(sweep.plan.lines, sweep.records, strict=True):
+    for line, known in sweep.lines():
         at = sweep.plan.axes[1].values[line.place[2]]
         yield at, line.start, tuple(known[n] for n in range(len(line.points)))
 

@@ -198,6 +198,8 @@ class Engine:
                 raise InputError(
                     f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"
                 ) from error
+            if self.scheduler:
+                _refuse_other_versions(client, self.scheduler)
             yield client
 
 
@@ -484,6 +486,28 @@ def _closed(what: Any) -> Iterator[Any]:
     finally:
         with suppress(OSError, TimeoutError, AssertionError):
             what.close()
+
+
+def _refuse_other_versions(client: Any, scheduler: str) -> None:
+    """Make sure that workers of a scheduler that runs have this package: without it they never end what they are given.
+
+    Raises:
+        InputError: one has not, or another version.
+    """
+
+    def version() -> str:  # sent as it stands, since it may not be there to import
+        try:
+            import saddleforge
+        except ImportError:
+            return "no saddleforge"
+        return str(saddleforge.__version__)
+
+    there = set(client.run(version).values()) - {__version__}
+    if there:
+        raise InputError(
+            f"workers of the scheduler at {scheduler} have {', '.join(sorted(there))} where this is {__version__}: "
+            "install the same version for them"
+        )
 
 
 @contextmanager
