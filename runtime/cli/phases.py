@@ -78,14 +78,14 @@ def phases(
     interrupts.ignore()
     status, message = Exit.DONE, ""
     early = cut_short(diagram.interrupted, diagram.out_of_time)
-    located = [*(b for b in diagram.boundaries if b.kind != "jumps"), *diagram.meetings]
-    rough = [point for point in located if point.status != "converged"]
+    statuses = [*(b.status for b in diagram.boundaries if b.kind != "jumps"), *(m.status for m in diagram.meetings)]
+    rough = [word for word in statuses if word != "converged"]
     if early is not None:
         kept = "; what is finished is kept, and the same command goes on" if output is not None else ""
         status, message = early, f"{WHY[early]}{kept}"
     elif rough:
         status = Exit.NOT_CONVERGED
-        message = f"{len(rough)} of {len(located)} points of boundaries are not as accurate as asked"
+        message = f"{len(rough)} of {len(statuses)} points of boundaries are not as accurate as asked"
 
     def data(word: str, file: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if file is None else str(file)}
