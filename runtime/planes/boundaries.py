@@ -310,7 +310,9 @@ def further(rows: Sequence[tuple[Row, Places]], bend: float, reach: float) -> li
     Args:
         rows: in ascending order.
     """
-    lines, chosen = [series(places) for _, places in rows], set[int]()
+    # Where jumps are negligible is known to a cell, and from which row on is no event.
+    lines = [{key: there for key, there in series(places).items() if key[0] != JUMPS} for _, places in rows]
+    chosen: set[int] = set()
     for n, (one, other) in enumerate(pairwise(lines)):
         cell = rows[n][0].cell
         moved = [abs(one[key][1].value - other[key][1].value) for key in one if key in other]
