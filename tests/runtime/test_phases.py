@@ -123,6 +123,7 @@ def made_diagram():
         Boundary("crossing", ("semantic", "positional"), 2.5, 0.01, 0.1, "converged"),
         Boundary("crossing", ("semantic", "positional"), 3.5, 0.02, 0.3, "converged"),
         Boundary("spinodal", ("semantic",), 1.5, 0.5, 0.1, BRACKETED),
+        Boundary("jumps", ("positional",), 3.5, 0.5, 0.1, BRACKETED),
     ]
     triple = Meeting("end", ("semantic", "positional"), 2.2, 0.05, 0.15, 0.004, "converged")
     return PhaseDiagram(rows[0].problem, "alpha", "omega", rows, tuple(points), (triple,))
@@ -164,8 +165,11 @@ def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_ha
     (axes,) = diagram.plot(tmp_path / "phases.png").axes
     labels = {text.get_text() for text in axes.get_legend().get_texts()}
     assert {"semantic and positional cross", "end of semantic", "semantic is lowest", "triple point"} <= labels
+    letters = {label[0]: label[3:] for label in labels if label[1:2] == ":"}
+    assert set(letters.values()) == {"positional", "positional, semantic there too", "semantic, positional there too"}
     assert "RS unstable, replicon" in labels and "RS unstable, jumps" not in labels
-    assert {text.get_text() for text in axes.texts} >= {"semantic,\npositional there too", "positional"}
+    places = {letters[text.get_text()]: text.get_position() for text in axes.texts}
+    assert places["positional"] == (1.25, pytest.approx(0.108)) and len(places) == 3
     crossing = next(line for line in axes.lines if list(line.get_xdata()) == [2.5, 3.5])
     assert list(crossing.get_ydata()) == [0.1, 0.3]
 
