@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PROBES = 3  # an axis, at which it is seen which starts lead anywhere
 _REACH = 2.0  # cells that a boundary may move from row to row
-_BEND = 0.25  # cells that it may be off the straight line between the rows on both sides
+_BEND = 0.4  # cells that it may be off the straight line between the rows on both sides
 _COARSE = 1e-2  # accuracy of probes
 
 
