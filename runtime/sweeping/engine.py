@@ -496,11 +496,12 @@ def _refuse_other_versions(client: Any, scheduler: str) -> None:
     """
 
     def version() -> str:  # sent as it stands, since it may not be there to import
+        from importlib import import_module
+
         try:
-            import saddleforge
+            return str(import_module("saddleforge._version").__version__)
         except ImportError:
             return "no saddleforge"
-        return str(saddleforge.__version__)
 
     there = set(client.run(version).values()) - {__version__}
     if there:
