@@ -38,7 +38,11 @@ from .drawing import (
     setting_of,
 )
 
-_KINDS = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}  # jumps are negligible where hatching ends
+_KINDS: dict[str, tuple[Any, str]] = {
+    CROSSING: ("-", "o"),
+    SPINODAL: ("--", "s"),
+    REPLICON: (":", "^"),
+}  # jumps are negligible where hatching ends
 _BROKEN = (("replicon", "RS unstable, replicon", "////"), ("jumps", "RS unstable, jumps", ".."))
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
