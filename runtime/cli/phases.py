@@ -27,7 +27,7 @@ def phases(
     ] = None,
     grid: Annotated[str, typer.Option("--grid", metavar="NxM", help="Points along both parameters.")] = "9x5",
     refinements: Annotated[
-        int, typer.Option("--refinements", min=0, help="How often rows are halved between which something differs.")
+        int, typer.Option("--refinements", min=0, help="How often rows are halved where boundaries differ or bend.")
     ] = 1,
     accuracy: AccuracyOption = 1e-3,
     boundary_accuracy: Annotated[
@@ -78,13 +78,14 @@ def phases(
     interrupts.ignore()
     status, message = Exit.DONE, ""
     early = cut_short(diagram.interrupted, diagram.out_of_time)
-    rough = [b for b in diagram.boundaries if b.status != "converged"]
+    statuses = [*(b.status for b in diagram.boundaries if b.kind != "jumps"), *(m.status for m in diagram.meetings)]
+    rough = [word for word in statuses if word != "converged"]
     if early is not None:
         kept = "; what is finished is kept, and the same command goes on" if output is not None else ""
         status, message = early, f"{WHY[early]}{kept}"
     elif rough:
         status = Exit.NOT_CONVERGED
-        message = f"{len(rough)} of {len(diagram.boundaries)} points of boundaries are not as accurate as asked"
+        message = f"{len(rough)} of {len(statuses)} points of boundaries are not as accurate as asked"
 
     def data(word: str, file: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if file is None else str(file)}

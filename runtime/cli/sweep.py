@@ -151,7 +151,7 @@ def _told(result: Sweep, target: Path | None, output: Path | None) -> Outcome:
 
     status, message = Exit.DONE, ""
     early = cut_short(result.interrupted, result.out_of_time)
-    finished = sum(len(known) for known in result.records)
+    finished = result.plan.size - result.statuses.get("unfinished", 0)
     where = "" if output is None else " beside " + str(output)
     if early is not None:
         status, message = early, f"{WHY[early]}; the {finished} finished points of {result.plan.size} are kept{where}"

@@ -1,20 +1,21 @@
 """Boundaries along one row of a plane: between which points of its grid they lie, and where they are.
 
 A change from one point to the next brackets an event: the branch of lowest training loss changes (a crossing), a branch
-is there no more (a spinodal), or the replicon of one passes 1. The event is then located by the machinery of
-thresholds, which begins from the solutions of the grid.
+is there no more (a spinodal), or its replica symmetry becomes unstable, through the replicon or through jumps of the
+proximal map. The event is then located by the machinery of thresholds, which begins from the solutions of the grid; but
+for jumps, which fade away: they are negligible from some point of the grid on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..branches.branch import Branch
+from ..branches.branch import Branch, bisected_end
 from ..errors import InputError, NotConvergedError
 from ..following.first_event import walked_to
 from ..following.walk import Walk
@@ -22,14 +23,16 @@ from ..problems.problem import Problem
 from ..solving.solution import Solution
 from ..sweeping.line import Record, is_found
 from ..sweeping.memory import recalled
-from ..thresholds.locating import almeida_thouless, crossing
+from ..thresholds.locating import almeida_thouless, crossing, loss_difference
 from ..thresholds.search import Search
 from ..thresholds.threshold import Threshold
 
-CROSSING, SPINODAL, REPLICON = "crossing", "spinodal", "replicon"
+CROSSING, SPINODAL, REPLICON, JUMPS = "crossing", "spinodal", "replicon", "jumps"
 BRACKETED = "bracketed"
 """Status of a boundary that is known to lie between two solved points and was not located further."""
+_SHORT = 0.02  # of the way from an end, where its branch is solved again
 _BEYOND = 1.0  # cells past a missing point that a walk may go to
+_BISECTIONS = 4  # of an end that is not located
 _SOLVED = 1e-3  # accuracy of the overlaps
 
 
@@ -38,7 +41,7 @@ class Change:
     """Something that differs between neighbours on a row.
 
     Attributes:
-        kind: CROSSING, SPINODAL or REPLICON; branches: one, or the pair that crosses.
+        kind: CROSSING, SPINODAL, REPLICON or JUMPS; branches: one, or the pair that crosses.
         ends: numbers of the points on both sides; of a spinodal first that with the branch.
     """
 
@@ -69,12 +72,13 @@ class Row:
     """Solved points of a row in ascending order of the first parameter.
 
     Attributes:
-        problem: with the second parameter at `at`; values: of the first parameter.
+        problem: with the second parameter at `at`; parameter, second: names; values: of the first parameter.
         records: of every branch, one a point.
     """
 
     problem: Problem
     parameter: str
+    second: str
     at: float
     values: tuple[float, ...]
     records: Mapping[str, tuple[Record, ...]]
@@ -83,15 +87,15 @@ class Row:
         """Whether a branch is there."""
         return is_found(self.records[branch][n])
 
-    def lowest(self, n: int) -> str:
-        """The branch of lowest training loss; nothing where none is found."""
-        losses = {b: self.records[b][n]["training_loss"] for b in self.records if self.found(b, n)}
+    def lowest(self, n: int, among: Iterable[str] | None = None) -> str:
+        """The branch of lowest training loss, of all or of some; nothing where none is found."""
+        names = self.records if among is None else among
+        losses = {b: self.records[b][n]["training_loss"] for b in names if self.found(b, n)}
         return min(losses, key=lambda branch: losses[branch]) if losses else ""
 
-    def is_unstable(self, branch: str, n: int) -> bool:
-        """Whether the replicon of a branch is above 1, by more than its half width."""
-        record = self.records[branch][n]
-        return bool(is_found(record) and record["replicon"] - np.nan_to_num(record["replicon_error"]) >= 1)
+    def unstable(self, branch: str, n: int) -> str:
+        """What replica symmetry of a branch is unstable through: its replicon, jumps, or nothing."""
+        return str(self.records[branch][n].get("unstable", ""))
 
     def changes(self) -> list[Change]:
         """Everything that differs between neighbours, in order."""
@@ -105,48 +109,132 @@ class Row:
                 here, there = self.found(branch, n), self.found(branch, n + 1)
                 if here != there:
                     found.append(Change(SPINODAL, (branch,), (n, n + 1) if here else (n + 1, n)))
-                elif here and self.is_unstable(branch, n) != self.is_unstable(branch, n + 1):
-                    found.append(Change(REPLICON, (branch,), (n, n + 1)))
+                    continue
+                words = [self.unstable(branch, k) for k in (n, n + 1)]
+                if here and bool(words[0]) != bool(words[1]):
+                    found.append(Change(REPLICON if REPLICON in words else JUMPS, (branch,), (n, n + 1)))
         return found
 
-    def signature(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """What changes along the row, whatever the places."""
-        return tuple(sorted((change.kind, change.branches) for change in self.changes()))
+    def everywhere(self, change: Change) -> bool:
+        """Whether the branches of a change are there on both sides."""
+        return all(self.found(branch, n) for branch in change.branches for n in change.ends)
+
+    def groups(self) -> list[tuple[Change, ...]]:
+        """Changes that are located together: a crossing that may hide behind the end of one of its branches comes
+        after the ends, all others come alone."""
+        changes = self.changes()
+        hidden = [change for change in changes if change.kind == CROSSING and not self.everywhere(change)]
+        behind = {
+            change: tuple(
+                end
+                for end in changes
+                if end.kind == SPINODAL and end.branches[0] in change.branches and set(end.ends) == set(change.ends)
+            )
+            for change in hidden
+        }
+        taken = {end for ends in behind.values() for end in ends}
+        alone = [(change,) for change in changes if change not in taken and change not in hidden]
+        return [*alone, *((*ends, change) for change, ends in behind.items())]
+
+    @property
+    def cell(self) -> float:
+        """From a point to the next."""
+        return self.values[1] - self.values[0]
 
 
-def located(row: Row, change: Change, accuracy: float, seed: int) -> Boundary | None:
-    """The event that a change brackets, by the machinery of thresholds; what it cannot locate is bracketed.
+Places = Mapping[Change, Boundary | None]
+"""What was located on a row; None where branches do not cross after all."""
+Series = tuple[str, tuple[str, ...], bool, int]
+
+
+def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> list[Boundary | None]:
+    """The events that changes of one group bracket, by the machinery of thresholds; what it cannot locate is bracketed.
 
     None for branches that do not cross where one of them begins as the lower one.
 
     Args:
+        changes: a group of `Row.groups`.
         accuracy: half width asked for, in the first parameter.
     """
+    ends: dict[str, Threshold] = {}
+    found: list[Boundary | None] = []
+    for change in changes:
+        event: Threshold | None = None
+        try:
+            if change.kind == CROSSING and not row.everywhere(change):
+                found.append(_hidden(row, change, ends, accuracy, seed))
+                continue
+            if change.kind in _LOCATE:
+                event = _LOCATE[change.kind](row, change, accuracy, seed)
+        except (NotConvergedError, InputError):
+            pass
+        low, high = sorted(row.values[n] for n in change.ends)
+        if event is None or not low - (high - low) <= event.value <= high + (high - low):
+            found.append(_bracketed(row, change, *_bracket(row, change, seed)))
+            continue
+        if change.kind == SPINODAL:
+            ends[change.branches[0]] = event
+        found.append(Boundary(change.kind, change.branches, event.value, event.error, row.at, event.status))
+    return found
+
+
+def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
+    middle, width = (one + other) / 2, abs(other - one) / 2
+    return Boundary(change.kind, change.branches, middle, width, row.at, BRACKETED)
+
+
+def _bracket(row: Row, change: Change, seed: int) -> tuple[float, float]:
+    """Between neighbours; narrower, by bisection, where a branch ends."""
+    ends = row.values[change.ends[0]], row.values[change.ends[1]]
+    if change.kind != SPINODAL:
+        return ends
     try:
-        found = _LOCATE[change.kind](row, change, accuracy, seed)
-    except (NotConvergedError, InputError):
-        found = None
-    everywhere = all(row.found(branch, n) for branch in change.branches for n in change.ends)
-    if found is None and change.kind == CROSSING and not everywhere:
+        return bisected_end(follower(row, change.branches[0], change.ends[:1], seed), ends[1], _BISECTIONS)
+    except NotConvergedError:
+        return ends
+
+
+def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: float, seed: int) -> Boundary | None:
+    """Whether two branches cross between a point that both reach and the end of one of them, and where.
+
+    Args:
+        ends: of branches of this cell, located.
+    """
+    (one, other), n = change.branches, next(n for n in change.ends if all(row.found(b, n) for b in change.branches))
+    here = row.values[n]
+    if not any(name in ends for name in change.branches):
         return None
-    low, high = sorted(row.values[n] for n in change.ends)
-    if found is None or not low - (high - low) <= found.value <= high + (high - low):
-        low, high = _bracket(row, change, low, high)
-        return Boundary(change.kind, change.branches, (low + high) / 2, (high - low) / 2, row.at, BRACKETED)
+    name = min((b for b in change.branches if b in ends), key=lambda b: abs(ends[b].value - here))
+    last = ends[name].value
+    beside = other if name == one else one
+    difference, error = loss_difference(ends[name].solutions[0], _solved(row, beside, n, last, seed))
+    before = row.records[name][n]["training_loss"] - row.records[beside][n]["training_loss"]
+    if difference * before > 0 and abs(difference) > error:
+        return None
+    within = last + _SHORT * (here - last)  # where Newton's method is not singular
+    pair = (follower(row, one, (n,), seed), follower(row, other, (n,), seed))
+    chosen: dict[str, Any] = {"bracket": (here, within), "accuracy": accuracy, "seed": seed, "verify": False}
+    try:
+        found = crossing(row.problem, row.parameter, between=(one, other), branches=pair, **chosen)
+    except NotConvergedError:
+        return _bracketed(row, change, here, last)
     return Boundary(change.kind, change.branches, found.value, found.error, row.at, found.status)
 
 
-def _bracket(row: Row, change: Change, low: float, high: float) -> tuple[float, float]:
-    """Between neighbours, or narrower where a line has bisected the loss of its branch."""
-    for n in change.ends if change.kind == SPINODAL else ():
-        lost = row.records[change.branches[0]][n].get("lost")
-        if lost is not None and low <= min(lost) and max(lost) <= high:
-            return min(lost), max(lost)
-    return low, high
+def _solved(row: Row, name: str, n: int, value: float, seed: int) -> Solution:
+    """A branch at a value between points of the row, from its solution at one of them.
+
+    Raises:
+        NotConvergedError: it is not found.
+    """
+    found = follower(row, name, (n,), seed).at(value)
+    if found is None:
+        raise NotConvergedError(f"the {name} branch was not found at {row.parameter} = {value:g}")
+    return found
 
 
 def _crossing(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:
-    pair = [_follower(row, name, change.ends, seed) for name in change.branches]
+    pair = [follower(row, name, change.ends, seed) for name in change.branches]
     ends = (row.values[change.ends[0]], row.values[change.ends[1]])
     between = (change.branches[0], change.branches[1])
     chosen: dict[str, Any] = {"bracket": ends, "accuracy": accuracy, "seed": seed, "verify": False}
@@ -155,24 +243,15 @@ def _crossing(row: Row, change: Change, accuracy: float, seed: int) -> Threshold
 
 def _replicon(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:
     (name,) = change.branches
-    follower = _follower(row, name, change.ends, seed)
+    along = follower(row, name, change.ends, seed)
     ends = (row.values[change.ends[0]], row.values[change.ends[1]])
     chosen: dict[str, Any] = {"bracket": ends, "accuracy": accuracy, "seed": seed, "verify": False}
-    return almeida_thouless(row.problem, row.parameter, on=name, branch=follower, **chosen)
+    return almeida_thouless(row.problem, row.parameter, on=name, branch=along, **chosen)
 
 
 def _spinodal(row: Row, change: Change, accuracy: float, seed: int) -> Threshold | None:
-    """From the last point with the branch toward the first without, and a cell beyond."""
-    (name,), (inside, outside) = change.branches, change.ends
-    begun = _follower(row, name, (inside,), seed).known[row.values[inside]]
-    first, last = row.values[inside], row.values[outside]
-    beyond = last + _BEYOND * (last - first)
-    low, high = row.values[0], row.values[-1]
-    goal = float(np.clip(beyond, low, high))
-    if goal == first:
-        return None
-    search = Search(SPINODAL, row.problem, row.parameter, (name,), (first, goal), accuracy, False)
-    return walked_to(Walk(row.problem, begun, row.parameter, (first, goal), _SOLVED, seed), search)
+    inside, outside = change.ends
+    return end_of(row, change.branches[0], inside, outside, accuracy, seed)
 
 
 _LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {
@@ -182,7 +261,20 @@ _LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {
 }
 
 
-def _follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
+def end_of(row: Row, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
+    """The end of a branch, from a point with it toward one without, and a cell beyond; None where there is none.
+
+    Raises:
+        NotConvergedError: the branch is not found again where it begins, or cannot be followed.
+    """
+    first, last = row.values[inside], row.values[outside]
+    goal = float(np.clip(last + _BEYOND * np.copysign(row.cell, last - first), row.values[0], row.values[-1]))
+    begun = follower(row, name, (inside,), seed).known[first]
+    search = Search(SPINODAL, row.problem, row.parameter, (name,), (first, goal), accuracy, False)
+    return walked_to(Walk(row.problem, begun, row.parameter, (first, goal), _SOLVED, seed), search)
+
+
+def follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
     """A branch with solutions at some points of the row, begun from their records.
 
     Raises:
@@ -199,21 +291,37 @@ def _follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
     return branch
 
 
-def differing(one: Row, other: Row, reach: float) -> bool:
-    """Whether neighbouring rows differ: in what changes along them, or by more than so many cells in where."""
-    if one.signature() != other.signature():
-        return True
-    for here, there in zip(_ordered(one), _ordered(other), strict=True):
-        if abs(here.ends[0] - there.ends[0]) > reach:
-            return True
-    return False
+def series(places: Places, kind: str | None = None) -> dict[Series, tuple[Change, Boundary]]:
+    """The located boundaries of a row by kind, branches, side of a branch's end, and number of several of this kind."""
+    found: dict[Series, tuple[Change, Boundary]] = {}
+    for change, place in sorted(places.items(), key=lambda item: min(item[0].ends)):
+        if place is not None and kind in (None, change.kind):
+            name = change.kind, change.branches, change.ends[1] > change.ends[0]
+            found[(*name, sum(key[:3] == name for key in found))] = change, place
+    return found
 
 
-def _ordered(row: Row) -> list[Change]:
-    return sorted(row.changes(), key=lambda change: (change.kind, change.branches, min(change.ends)))
+def further(rows: Sequence[tuple[Row, Places]], bend: float, reach: float) -> list[float]:
+    """Values of the second parameter half way between neighbouring rows that are to be halved.
 
+    Different things happen on them, or a boundary moves by more than `reach` cells, or it is more than `bend` cells off
+    the straight line between the rows on both sides of it.
 
-def halves(rows: Sequence[Row], reach: float) -> list[float]:
-    """Values of the second parameter half way between neighbours that differ."""
-    ordered = sorted(rows, key=lambda row: row.at)
-    return [(one.at + other.at) / 2 for one, other in pairwise(ordered) if differing(one, other, reach)]
+    Args:
+        rows: in ascending order.
+    """
+    # Where jumps are negligible is known to a cell, and from which row on is no event.
+    lines = [{key: there for key, there in series(places).items() if key[0] != JUMPS} for _, places in rows]
+    chosen: set[int] = set()
+    for n, (one, other) in enumerate(pairwise(lines)):
+        cell = rows[n][0].cell
+        moved = [abs(one[key][1].value - other[key][1].value) for key in one if key in other]
+        if one.keys() != other.keys() or any(move > reach * cell for move in moved):
+            chosen.add(n)
+    for n, (below, here, above) in enumerate(zip(lines, lines[1:], lines[2:], strict=False)):
+        at = [rows[k][0].at for k in (n, n + 1, n + 2)]
+        for key in below.keys() & here.keys() & above.keys():
+            straight = float(np.interp(at[1], at[::2], [below[key][1].value, above[key][1].value]))
+            if abs(here[key][1].value - straight) > bend * rows[n][0].cell:
+                chosen |= {n, n + 1}
+    return [(rows[n][0].at + rows[n + 1][0].at) / 2 for n in sorted(chosen)]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,14 +24,16 @@ from ..sweeping.engine import Engine
 from ..sweeping.line import Record
 from ..sweeping.plan import Plan, Simulated, planned
 from ..sweeping.records import folder_of, remove
-from ..sweeping.sweep import Sweep, kept_nowhere, run
-from .boundaries import Boundary, Change, Row, halves, located
+from ..sweeping.sweep import Sweep, kept_nowhere, run_together
+from .boundaries import Boundary, Change, Places, Row, further, located
+from .meetings import Meeting, Suspect, met, suspects
 
 if TYPE_CHECKING:
     import xarray
 
 _PROBES = 3  # an axis, at which it is seen which starts lead anywhere
 _REACH = 2.0  # cells that a boundary may move from row to row
+_BEND = 0.4  # cells that it may be off the straight line between the rows on both sides
 _COARSE = 1e-2  # accuracy of probes
 
 
@@ -42,7 +44,7 @@ class PhaseDiagram:
     Attributes:
         first, second: names of the parameters; rows run along the first one.
         rows: in ascending order of the second parameter.
-        boundaries: by row, in the order of the first parameter.
+        boundaries: by row, in the order of the first parameter; meetings: points where they meet.
         interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here.
     """
 
@@ -51,6 +53,7 @@ class PhaseDiagram:
     second: str
     rows: tuple[Row, ...]
     boundaries: tuple[Boundary, ...]
+    meetings: tuple[Meeting, ...] = ()
     interrupted: bool = False
     out_of_time: bool = False
 
@@ -117,15 +120,17 @@ def phases(
 ) -> PhaseDiagram:
     """Which solution has the lowest training loss in a plane, where branches exist, and where replica symmetry holds.
 
-    Every start that leads anywhere is swept along rows of the first parameter, from the side where its branch is.
-    Between rows on which different things happen, or boundaries move by more than two cells, others are put. Then the
+    Every start that leads anywhere is swept along rows of the first parameter, from the side where its branch is. The
     crossings, ends of branches and passages of the replicon through 1 that neighbours on a row bracket are located.
+    Between rows on which different things happen, or boundaries bend or move far, others are put. In the end points
+    where boundaries meet are located.
 
     Args:
         over: two parameters and their intervals, as {"alpha": (0.3, 3), "omega": (0, 0.45)}.
         starts: named starts; by default all of the model that lead to a branch at one of nine probes.
         points: of the grid, along both; refinements: how often rows are halved where they differ.
-        accuracy: of overlaps, as of `solve`; boundary_accuracy: half width of boundaries, in the first parameter.
+        accuracy: of overlaps, as of `solve`; boundary_accuracy: half width of boundaries, in the first parameter, and
+            of points where they meet; in the second it is asked for in proportion to the intervals.
         output: a file for `save`; solutions and boundaries are kept in the folder `NAME.records` beside it.
         force: remove what is kept there.
         processes: as of `sweep`.
@@ -179,6 +184,7 @@ class _Chosen:
             seed=self.seed,
             simulated=Simulated(),
             given=self.parameters,
+            ends=False,
         )
 
 
@@ -189,7 +195,8 @@ class _Study:
         self._chosen, self._base, self._engine, self._folder = chosen, base, engine, folder
         self._starts = tuple(starts)
         self._rows: dict[float, Row] = {}
-        self._boundaries: list[Boundary] = []
+        self._places: dict[float, Places] = {}
+        self._meetings: list[Meeting] = []
 
     def done(self, refinements: int, accuracy: float) -> PhaseDiagram:
         """The diagram, or what there is of it when Ctrl-C or the time ends it."""
@@ -201,19 +208,29 @@ class _Study:
         except TimeLimitError:
             out_of_time = True
         rows = tuple(self._rows[at] for at in sorted(self._rows))
-        first, second = self._chosen.first[0], self._chosen.second[0]
-        return PhaseDiagram(self._base, first, second, rows, tuple(self._boundaries), interrupted, out_of_time)
+        boundaries = [b for row in rows for b in self._places.get(row.at, {}).values() if b is not None]
+        named = self._chosen.first[0], self._chosen.second[0]
+        found = tuple(boundaries), tuple(self._meetings)
+        return PhaseDiagram(self._base, *named, rows, *found, interrupted, out_of_time)
 
     def _work(self, refinements: int, accuracy: float) -> None:
-        ways = self._ways()
-        _, low, high = self._chosen.second
-        wanted = np.linspace(low, high, self._chosen.points[1]).tolist()
-        for level in range(refinements + 1):
-            self._solve(level, wanted, ways)
-            wanted = halves(list(self._rows.values()), _REACH)
-            if not wanted:
-                break
-        self._locate(accuracy)
+        with self._engine.held() as self._engine:
+            ways = self._ways()
+            _, low, high = self._chosen.second
+            wanted = np.linspace(low, high, self._chosen.points[1]).tolist()
+            kept = _Kept(self._folder / f"boundaries-{accuracy:g}.json")
+            for level in range(refinements + 1):
+                self._solve(level, wanted, ways)
+                self._locate(kept, accuracy)
+                wanted = further(self._located, _BEND, _REACH)
+                if not wanted:
+                    break
+            self._meet(kept, accuracy)
+
+    @property
+    def _located(self) -> list[tuple[Row, Places]]:
+        """Rows in ascending order, with what was located on them."""
+        return [(row, self._places[at]) for at, row in sorted(self._rows.items())]
 
     def _ways(self) -> dict[str, bool]:
         """Of every start that leads to a branch of its own at a probe: whether rows are gone up, as it is met more
@@ -248,52 +265,104 @@ class _Study:
 
     def _solve(self, level: int, wanted: Sequence[float], ways: Mapping[str, bool]) -> None:
         """Rows of all starts at values of the second parameter."""
-        made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
-        values: tuple[float, ...] = ()
+        plans = []
         for upward in (True, False):
             starts = [start for start, way in ways.items() if way == upward]
-            if not starts:
-                continue
-            plan = self._chosen.plan(starts, wanted, upward)
-            sweep = run(plan, self._engine, self._folder / f"level-{level}-{'up' if upward else 'down'}")
+            if starts:
+                folder = self._folder / f"level-{level}-{'up' if upward else 'down'}"
+                plans.append((self._chosen.plan(starts, wanted, upward), folder))
+        made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
+        for sweep in run_together(plans, self._engine):
             if sweep.interrupted:
                 raise KeyboardInterrupt
             if sweep.out_of_time:
                 raise TimeLimitError("the time limit ended the diagram")
-            values = tuple(sorted(plan.axes[0].values))
             for at, start, records in _lines_of(sweep):
-                made[at][start] = records if upward else records[::-1]
+                made[at][start] = records if ways[start] else records[::-1]
+        values = tuple(sorted(plans[0][0].axes[0].values))
+        first, second = self._chosen.first[0], self._chosen.second[0]
         for at, every in made.items():
-            problem = self._base.with_(**{self._chosen.second[0]: at})
-            ordered = {start: every[start] for start in ways}
-            self._rows[at] = Row(problem, self._chosen.first[0], at, values, ordered)
+            problem = self._base.with_(**{second: at})
+            self._rows[at] = Row(problem, first, second, at, values, {start: every[start] for start in ways})
 
-    def _locate(self, accuracy: float) -> None:
-        """Every boundary of every row, from the file that keeps them where it is there."""
-        path = self._folder / f"boundaries-{accuracy:g}.json"
-        kept = _read(path)
-        every = [(row, change) for _, row in sorted(self._rows.items()) for change in row.changes()]
-        keys = [_key(row, change) for row, change in every]
-        work = [(row, change) for (row, change), key in zip(every, keys, strict=True) if key not in kept]
+    def _locate(self, kept: _Kept, accuracy: float) -> None:
+        """Every boundary of rows on which they are not located yet."""
+        rows = [row for at, row in sorted(self._rows.items()) if at not in self._places]
+        groups = [(row, group) for row in rows for group in row.groups()]
+        work = [(row, group) for row, group in groups if any(_key(row, change) not in kept for change in group)]
         with bar("boundaries", len(work)) as task:
 
-            def take(number: int, found: Boundary | None) -> None:
-                row, change = work[number]
-                with held_back():
-                    kept[_key(row, change)] = None if found is None else asdict(found)
-                    write_whole(path, json.dumps(kept, indent=1, sort_keys=True))
+            def take(number: int, found: list[Boundary | None]) -> None:
+                row, group = work[number]
+                kept.add({_key(row, change): there for change, there in zip(group, found, strict=True)})
+                change = group[-1]
                 task.advance(f"{change.kind} of {' and '.join(change.branches)} at {row.at:.4g}")
 
             try:
                 self._engine.each(located, [(*one, accuracy, self._chosen.seed) for one in work], take)
             finally:
-                there = [kept[key] for key in keys if kept.get(key) is not None]
-                self._boundaries = [Boundary(**{**one, "branches": tuple(one["branches"])}) for one in there]
+                for row in rows:
+                    keys = {change: _key(row, change) for change in row.changes()}
+                    self._places[row.at] = {c: kept.get(key, Boundary) for c, key in keys.items() if key in kept}
+
+    def _meet(self, kept: _Kept, accuracy: float) -> None:
+        """Every point where boundaries meet."""
+        (_, low, high), (_, bottom, top) = self._chosen.first, self._chosen.second
+        every = suspects(self._located)
+        work = [suspect for suspect in every if _name(suspect) not in kept]
+        if not every:
+            return
+        with bar("points where boundaries meet", len(work)) as task:
+
+            def take(number: int, found: Meeting | None) -> None:
+                kept.add({_name(work[number]): found})
+                task.advance()
+
+            accuracies = accuracy, accuracy * (top - bottom) / (high - low)
+            try:
+                self._engine.each(met, [(suspect, accuracies, self._chosen.seed) for suspect in work], take)
+            finally:
+                there = (kept.get(_name(suspect), Meeting) for suspect in every if _name(suspect) in kept)
+                self._meetings = [meeting for meeting in there if meeting is not None]
+
+
+Kept = TypeVar("Kept", Boundary, Meeting)
+
+
+class _Kept:
+    """What was located, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # it is not there, or no JSON
+            found = {}
+        self._found: dict[str, dict[str, Any] | None] = found if isinstance(found, dict) else {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._found
+
+    def get(self, key: str, kind: type[Kept]) -> Kept | None:
+        """A boundary, or a point where some meet; None where there is none after all."""
+        found = self._found[key]
+        return None if found is None else kind(**{**found, "branches": tuple(found["branches"])})
+
+    def add(self, found: Mapping[str, Boundary | Meeting | None]) -> None:
+        """Put away."""
+        with held_back():
+            self._found |= {key: None if there is None else asdict(there) for key, there in found.items()}
+            write_whole(self._path, json.dumps(self._found, indent=1, sort_keys=True))
 
 
 def _key(row: Row, change: Change) -> str:
     """Of a boundary, in the file that keeps them."""
     return json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
+
+
+def _name(suspect: Suspect) -> str:
+    """Of a point where boundaries meet, in that file."""
+    return json.dumps([suspect.kind, suspect.branches, suspect.pair, *suspect.between, *(r.at for r in suspect.rows)])
 
 
 def _probed(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> list[bool]:
@@ -305,18 +374,9 @@ def _probed(problem: Problem, name: str, start: str, places: Sequence[float], se
 
 
 def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
-    for line, known in zip(sweep.plan.lines, sweep.records, strict=True):
+    for line, known in sweep.lines():
         at = sweep.plan.axes[1].values[line.place[2]]
         yield at, line.start, tuple(known[n] for n in range(len(line.points)))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Boundaries that are kept; none where the file is not there or is no JSON."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _remove(folder: Path) -> None:

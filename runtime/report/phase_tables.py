@@ -18,19 +18,22 @@ _VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_err
 
 @to_dataset.register(PhaseDiagram)
 def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
-    """Branches along `solution` and both parameters: training_loss, test_error and replicon with half widths, status
-    and verdict; `lowest` and `phase` (in words) of every point of the grid.
+    """Branches along `solution` and both parameters: training_loss, test_error and replicon with half widths, status,
+    verdict and unstable (through the replicon, through jumps, or empty); `lowest` and `phase` (in words) of every point
+    of the grid.
 
-    Boundaries along `point`: kind, between (the branches), value, error, at and located (their status).
+    Boundaries along `point`: kind, between (the branches), value, error, at and located (their status). The points
+    where they meet along `triple`: triple_kind, triple_between (in words), triple_value, triple_error, triple_at,
+    triple_at_error and triple_located.
     """
-    from .phases import phase_name
+    from .phases import meeting_name, phase_name
 
     first, second = column_of(diagram.first), column_of(diagram.second)
     axes, rows = ("solution", second, first), diagram.rows
     values = rows[0].values if rows else ()
     shape = (len(diagram.branches), len(rows), len(values))
     numbers = {name: np.full(shape, np.nan) for name in _VALUES}
-    words = {name: np.full(shape, "", object) for name in ("status", "verdict")}
+    words = {name: np.full(shape, "", object) for name in ("status", "verdict", "unstable")}
     lowest, phase = (np.full(shape[1:], "", object) for _ in range(2))
     for r, row in enumerate(rows):
         for n in range(len(values)):
@@ -42,7 +45,7 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
                     array[b, r, n] = record.get(name, np.nan)
                 for name, texts in words.items():
                     texts[b, r, n] = record.get(name, "")
-    found_lines = diagram.boundaries
+    found_lines, points = diagram.boundaries, diagram.meetings
     dataset = xarray.Dataset(
         {
             **{name: (axes, array) for name, array in {**numbers, **words}.items()},
@@ -54,6 +57,13 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
             "error": ("point", np.array([b.error for b in found_lines], float)),
             "at": ("point", np.array([b.at for b in found_lines], float)),
             "located": ("point", np.array([b.status for b in found_lines], object)),
+            "triple_kind": ("triple", np.array([m.kind for m in points], object)),
+            "triple_between": ("triple", np.array([meeting_name(m.kind, m.branches) for m in points], object)),
+            "triple_value": ("triple", np.array([m.value for m in points], float)),
+            "triple_error": ("triple", np.array([m.error for m in points], float)),
+            "triple_at": ("triple", np.array([m.at for m in points], float)),
+            "triple_at_error": ("triple", np.array([m.at_error for m in points], float)),
+            "triple_located": ("triple", np.array([m.status for m in points], object)),
         },
         coords={
             "solution": np.array(diagram.branches, object),

@@ -7,14 +7,17 @@ from typing import Any
 
 from .._version import __version__
 from ..numbers import aligned, with_error
+from ..planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
 from ..planes.diagram import PhaseDiagram
+from ..planes.meetings import TRIPLE
 from ..presenting import table, to_json
 from .contract import clean, parameters_json
 
 
 @table.register(PhaseDiagram)
 def phases_table(diagram: PhaseDiagram) -> str:
-    """The phases with their shares of the grid, then every boundary, a row a value of the second parameter."""
+    """The phases with their shares of the grid, every boundary, a row a value of the second parameter, and where they
+    meet."""
     first, second = (name.rstrip("_") for name in (diagram.first, diagram.second))
     points = sum(diagram.phases.values())
     text = [
@@ -29,6 +32,18 @@ def phases_table(diagram: PhaseDiagram) -> str:
             for b in boundaries
         ]
         text += aligned(rows)
+    if diagram.meetings:
+        text.append("  triple points")
+        met = [
+            [
+                f"    {first} = {with_error(m.value, m.error)}",
+                f"{second} = {with_error(m.at, m.at_error)}",
+                meeting_name(m.kind, m.branches),
+                m.status.replace("_", " "),
+            ]
+            for m in diagram.meetings
+        ]
+        text += aligned(met)
     return "\n".join(text)
 
 
@@ -42,7 +57,22 @@ def phase_name(lowest: str, others: tuple[str, ...]) -> str:
 def boundary_name(kind: str, branches: tuple[str, ...]) -> str:
     """A boundary in words."""
     both = " and ".join(branches)
-    return {"crossing": f"{both} cross", "spinodal": f"end of {both}", "replicon": f"replicon 1 of {both}"}[kind]
+    return {
+        CROSSING: f"{both} cross",
+        SPINODAL: f"end of {both}",
+        REPLICON: f"replicon 1 of {both}",
+        JUMPS: f"jumps of {both} negligible",
+    }[kind]
+
+
+def meeting_name(kind: str, branches: tuple[str, ...]) -> str:
+    """A point where boundaries meet in words."""
+    if kind == TRIPLE:
+        return f"equal losses of {', '.join(branches[:-1])} and {branches[-1]}"
+    first, *others = branches
+    return f"end of {first} where " + (
+        f"{' and '.join(others)} cross" if len(others) > 1 else f"{others[0]} crosses it"
+    )
 
 
 @to_json.register(PhaseDiagram)
@@ -63,4 +93,5 @@ def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
             for (lowest, others), count in diagram.phases.items()
         ],
         "boundaries": [clean(asdict(boundary)) for boundary in diagram.boundaries],
+        "triple_points": [clean(asdict(meeting)) for meeting in diagram.meetings],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from .._version import __version__
@@ -23,11 +24,10 @@ def sweep_table(sweep: Sweep) -> str:
     axes = " x ".join(f"{len(axis.values)} {axis.shown}" for axis in plan.axes) or f"{len(plan.rows)} rows"
     ways = ", both ways" if plan.both_ways else ""
     text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.size} points"]
-    every = list(zip(plan.lines, sweep.records, strict=True))
-    for line, known in every[:_MOST_LINES] if plan.axes else []:
+    for line, known in islice(sweep.lines(), _MOST_LINES) if plan.axes else ():
         text.append(f"  {_name_of(sweep, line)}: {_along(line, known)}")
-    if plan.axes and len(every) > _MOST_LINES:
-        text.append(f"  and {len(every) - _MOST_LINES} lines more")
+    if plan.axes and len(plan.lines) > _MOST_LINES:
+        text.append(f"  and {len(plan.lines) - _MOST_LINES} lines more")
     reasons = Counter(r["reason"] for _, _, r in sweep.points() if r["status"] in sweep.weak and r.get("reason"))
     text.append(f"  {counted(sweep)}")
     text += [f"  {count} x {reason}" for reason, count in reasons.most_common(3) if reason != "it was not computed"]
@@ -80,7 +80,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
             "found": sum(map(is_found, known.values())),
             "lost": lost_of(known),
         }
-        for line, known in zip(plan.lines, sweep.records, strict=True)
+        for line, known in sweep.lines()
     ]
     return {
         "model": plan.problem.solver.name,

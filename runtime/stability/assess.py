@@ -83,21 +83,29 @@ class Stability:
         return self.self_overlap.error if self.self_overlap else 0.0
 
     @property
+    def unstable(self) -> str:
+        """What replica symmetry is unstable through: replicon, jumps of the proximal map, or nothing."""
+        if self.replicon - self.replicon_error >= 1:
+            return "replicon"
+        # However little is lost: the slope of the loss at D = 0 is infinite with jumps of any weight.
+        lost = self.self_overlap_loss + self.self_overlap_loss_error
+        return "jumps" if self.has_jumps and not lost < NEGLIGIBLE_LOSS else ""
+
+    @property
     def verdict(self) -> str:
         """In words: RS stable, unstable through the replicon, or through jumps of the proximal map, with the overlap
         lost; undecided where the replicon is within its error of 1."""
         replicon = f"replicon {with_error(self.replicon, self.replicon_error)}"
         lost = self._lost
-        if self.replicon - self.replicon_error >= 1:
+        if self.unstable == "replicon":
             words = f"RS unstable ({replicon})" + (f"; {lost}" if self.self_overlap else "")
-        elif self.has_jumps and self.self_overlap_loss + self.self_overlap_loss_error < NEGLIGIBLE_LOSS:
+        elif self.unstable:
+            weight = with_error(self.jump_weight, self.jump_weight_error)
+            words = f"RS unstable through proximal jumps (jump weight {weight}): {lost} ({replicon})"
+        elif self.has_jumps:
             words = (
                 f"RS stable but for negligible proximal jumps: overlap lost {self.self_overlap_loss:.1g} ({replicon})"
             )
-        elif self.has_jumps:
-            # However little is lost: the slope of the loss at D = 0 is infinite with jumps of any weight.
-            weight = with_error(self.jump_weight, self.jump_weight_error)
-            words = f"RS unstable through proximal jumps (jump weight {weight}): {lost} ({replicon})"
         elif not self.replicon + self.replicon_error < 1:
             words = f"RS stability undecided ({replicon})"
         else:

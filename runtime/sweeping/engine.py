@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from .. import budget
@@ -54,6 +53,7 @@ class Engine:
         scheduler: address of a scheduler that runs already; cluster: a YAML file for dask-jobqueue.
         threads: a worker.
         memory: bytes a worker of a local cluster may use; None divides those of the machine.
+        client: of Dask, while the engine is held.
     """
 
     processes: int | None = None
@@ -61,6 +61,7 @@ class Engine:
     cluster: Path | None = None
     threads: int = 1
     memory: int | None = None
+    client: Any = None
 
     def check(self) -> None:
         """Before anything is computed.
@@ -99,11 +100,24 @@ class Engine:
                     for record in run_line(line, accuracy, known(line)):
                         take(line, record)
             return
-        with ExitStack() as stack:
-            client = stack.enter_context(self._client(len(lines)))
-            with _threads(self.threads):
-                _warm(lines, accuracy, known, take)
-            _Distributed(client, lines, accuracy, known, take, self).run()
+        with self._client(len(lines)) as client:
+            if self.client is None:
+                with _threads(self.threads):
+                    _warm(lines, accuracy, known, take)
+            _Distributed(client, _Lines(lines, accuracy, known, take, self.threads), self._ahead).run()
+
+    @contextmanager
+    def held(self) -> Iterator[Engine]:
+        """An engine whose workers stay for several calls, which compile what they need as they come to it.
+
+        Raises:
+            InputError: as of `run`.
+        """
+        if self.alone:
+            yield self
+            return
+        with self._client(sys.maxsize) as client:
+            yield replace(self, client=client)
 
     def each(
         self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], take: Callable[[int, Any], None]
@@ -120,7 +134,12 @@ class Engine:
                     take(number, function(*item))
             return
         with self._client(len(items)) as client:
-            _each(client, function, items, take, self.threads)
+            _Distributed(client, _Items(function, items, take, self.threads), self._ahead).run()
+
+    @property
+    def _ahead(self) -> int:
+        """Pieces a thread that workers are given at once."""
+        return _AHEAD if self.scheduler or self.cluster else 1
 
     def _local(self, lines: int) -> Any:
         """A cluster on this machine, tried once more where a worker dies as it starts.
@@ -148,7 +167,10 @@ class Engine:
 
     @contextmanager
     def _client(self, lines: int) -> Iterator[Any]:
-        """Of Dask, and of a cluster that ends with it."""
+        """Of Dask, and of a cluster that ends with it; the one that is held."""
+        if self.client is not None:
+            yield self.client
+            return
         import dask
         from distributed import Client
 
@@ -176,27 +198,130 @@ class Engine:
                 raise InputError(
                     f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"
                 ) from error
+            if self.scheduler:
+                _refuse_other_versions(client, self.scheduler)
             yield client
 
 
-class _Distributed:
-    """Lines handed to workers a few at a time, and what comes back."""
+class _Work(Protocol):
+    """Pieces of work by number: what a worker is to do, and what is done with what comes back."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Of all pieces, in order."""
+
+    @property
+    def topic(self) -> str | None:
+        """Under which workers send what they have so far."""
+
+    def call(self, number: int) -> tuple[Any, ...]:
+        """What a worker calls, and with what."""
+
+    def hear(self, number: int, what: Any) -> None:
+        """A worker sends something on the way."""
+
+    def progress(self, number: int) -> int:
+        """How much of a piece that has begun is there."""
+
+    def finished(self, number: int, made: Any) -> None:
+        """A piece is done."""
+
+    def ends(self, error: BaseException | None) -> bool:
+        """Whether an error ends everything, and is no reason to try once more."""
+
+    def give_up(self, number: int, error: BaseException | None) -> None:
+        """A piece was tried often enough."""
+
+
+class _Lines:
+    """Lines: every record is sent as it is made, and what is not finished when one is given up has a status."""
+
+    def __init__(self, lines: Sequence[Line], accuracy: float, known: Known, take: Take, threads: int) -> None:
+        self._accuracy, self._known, self._take, self._threads = accuracy, known, take, threads
+        self._lines = {line.number: line for line in lines}
+        self._taken: dict[int, dict[int, Record]] = {}  # of lines that run
+        self.numbers, self.topic = list(self._lines), f"saddleforge-{uuid4().hex}"
+
+    def call(self, number: int) -> tuple[Any, ...]:
+        line = self._lines[number]
+        known = self._taken.setdefault(number, self._known(line))
+        return _run_line, line, self._accuracy, known, self.topic, self._threads
+
+    def hear(self, number: int, what: Record) -> None:
+        """Write a record, once."""
+        there = self._taken.get(number)
+        if there is None or is_done(there.get(what["n"]), self._accuracy):
+            return
+        there[what["n"]] = what
+        self._take(self._lines[number], what)
+
+    def progress(self, number: int) -> int:
+        return len(self._taken[number])
+
+    def finished(self, number: int, made: Sequence[Record]) -> None:
+        for record in made:
+            self.hear(number, record)
+        del self._taken[number]
+
+    def ends(self, error: BaseException | None) -> bool:
+        return isinstance(error, InputError | TimeLimitError)
+
+    def give_up(self, number: int, error: BaseException | None) -> None:
+        line, there = self._lines[number], self._taken.pop(number)
+        for n in range(len(line.points)):
+            if not is_done(there.get(n), self._accuracy):
+                made = {"n": n, "accuracy": self._accuracy, "version": __version__}
+                self._take(line, {**made, "status": FAILED, "reason": _why(error)})
+
+
+class _Items:
+    """Calls of one function, whose errors are those of all."""
+
+    topic = None
 
     def __init__(
-        self, client: Any, lines: Sequence[Line], accuracy: float, known: Known, take: Take, engine: Engine
+        self,
+        function: Callable[..., Any],
+        items: Sequence[tuple[Any, ...]],
+        take: Callable[[int, Any], None],
+        threads: int,
     ) -> None:
-        self._client, self._accuracy, self._known, self._take, self._engine = client, accuracy, known, take, engine
-        self._waiting = iter(lines)
-        self._lines = {line.number: line for line in lines}
-        self._news: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
-        self._taken: dict[int, dict[int, Record]] = {}  # of lines that run
-        self._deaths: dict[int, tuple[int, int]] = {}  # of lines that run: how many, and points taken at the last
+        self._function, self._items, self._take, self._threads = function, items, take, threads
+        self.numbers = range(len(items))
+
+    def call(self, number: int) -> tuple[Any, ...]:
+        return _quietly, self._function, self._items[number], self._threads
+
+    def hear(self, number: int, what: Any) -> None:
+        """Nothing is sent on the way."""
+
+    def progress(self, number: int) -> int:
+        return 0
+
+    def finished(self, number: int, made: Any) -> None:
+        self._take(number, made)
+
+    def ends(self, error: BaseException | None) -> bool:
+        return error is not None and type(error).__name__ != "KilledWorker"
+
+    def give_up(self, number: int, error: BaseException | None) -> None:
+        raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
+
+
+class _Distributed:
+    """Work handed to workers a few pieces at a time, tried once more where they die."""
+
+    def __init__(self, client: Any, work: _Work, ahead: int) -> None:
+        self._client, self._work, self._ahead = client, work, ahead
+        self._waiting = iter(work.numbers)
+        self._news: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
+        self._deaths: dict[int, tuple[int, int]] = {}  # how many without progress, and how far it was at the last
         self._futures: dict[int, Any] = {}
-        self._topic = f"saddleforge-{uuid4().hex}"
 
     def run(self) -> None:
-        """Until no line is left."""
-        self._client.subscribe_topic(self._topic, lambda event: self._news.put(("record", *event[1])))
+        """Until nothing is left."""
+        if self._work.topic:
+            self._client.subscribe_topic(self._work.topic, lambda event: self._news.put(("sent", *event[1])))
         try:
             self._fill()
             filled = monotonic()
@@ -207,8 +332,8 @@ class _Distributed:
                     filled = monotonic()
                 with suppress(Empty):
                     kind, number, what = self._news.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
-                    if kind == "record":
-                        self._keep(number, what)
+                    if kind == "sent":
+                        self._work.hear(number, what)
                     elif self._futures.get(number) is what:
                         self._ended(number, what)
                         self._fill()
@@ -217,105 +342,34 @@ class _Distributed:
                 self._client.cancel(list(self._futures.values()), force=True)
 
     def _fill(self) -> None:
-        """As many lines as there are threads, and some ahead where the way to the workers is long."""
+        """As many pieces as there are threads, since who waits at a worker dies with it; more where the way is long."""
         threads = max(1, sum(self._client.nthreads().values()))
-        room = (threads if self._engine.scheduler is None and self._engine.cluster is None else _AHEAD * threads) - len(
-            self._futures
-        )
-        for line in islice(self._waiting, max(room, 0)):
-            self._submit(line)
+        for number in islice(self._waiting, max(self._ahead * threads - len(self._futures), 0)):
+            self._submit(number)
 
-    def _submit(self, line: Line) -> None:
-        known = self._taken.setdefault(line.number, self._known(line))
-        future = self._client.submit(
-            _work, line, self._accuracy, known, self._topic, self._engine.threads, key=f"line-{uuid4().hex}", pure=False
-        )
-        self._futures[line.number] = future
-        future.add_done_callback(lambda done: self._news.put(("ended", line.number, done)))
-
-    def _keep(self, number: int, record: Record) -> None:
-        """Write a record, once."""
-        there = self._taken.get(number)
-        if there is None or is_done(there.get(record["n"]), self._accuracy):
-            return
-        there[record["n"]] = record
-        self._take(self._lines[number], record)
+    def _submit(self, number: int) -> None:
+        future = self._client.submit(*self._work.call(number), key=f"saddleforge-{uuid4().hex}", pure=False)
+        self._futures[number] = future
+        future.add_done_callback(lambda done: self._news.put(("ended", number, done)))
 
     def _ended(self, number: int, future: Any) -> None:
-        """A line has come to its end, or whoever ran it."""
+        """A piece has come to its end, or whoever ran it."""
         del self._futures[number]
-        line = self._lines[number]
         made, error = _result(future)
-        if made is not None:
-            for record in made:
-                self._keep(number, record)
+        if error is None and future.status == "finished":
+            self._work.finished(number, made)
+            self._deaths.pop(number, None)
+            return
+        if error is not None and self._work.ends(error):
+            raise error
+        there = self._work.progress(number)
+        before, at = self._deaths.get(number, (0, there))
+        count = before + 1 if there == at else 1
+        self._deaths[number] = (count, there)
+        if count < _ATTEMPTS:
+            self._submit(number)
         else:
-            if isinstance(error, InputError | TimeLimitError):
-                raise error
-            taken = len(self._taken[number])
-            before, at = self._deaths.get(number, (0, -1))
-            count = before + 1 if taken == at or before == 0 else 1
-            self._deaths[number] = (count, taken)
-            if count < _ATTEMPTS:
-                self._submit(line)
-                return
-            self._give_up(line, _why(error))
-        self._taken.pop(number)
-        self._deaths.pop(number, None)
-
-    def _give_up(self, line: Line, reason: str) -> None:
-        """What is not finished of a line has a status, too."""
-        for n in range(len(line.points)):
-            if not is_done(self._taken[line.number].get(n), self._accuracy):
-                made = {"n": n, "accuracy": self._accuracy, "version": __version__}
-                self._take(line, {**made, "status": FAILED, "reason": reason})
-
-
-def _each(
-    client: Any,
-    function: Callable[..., Any],
-    items: Sequence[tuple[Any, ...]],
-    take: Callable[[int, Any], None],
-    threads: int,
-) -> None:
-    """`Engine.each` by workers."""
-    ended: SimpleQueue[tuple[int, Any]] = SimpleQueue()
-    futures: dict[int, Any] = {}
-    attempts: Counter[int] = Counter()
-
-    def submit(number: int) -> None:
-        attempts[number] += 1
-        key = f"item-{uuid4().hex}"
-        futures[number] = client.submit(_quietly, function, items[number], threads, key=key, pure=False)
-        futures[number].add_done_callback(lambda done: ended.put((number, done)))
-
-    waiting = iter(range(len(items)))
-    try:
-        # No more than run at once: whoever waits at a worker dies with it.
-        for number in islice(waiting, max(1, sum(client.nthreads().values()))):
-            submit(number)
-        while futures:
-            budget.check()
-            with suppress(Empty):
-                number, future = ended.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
-                current = futures.get(number) is future
-                if not current:
-                    continue
-                del futures[number]
-                made, error = _result(future)
-                if error is None and future.status == "finished":
-                    take(number, made)
-                    for following in islice(waiting, 1):
-                        submit(following)
-                elif error is not None and type(error).__name__ != "KilledWorker":
-                    raise error
-                elif attempts[number] < _ATTEMPTS:
-                    submit(number)
-                else:
-                    raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
-    finally:
-        with suppress(Exception):
-            client.cancel(list(futures.values()), force=True)
+            self._work.give_up(number, error)
 
 
 def _quietly(
@@ -349,10 +403,10 @@ def _why(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _work(
+def _run_line(
     line: Line, accuracy: float, known: Mapping[int, Record], topic: str, threads: int
 ) -> list[Record]:  # pragma: no cover, in a process of its own
-    """What a worker does."""
+    """What a worker does with a line."""
     from distributed import get_worker
 
     set_quiet(True)
@@ -432,6 +486,29 @@ def _closed(what: Any) -> Iterator[Any]:
     finally:
         with suppress(OSError, TimeoutError, AssertionError):
             what.close()
+
+
+def _refuse_other_versions(client: Any, scheduler: str) -> None:
+    """Make sure that workers of a scheduler that runs have this package: without it they never end what they are given.
+
+    Raises:
+        InputError: one has not, or another version.
+    """
+
+    def version() -> str:  # sent as it stands, since it may not be there to import
+        from importlib import import_module
+
+        try:
+            return str(import_module("saddleforge._version").__version__)
+        except ImportError:
+            return "no saddleforge"
+
+    there = set(client.run(version).values()) - {__version__}
+    if there:
+        raise InputError(
+            f"workers of the scheduler at {scheduler} have {', '.join(sorted(there))} where this is {__version__}: "
+            "install the same version for them"
+        )
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from .memory import recalled, remembered
 from .plan import Line
 
 Record = dict[str, Any]
-"""Of a point: `n` (its number on the line), accuracy, version, status, reason; where it was found branch, overlaps and
-errors (packed), scalars by name, and `memory`; `lost` where the line lost its branch: last value with it, first
-without."""
+"""Of a point: `n` (its number on the line), accuracy, version, status, reason; where it was found branch, overlaps
+and errors (packed), scalars by name, `memory`, and where it was judged verdict and unstable (`Stability.unstable`);
+`lost` where the line lost its branch: last value with it, first without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
 SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_error", "baseline_error", "residual")
@@ -118,7 +118,7 @@ class _Solutions:
             return made
         made = _missed(branch.failed.get(value))
         if begun:
-            self._lost = list(bisected_end(branch, value, _BISECTIONS))
+            self._lost = list(bisected_end(branch, value, _BISECTIONS if self._line.ends else 0))
             made |= {"lost": self._lost, "reason": self._words(self._lost)}
         else:
             made["reason"] = f"the {self._line.start} branch is not met yet on this line; {made['reason']}"
@@ -148,7 +148,7 @@ class _Solutions:
                 raise TimeLimitError("the time limit came before the verdict on stability")
             scalars |= {name: float(getattr(judged, name)) for name in JUDGED}
             scalars["longitudinal_eigenvalue"] = float(np.max(judged.eigenvalues.real))
-            words["verdict"] = judged.verdict
+            words |= {"verdict": judged.verdict, "unstable": judged.unstable}
         if solution.multipliers is not None and solution.multipliers_error is not None:
             words["multipliers"] = [solution.multipliers.tolist(), solution.multipliers_error.tolist()]
         return {

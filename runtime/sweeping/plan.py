@@ -65,6 +65,7 @@ class Line:
         points: values of what varies, in order; along: the parameter where each begins from its neighbour, else None.
         place: indices of start, direction and the other axes, or of its first row.
         identity: what its results depend on beside accuracy and version, as JSON.
+        ends: whether it bisects where it loses its branch.
     """
 
     number: int
@@ -78,6 +79,7 @@ class Line:
     seed: int
     simulated: Simulated
     identity: str
+    ends: bool = True
 
     @property
     def key(self) -> str:
@@ -96,6 +98,7 @@ class Plan:
         accuracy, seed: as of `solve`.
         both_ways: whether every line is gone back, too.
         source: catalogue name or absolute path by which the model is found again; None where it is an object.
+        ends: whether lines bisect where they lose their branch; else they say between which points.
     """
 
     problem: Problem
@@ -109,6 +112,7 @@ class Plan:
     simulated: Simulated
     source: str | None = None
     sized: Mapping[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
+    ends: bool = True
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -152,6 +156,8 @@ class Plan:
         common: dict[str, Any] = {"model": self.problem.solver.name, "ask": self.ask, "seed": self.seed}
         if self.ask == "simulate":
             common["simulated"] = vars(self.simulated)
+        if not self.ends:
+            common["ends"] = False
         return common
 
     @cached_property
@@ -229,7 +235,7 @@ class Plan:
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
-        return Line(number, at, points, along, *chosen)
+        return Line(number, at, points, along, *chosen, self.ends)
 
 
 @cache
@@ -253,8 +259,12 @@ def planned(
     seed: int,
     simulated: Simulated,
     given: Mapping[str, Any],
+    ends: bool = True,
 ) -> Plan:
     """A plan, checked before anything is computed; its arguments are those of `sf.sweep`.
+
+    Args:
+        ends: whether lines bisect where they lose their branch.
 
     Raises:
         InputError: something unknown, empty, out of range or too large.
@@ -287,7 +297,7 @@ def planned(
     sized = _of_sizes(model, base, given, axes, table)
     _check_values(base, axes, table, sized)
     begun = tuple(starts) or (default_start(base),)
-    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, _source(model, base), sized)
+    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, _source(model, base), sized, ends)
 
 
 def plan_of(said: Mapping[str, Any]) -> Plan:
@@ -311,6 +321,7 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         seed=said["seed"],
         simulated=Simulated(**said.get("simulated", {})),
         given={name: value for name, value in said["parameters"].items() if value is not None},
+        ends=said.get("ends", True),
     )
     return plan
 

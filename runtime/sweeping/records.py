@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -169,6 +170,16 @@ def read(path: Path) -> list[Record]:
     except ValueError as error:
         raise InputError(f"{path} is damaged: remove it, and its line is computed again") from error
     return [record for record in found if "n" in record]
+
+
+def packed(records: Mapping[int, Record]) -> bytes:
+    """The records of a line in an eighth of the memory that they take as objects."""
+    return zlib.compress(json.dumps(list(records.values())).encode(), 1)
+
+
+def unpacked(data: bytes) -> dict[int, Record]:
+    """What was packed, by number."""
+    return {record["n"]: record for record in json.loads(zlib.decompress(data))}
 
 
 def best(records: Iterable[Record]) -> dict[int, Record]:

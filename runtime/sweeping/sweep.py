@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from ..progress import Task, bar
 from .engine import Engine
 from .line import FAILED, UNFINISHED, Record, is_done, is_found
 from .plan import Line, Plan, Simulated, plan_of, planned
-from .records import Records, best, folder_of, identity_in, read, refuse_other, remove
+from .records import Records, best, folder_of, identity_in, packed, read, refuse_other, remove, unpacked
 
 if TYPE_CHECKING:
     import pandas
@@ -37,20 +37,25 @@ class Sweep:
     """What is known of a plan.
 
     Attributes:
-        records: of every line, by number on it; points that are missing are unfinished.
+        records: of every line, packed (see `lines`); points that are missing are unfinished.
         interrupted: whether Ctrl-C ended it; out_of_time: whether a time limit did.
         shard: (I, N) where only every N-th line was asked for, else None.
     """
 
     plan: Plan
-    records: tuple[Mapping[int, Record], ...]
+    records: tuple[bytes, ...]
     interrupted: bool = False
     out_of_time: bool = False
     shard: tuple[int, int] | None = None
 
+    def lines(self) -> Iterator[tuple[Line, dict[int, Record]]]:
+        """Every line and its records by number on it."""
+        for line, data in zip(self.plan.lines, self.records, strict=True):
+            yield line, unpacked(data)
+
     def points(self) -> Iterator[tuple[tuple[int, ...], Line, Record]]:
         """(index in `plan.shape`, line, record) of every point; one that is unfinished has a status and no more."""
-        for line, known in zip(self.plan.lines, self.records, strict=True):
+        for line, known in self.lines():
             for n in range(len(line.points)):
                 record = known.get(n)
                 if record is None:
@@ -63,7 +68,7 @@ class Sweep:
         counted = Counter(record["status"] for _, _, record in self.points())
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
-    @property
+    @cached_property
     def weak(self) -> dict[str, int]:
         """Those that are neither solutions nor ends of a branch.
 
@@ -71,7 +76,7 @@ class Sweep:
         said there; nothing of the kind is known of a line that never meets it.
         """
         counted: Counter[str] = Counter()
-        for line, known in zip(self.plan.lines, self.records, strict=True):
+        for line, known in self.lines():
             met = min((n for n, record in known.items() if is_found(record)), default=0)
             for n in range(len(line.points)):
                 record = known.get(n, {"status": UNFINISHED})
@@ -195,36 +200,58 @@ def run(plan: Plan, engine: Engine, folder: Path, force: bool = False, shard: tu
         raise InputError(f"shard {shard[0]}/{shard[1]}: I/N with 1 <= I <= N is expected")
     if force and (folder / "sweep.json").exists():
         remove(folder)
-    records = Records(folder, plan)
-    mine = plan.lines if shard is None else plan.lines[shard[0] - 1 :: shard[1]]
-    total = sum(len(line.points) for line in mine)
+    (sweep,) = run_together([(plan, folder)], engine, shard)
+    return sweep
+
+
+def run_together(
+    plans: Sequence[tuple[Plan, Path]], engine: Engine, shard: tuple[int, int] | None = None
+) -> list[Sweep]:
+    """Run what is not done of plans of one model and accuracy side by side, each with a folder of its own.
+
+    Raises:
+        InputError: as of `sweep`.
+    """
+    kept = [Records(folder, plan) for plan, folder in plans]
+    own: dict[int, Records] = {}
+    lines: list[Line] = []
+    for (plan, _), records in zip(plans, kept, strict=True):
+        for line in plan.lines if shard is None else plan.lines[shard[0] - 1 :: shard[1]]:
+            own[len(lines)] = records
+            lines.append(replace(line, number=len(lines)))
+    first, accuracy = plans[0][0], plans[0][0].accuracy
+    total = sum(len(line.points) for line in lines)
     interrupted = out_of_time = False
-    with bar(f"sweep of {plan.problem.solver.name}", total) as task:
-        count = _Count(task, plan, total)
+    with bar(f"sweep of {first.problem.solver.name}", total) as task:
+        count = _Count(task, first, total)
         unfinished = []
-        for line in mine:
-            known = records.known(line)
-            done = sum(is_done(known.get(n), plan.accuracy) for n in range(len(line.points)))
+        for line in lines:
+            known = own[line.number].known(line)
+            done = sum(is_done(known.get(n), accuracy) for n in range(len(line.points)))
             count.there(done)
             if done < len(line.points):
                 unfinished.append(line)
 
         def take(line: Line, record: Record) -> None:
             with held_back():  # a point counts when it has been put away, and not before
-                records.append(line, record)
+                own[line.number].append(line, record)
                 count.add(line, record)
                 if record["n"] == len(line.points) - 1:
-                    records.finished(line)
+                    own[line.number].finished(line)
 
         try:
-            engine.run(unfinished, plan.accuracy, records.known, take)
+            engine.run(unfinished, accuracy, lambda line: own[line.number].known(line), take)
         except KeyboardInterrupt:
             interrupted = True
         except TimeLimitError:
             out_of_time = True
         finally:
-            records.close()
-    return Sweep(plan, tuple(records.known(line) for line in plan.lines), interrupted, out_of_time, shard)
+            for records in kept:
+                records.close()
+    return [
+        Sweep(plan, tuple(packed(records.known(line)) for line in plan.lines), interrupted, out_of_time, shard)
+        for (plan, _), records in zip(plans, kept, strict=True)
+    ]
 
 
 def collect(*folders: str | Path) -> Sweep:
@@ -240,7 +267,7 @@ def collect(*folders: str | Path) -> Sweep:
     for folder in every:
         refuse_other(folder, plan)
     found = (best(r for folder in every for r in read(folder / f"{line.key}.jsonl")) for line in plan.lines)
-    return Sweep(plan, tuple(found))
+    return Sweep(plan, tuple(map(packed, found)))
 
 
 class _Count:

@@ -7,9 +7,10 @@ confirms it (`second_rule.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def crossing(
         return loss_difference(*(with_losses(solution, rule) for solution in best.solutions))
 
     search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
-    return _locate(search, evaluate, second)
+    return _locate(search, evaluate, second, (one, other))
 
 
 def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
@@ -152,7 +153,11 @@ def condition_threshold(
     parsed = parse_condition(condition)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     search = Search(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
-    return _locate(search, _on_branch(parsed, follower), lambda best, *how: _by_second(parsed, best.solutions[0], *how))
+
+    def second(best: Evaluation, *how: Any) -> tuple[float, float]:
+        return _by_second(parsed, best.solutions[0], *how)
+
+    return _locate(search, _on_branch(parsed, follower), second, (follower,))
 
 
 def almeida_thouless(
@@ -190,7 +195,7 @@ def almeida_thouless(
         return Evaluation(value, max(found.difference, 1.0), found.integration, found.residual, None, found.solutions)
 
     search = Search("at", problem, parameter, (on,), bracket, accuracy, verify)
-    found = _locate(search, evaluate, lambda best, *how: _by_second(parsed, best.solutions[0], *how))
+    found = _locate(search, evaluate, lambda best, *how: _by_second(parsed, best.solutions[0], *how), (follower,))
     ends = found.evidence["bracket"]
     if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
         raise NotConvergedError(
@@ -239,14 +244,15 @@ def _by_second(condition: Condition, solution: Solution, rule: Rule, tolerance: 
     return found.value, found.integration
 
 
-def _locate(search: Search, evaluate: Evaluate, second: Second) -> Threshold:
+def _locate(search: Search, evaluate: Evaluate, second: Second, followers: Sequence[Branch]) -> Threshold:
     kind, parameter, accuracy = search.kind, search.parameter, search.accuracy
     low, high = search.interval
+    solved = all(end in follower.known for follower in followers for end in (low, high))
     with bar(f"{kind}: bracketing", 24) as task:
-        left, right, seen = _bracket(low, high, evaluate, task.advance)
+        left, right, seen = _bracket(low, high, solved, evaluate, task.advance)
         if left is None or right is None:
             raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
-        root = _refine(left, right, accuracy, evaluate, task.advance)
+        root = root_between(left, right, accuracy, evaluate, task.advance)
         best, slope = root.best, root.slope
         parts = {
             "half_width_integration": best.integration / abs(slope),
@@ -301,12 +307,15 @@ def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: li
 
 
 def _bracket(
-    low: float, high: float, evaluate: Evaluate, tick: Callable[[], None]
+    low: float, high: float, solved: bool, evaluate: Evaluate, tick: Callable[[], None]
 ) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
-    """Walk down from the high end in growing numbers of steps until neighbours differ in sign."""
+    """Walk down from the high end in growing numbers of steps until neighbours differ in sign.
+
+    Ends that are solved already are compared first: they cost nothing.
+    """
     seen: dict[float, Evaluation] = {}
     tried: set[float] = set()
-    for count in (4, 8, 16):
+    for count in (1, 4, 8, 16) if solved else (4, 8, 16):
         for value in np.linspace(high, low, count + 1):
             value = float(value)
             if value in tried:
@@ -332,7 +341,7 @@ def _sign_change(seen: dict[float, Evaluation]) -> tuple[Evaluation, Evaluation]
 
 
 @dataclass(frozen=True)
-class _Root:
+class Root:
     """Where a root finder ended.
 
     Attributes:
@@ -349,9 +358,9 @@ class _Root:
     out_of_time: bool = False
 
 
-def _refine(
+def root_between(
     left: Evaluation, right: Evaluation, accuracy: float, evaluate: Evaluate, tick: Callable[[], None]
-) -> _Root:
+) -> Root:
     """Newton or secant: inside the bracket at first, then with the integration that the accuracy asks for.
 
     The finer integration moves the difference, so that coarse signs no longer bound the root then: the outer bracket
@@ -381,7 +390,7 @@ def _refine(
         except TimeLimitError:
             value = min(max(best.value - best.difference / slope, left.value), right.value)
             ends = left.value, right.value
-            return _Root(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
+            return Root(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
         tick()
         if evaluation is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
@@ -405,7 +414,7 @@ def _refine(
             break
     last = best.difference / slope
     value = min(max(best.value - last, low), high)
-    return _Root(best, value, doubt * abs(last), slope, _ends(fines, left, right))
+    return Root(best, value, doubt * abs(last), slope, _ends(fines, left, right))
 
 
 def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:

@@ -15,7 +15,7 @@ ONE = ["logistic_regression", "--ask", "solve", "--processes", "1"]
 GRID = ["--over", "alpha=3:1:4", "--over", "lambda=0.1,0.3"]
 
 
-def test_sweep_writes_a_file_and_its_records_and_goes_on_from_them(call, tmp_path):
+def test_sweep_writes_a_file_and_goes_on_from_records_also_of_shards_that_are_collected(call, tmp_path):
     target = tmp_path / "plane.nc"
     first = call("sweep", *ONE, *GRID, "-o", target, "--json")
     assert first.status == 0
@@ -29,22 +29,16 @@ def test_sweep_writes_a_file_and_its_records_and_goes_on_from_them(call, tmp_pat
     assert target.read_bytes() == whole
     assert call("plot", target).status == 0 and target.with_suffix(".png").exists()
 
-
-def test_shards_are_collected_to_the_bytes_of_the_whole(call, tmp_path):
-    assert call("sweep", *ONE, *GRID, "-o", tmp_path / "whole.nc").status == 0
-    for i in (1, 2):
-        share = call("sweep", *ONE, *GRID, "-o", tmp_path / "shared.nc", "--shard", f"{i}/2")
-        assert share.status == 0 and f"shard {i} of 2 is kept" in share.stdout
+    share = call("sweep", *ONE, *GRID, "-o", tmp_path / "shared.nc", "--shard", "1/2")
+    assert share.status == 0 and "shard 1 of 2 is kept" in share.stdout
+    early = call("collect", tmp_path / "shared.records", "-o", tmp_path / "early.nc")
+    assert early.status == 3 and "4 unfinished" in early.sentence and (tmp_path / "early.nc").exists()
+    share = call("sweep", *ONE, *GRID, "-o", tmp_path / "shared.nc", "--shard", "2/2")
+    assert share.status == 0 and "shard 2 of 2 is kept" in share.stdout
     assert not (tmp_path / "shared.nc").exists()
     done = call("collect", tmp_path / "shared.records", "-o", tmp_path / "joined.nc", "--json")
     assert done.status == 0 and json.loads(done.stdout)["file"] == str(tmp_path / "joined.nc")
-    assert (tmp_path / "joined.nc").read_bytes() == (tmp_path / "whole.nc").read_bytes()
-
-
-def test_collecting_too_early_says_what_is_missing(call, tmp_path):
-    assert call("sweep", *ONE, *GRID, "-o", tmp_path / "a.nc", "--shard", "1/2").status == 0
-    done = call("collect", tmp_path / "a.records", "-o", tmp_path / "b.nc")
-    assert done.status == 3 and "4 unfinished" in done.sentence and (tmp_path / "b.nc").exists()
+    assert (tmp_path / "joined.nc").read_bytes() == whole
 
 
 def test_a_table_of_rows_is_swept(call, tmp_path):
@@ -107,7 +101,7 @@ def test_a_file_of_something_else_is_spared(call, tmp_path):
     refused = call("sweep", *ONE, *GRID, "-o", target)
     assert refused.status == 2 and "holds another sweep, with varied" in refused.sentence
     assert target.read_bytes() == before
-    assert call("sweep", *ONE, *GRID, "-o", target, "--force").status == 0
+    assert call("sweep", *ONE, "--over", "alpha=1:2:2", "-o", target, "--force").status == 0
 
 
 def test_ctrl_c_keeps_the_finished_points_and_the_same_command_goes_on(call, tmp_path):

@@ -7,8 +7,9 @@ import xarray
 import saddleforge as sf
 from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.planes import boundaries
-from saddleforge.planes.boundaries import BRACKETED, Boundary, Change, Row, halves, located
+from saddleforge.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
 from saddleforge.planes.diagram import PhaseDiagram
+from saddleforge.planes.meetings import Meeting
 from saddleforge.report.tables import load_dataset
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
@@ -19,17 +20,21 @@ def record(n, loss, replicon=0.5, **more):
     if loss is None:
         return {"n": n, "status": "lost", **more}
     found = {"overlaps": [0.0], "training_loss": loss, "replicon": replicon, "replicon_error": 0.01}
+    found["unstable"] = "replicon" if replicon >= 1 else ""
     return {"n": n, "status": "converged", **found, **more}
 
 
-def made_row(at, semantic, positional, replicons=(0.5,) * 4, lost=None):
+def made_row(at, semantic, positional, replicons=(0.5,) * 4):
     base = sf.problem("dot_product_attention", alpha=1.0, omega=at)
-    more = {} if lost is None else {"lost": lost}
     records = {
         "semantic": tuple(record(n, loss, r) for n, (loss, r) in enumerate(zip(semantic, replicons, strict=True))),
-        "positional": tuple(record(n, loss, **(more if loss is None else {})) for n, loss in enumerate(positional)),
+        "positional": tuple(record(n, loss) for n, loss in enumerate(positional)),
     }
-    return Row(base, "alpha", at, VALUES, records)
+    return Row(base, "alpha", "omega", at, VALUES, records)
+
+
+def made_boundary(change, value, at):
+    return Boundary(change.kind, change.branches, value, 0.01, at, "converged")
 
 
 def test_along_a_row_lowest_branches_cross_branches_end_and_replicons_pass_one():
@@ -42,9 +47,14 @@ def test_along_a_row_lowest_branches_cross_branches_end_and_replicons_pass_one()
     ]
 
 
-def test_a_replicon_within_its_half_width_of_one_is_no_instability():
-    assert not made_row(0.3, (1.0,) * 4, (2.0,) * 4, (1.005,) * 4).is_unstable("semantic", 0)
-    assert made_row(0.3, (1.0,) * 4, (2.0,) * 4, (1.02,) * 4).is_unstable("semantic", 0)
+def test_replica_symmetry_is_lost_through_the_replicon_or_through_jumps_that_are_not_located():
+    row = made_row(0.3, (1.0,) * 4, (2.0,) * 4)
+    for record, why in zip(row.records["semantic"], ("jumps", "", "", "replicon"), strict=True):
+        record["unstable"] = why
+    jumps, replicon = Change("jumps", ("semantic",), (0, 1)), Change("replicon", ("semantic",), (2, 3))
+    assert row.changes() == [jumps, replicon]
+    (found,) = located(row, (jumps,), 1e-3, 0)
+    assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
 def test_where_a_branch_replaces_one_that_ends_nothing_crosses():
@@ -53,37 +63,55 @@ def test_where_a_branch_replaces_one_that_ends_nothing_crosses():
 
 
 def test_rows_are_halved_where_other_things_happen_or_boundaries_move_far():
-    one = made_row(0.1, (3.0, 2.0, 1.0, 1.0), (2.0, 2.5, 3.0, 3.0))
-    same = made_row(0.2, (3.0, 2.0, 1.0, 1.0), (2.0, 2.5, 3.0, 3.0))
-    moved = made_row(0.3, (3.0, 3.0, 3.0, 1.0), (2.0, 2.5, 2.6, 3.0))
-    other = made_row(0.4, (3.0, 3.0, 3.0, None), (2.0, 2.5, 2.6, 3.0))
-    assert halves([same, one], 2) == []
-    assert halves([moved, same, one], 1) == [pytest.approx(0.25)]
-    assert halves([moved, same, one], 2) == []
-    assert halves([other, moved], 2) == [pytest.approx(0.35)]
+    def crossed(at, value, **more):
+        row = made_row(at, (3.0, 2.0, 1.0, 1.0), (2.0, 2.5, 3.0, 3.0), **more)
+        return row, {change: made_boundary(change, value, at) for change in row.changes()}
+
+    one, two, three = crossed(0.1, 1.2), crossed(0.2, 1.6), crossed(0.3, 2.0)
+    assert further([one, two, three], 0.25, 2) == []  # straight
+    assert further([one, two, crossed(0.3, 2.6)], 0.25, 2) == [pytest.approx(0.15), pytest.approx(0.25)]
+    assert further([one, two, three], 0.25, 0.3) == [pytest.approx(0.15), pytest.approx(0.25)]  # far
+    assert further([three, crossed(0.4, 2.4, replicons=(0.5, 0.5, 0.5, 1.5))], 0.25, 2) == [pytest.approx(0.35)]
 
 
 def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known(monkeypatch):
     def nowhere(*_):
         raise NotConvergedError("not here")
 
+    class Ending:
+        def __init__(self):
+            self.known = {2.0: "solved"}
+
+        def at(self, value):
+            return None if value > 2.3 else self.known.setdefault(value, "solved")
+
     monkeypatch.setattr(boundaries, "_LOCATE", dict.fromkeys(("crossing", "spinodal", "replicon"), nowhere))
-    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), lost=[2.25, 2.5])
-    found = located(row, Change("spinodal", ("positional",), (1, 2)), 1e-3, 0)
-    assert (found.value, found.error, found.at, found.status) == (2.375, 0.125, 0.3, BRACKETED)
-    found = located(row, Change("crossing", ("semantic", "positional"), (0, 1)), 1e-3, 0)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending())
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
+    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 1e-3, 0)
+    assert found.error == 1 / 32 and abs(found.value - 2.3) < 1 / 32 and found.status == BRACKETED
+    (found,) = located(row, [Change("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
-def test_branches_may_cross_in_the_cell_in_which_one_begins_and_need_not(monkeypatch):
-    def nowhere(*_):
-        raise NotConvergedError("they do not")
+@pytest.mark.parametrize("at_end, crosses", [(1.2, True), (0.9, False)])
+def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_higher_one(monkeypatch, at_end, crosses):
+    row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
+    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
+    assert row.groups() == [(end, hidden)]
 
-    row = made_row(0.3, (None, 0.9, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
-    hidden = Change("crossing", ("semantic", "positional"), (0, 1))
-    assert row.changes() == [hidden, Change("spinodal", ("semantic",), (1, 0))]
-    monkeypatch.setattr(boundaries, "_LOCATE", {"crossing": nowhere})
-    assert located(row, hidden, 1e-3, 0) is None
+    class Event:
+        def __init__(self, value, *solutions):
+            self.value, self.error, self.status, self.solutions = value, 0.01, "converged", solutions
+
+    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, at_end)})
+    monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.1)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: None)
+    monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.01))
+    monkeypatch.setattr(boundaries, "crossing", lambda *_, bracket, **__: Event(sum(bracket) / 2))
+    first, second = located(row, (end, hidden), 1e-3, 0)
+    assert first.value == 1.3
+    assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
 
 
 def made_diagram():
@@ -95,8 +123,10 @@ def made_diagram():
         Boundary("crossing", ("semantic", "positional"), 2.5, 0.01, 0.1, "converged"),
         Boundary("crossing", ("semantic", "positional"), 3.5, 0.02, 0.3, "converged"),
         Boundary("spinodal", ("semantic",), 1.5, 0.5, 0.1, BRACKETED),
+        Boundary("jumps", ("positional",), 3.5, 0.5, 0.1, BRACKETED),
     ]
-    return PhaseDiagram(rows[0].problem, "alpha", "omega", rows, tuple(points))
+    triple = Meeting("end", ("semantic", "positional"), 2.2, 0.05, 0.15, 0.004, "converged")
+    return PhaseDiagram(rows[0].problem, "alpha", "omega", rows, tuple(points), (triple,))
 
 
 def test_phases_are_counted_and_told_with_their_boundaries():
@@ -112,6 +142,18 @@ def test_phases_are_counted_and_told_with_their_boundaries():
     data = diagram.to_json()
     assert data["phases"][2] == {"lowest": "positional", "others": [], "points": 2}
     assert data["boundaries"][2]["status"] == "bracketed" and "alpha" not in data["parameters"]
+    assert "alpha = 2.20(5)" in text and "omega = 0.150(4)" in text and "end of semantic where positional" in text
+    assert data["triple_points"] == [
+        {
+            "kind": "end",
+            "branches": ["semantic", "positional"],
+            "value": 2.2,
+            "error": 0.05,
+            "at": 0.15,
+            "at_error": 0.004,
+            "status": "converged",
+        }
+    ]
 
 
 def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_hatching(tmp_path):
@@ -122,8 +164,12 @@ def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_ha
     assert list(back["lowest"].sel(omega=0.3).values) == ["positional"] * 3 + ["semantic"]
     (axes,) = diagram.plot(tmp_path / "phases.png").axes
     labels = {text.get_text() for text in axes.get_legend().get_texts()}
-    assert {"semantic and positional cross", "end of semantic", "semantic is lowest", "RS unstable"} <= labels
-    assert {text.get_text() for text in axes.texts} >= {"semantic,\npositional there too", "positional"}
+    assert {"semantic and positional cross", "end of semantic", "semantic is lowest", "triple point"} <= labels
+    letters = {label[0]: label[3:] for label in labels if label[1:2] == ":"}
+    assert set(letters.values()) == {"positional", "positional, semantic there too", "semantic, positional there too"}
+    assert "RS unstable, replicon" in labels and "RS unstable, jumps" not in labels
+    places = {letters[text.get_text()]: text.get_position() for text in axes.texts}
+    assert places["positional"] == (1.25, pytest.approx(0.108)) and len(places) == 3
     crossing = next(line for line in axes.lines if list(line.get_xdata()) == [2.5, 3.5])
     assert list(crossing.get_ydata()) == [0.1, 0.3]
 

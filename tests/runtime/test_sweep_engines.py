@@ -46,12 +46,32 @@ def another_dashboard():
         yield
 
 
-def test_two_processes_give_the_bytes_of_one(tmp_path, another_dashboard):
-    found = [run(plan_for(), Engine(n), tmp_path / f"{n}") for n in (1, 2)]
-    one, two = (bytes_of(sweep, tmp_path / f"{n}.nc") for n, sweep in enumerate(found))
-    assert found[0].statuses == {"converged": 12} and one == two
-    for path in (tmp_path / "1").iterdir():
-        assert (tmp_path / "2" / path.name).read_bytes() == path.read_bytes()
+SCRIPT = """
+import sys
+import saddleforge as sf
+
+chosen = dict(grid={"alpha": (3, 1, 4), "lambda": [0.1, 0.2, 0.3]}, ask="solve")
+one = sf.sweep("logistic_regression", output="1.nc", processes=1, **chosen)
+assert not {"dask", "distributed", "sympy"} & set(sys.modules)
+two = sf.sweep("logistic_regression", output="2.nc", processes=2, **chosen)
+assert one.statuses == two.statuses == {"converged": 12}
+one.save("1.nc")
+two.save("2.nc")
+print("once")
+"""
+
+
+def test_two_processes_give_the_bytes_of_one_and_a_script_of_theirs_needs_no_guard(tmp_path, another_dashboard):
+    """Dask is loaded for several processes alone."""
+    import subprocess
+
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout == "once\n", done.stderr
+    assert (tmp_path / "1.nc").read_bytes() == (tmp_path / "2.nc").read_bytes()
+    for path in (tmp_path / "1.records").iterdir():
+        assert (tmp_path / "2.records" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_result_that_died_with_its_worker_is_one_more_death(monkeypatch, tmp_path):
@@ -198,17 +218,6 @@ def test_without_dask_one_process_does_it_and_several_are_refused(monkeypatch, t
         run(plan_for(), Engine(2), tmp_path / "two")
 
 
-def test_dask_is_not_loaded_by_one_process(tmp_path):
-    import subprocess
-
-    script = (
-        "import sys, saddleforge as sf\n"
-        "sf.sweep('logistic_regression', grid={'alpha': [2.0]}, ask='solve', processes=1)\n"
-        "assert not {'dask', 'distributed', 'sympy'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
-
-
 def workers_of(pid):
     """The processes of workers below a command, newest last."""
     psutil = pytest.importorskip("psutil")
@@ -224,7 +233,8 @@ def command(path, *more):
 
     grid = ["--over", "alpha=3:0.8:12", "--over", "omega=0.1:0.4:3", "--start", "semantic,positional", "--ask", "solve"]
     script = Path(sys.executable).with_name("saddleforge")
-    arguments = [script, "sweep", "dot_product_attention", *grid, "--processes", "2", "-o", path, "--quiet", *more]
+    engine = more or ("--processes", "2")
+    arguments = [script, "sweep", "dot_product_attention", *grid, *engine, "-o", path, "--quiet"]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -286,17 +296,51 @@ def test_a_scheduler_that_runs_is_joined(tmp_path):
     assert bytes_of(there, tmp_path / "there.nc") == bytes_of(here, tmp_path / "here.nc")
 
 
-def test_a_script_needs_no_guard(tmp_path):
+def test_workers_without_this_version_are_refused_before_they_are_given_anything():
+    class Elsewhere:
+        def run(self, version):
+            return {"tcp://a:1": version(), "tcp://b:1": "0.0.1", "tcp://c:1": "no saddleforge"}
+
+    with pytest.raises(InputError, match=rf"have 0\.0\.1, no saddleforge where this is {sf.__version__}"):
+        engines._refuse_other_versions(Elsewhere(), "tcp://a:0")
+
+
+@pytest.fixture
+def a_scheduler(tmp_path):
+    """The address of one that runs with two workers in processes of their own, and the workers."""
+    import json
     import subprocess
 
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import saddleforge as sf\n"
-        "found = sf.sweep('logistic_regression', grid={'alpha': [2.0, 1.0], 'lambda': [0.1, 0.2]}, ask='solve',\n"
-        "                 processes=2)\n"
-        "assert found.statuses == {'converged': 4}\n"
-        "print('once')\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stdout == "once\n", done.stderr
-    assert sf.__version__
+    said = tmp_path / "scheduler.json"
+    common = ["--scheduler-file", said, "--no-dashboard"]
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *common]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", *common]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    processes = [subprocess.Popen(dask, **quiet)]
+    try:
+        deadline = time.monotonic() + 120
+        while not said.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
+        yield json.loads(said.read_text())["address"], processes[1:]
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_a_scheduler_with_workers_of_its_own_is_joined_and_may_lose_one(tmp_path, a_scheduler):
+    address, workers = a_scheduler
+    alone = command(tmp_path / "alone.nc", "--processes", "1")
+    assert alone.wait(900) in (0, 3)
+    joined = command(tmp_path / "joined.nc", "--scheduler", address)
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("joined.records/*.jsonl")) > 20:
+            break
+        time.sleep(0.1)
+    workers[0].kill()
+    assert joined.wait(900) in (0, 3), joined.stderr.read()
+    assert workers[1].poll() is None  # it is the scheduler's, and stays
+    assert (tmp_path / "joined.nc").read_bytes() == (tmp_path / "alone.nc").read_bytes()

@@ -36,6 +36,14 @@ def written(sweep, path):
     return Path(path).read_bytes()
 
 
+@pytest.fixture(scope="module")
+def file(swept, tmp_path_factory):
+    """The sweep as it is written."""
+    path = tmp_path_factory.mktemp("swept") / "sweep.nc"
+    swept.save(path)
+    return path
+
+
 def test_a_sweep_holds_what_solving_each_point_gives(swept, agree):
     dataset = swept.to_xarray()
     assert dataset["training_loss"].dims == ("start", "alpha", "lambda")
@@ -55,9 +63,8 @@ def test_its_frame_has_a_row_a_point_and_its_table_a_line_a_line(swept):
     assert "semantic, lambda = 0.3: found at 4 of 4 points, alpha = 3 to 1" in swept.table()
 
 
-def test_it_comes_back_from_its_file_as_it_was(swept, tmp_path):
-    swept.save(tmp_path / "sweep.nc")
-    back = load_dataset(tmp_path / "sweep.nc")
+def test_it_comes_back_from_its_file_as_it_was(swept, file):
+    back = load_dataset(file)
     xarray.testing.assert_equal(back, swept.to_xarray())
     assert back.attrs == swept.to_xarray().attrs
 
@@ -96,7 +103,7 @@ def test_a_line_that_is_taken_up_anywhere_ends_with_the_same_records(swept):
         assert list(run_line(line, 1e-3, known)) == whole[kept:]
 
 
-def test_records_that_a_kill_tore_off_are_dropped_and_computed_again(swept, tmp_path):
+def test_records_that_a_kill_tore_off_are_dropped_and_computed_again(file, tmp_path):
     target = tmp_path / "sweep.nc"
     logistic(output=target)
     files = sorted(tmp_path.glob("sweep.records/*.jsonl"))
@@ -106,7 +113,7 @@ def test_records_that_a_kill_tore_off_are_dropped_and_computed_again(swept, tmp_
     second.write_bytes(before[second][:10])  # within its head
     again = logistic(output=target)
     assert {path: path.read_bytes() for path in files} == before
-    assert written(again, tmp_path / "again.nc") == written(swept, tmp_path / "whole.nc")
+    assert written(again, tmp_path / "again.nc") == file.read_bytes()
 
 
 def test_finished_points_are_not_computed_again(tmp_path, monkeypatch):
@@ -225,12 +232,12 @@ def test_simulations_are_swept_with_standard_errors():
     assert float(at["test_error_error"]) == alone.estimate("test_error").standard_error
 
 
-def test_shards_are_joined_to_the_same_bytes(tmp_path, swept):
+def test_shards_are_joined_to_the_same_bytes(tmp_path, file):
     for i in (1, 2):
         share = logistic(output=tmp_path / f"{i}.nc", shard=(i, 2))
         assert share.statuses == {"converged": 4, "unfinished": 4}
     joined = sf.collect(tmp_path / "1.records", tmp_path / "2.records")
-    assert written(joined, tmp_path / "joined.nc") == written(swept, tmp_path / "whole.nc")
+    assert written(joined, tmp_path / "joined.nc") == file.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
 from ...planes.diagram import PhaseDiagram
 from ...presenting import plot
 from ...problems.columns import column_of
+from ..phases import boundary_name
 from .drawing import (
     BRANCH_COLOURS,
     GREEN,
@@ -34,13 +37,18 @@ from .drawing import (
     save_figure,
     setting_of,
 )
-from .sweeps import hatch
 
-_KINDS: dict[str, tuple[Any, str]] = {CROSSING: ("-", "o"), SPINODAL: ("--", "s"), REPLICON: (":", "^")}
+_KINDS: dict[str, tuple[Any, str]] = {
+    CROSSING: ("-", "o"),
+    SPINODAL: ("--", "s"),
+    REPLICON: (":", "^"),
+}  # jumps are negligible where hatching ends
+_BROKEN = (("replicon", "RS unstable, replicon", "////"), ("jumps", "RS unstable, jumps", ".."))
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
 _FINE = 400  # points of regions along both axes
-_NAMED = 0.02  # least share of the grid of a region that is named
+_NAMED = 0.015  # least share of the width of a region that has room for its letter
+_AT_FRAME, _MARGIN = 0.5, 0.04  # what a row at the frame counts, and how far from it a letter stands
 
 
 @plot.register(PhaseDiagram)
@@ -50,8 +58,8 @@ def plot_of(diagram: PhaseDiagram, path: str | Path | None = None) -> Figure:
 
 
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Regions by the lowest branch, named; boundaries as lines with half widths; hatched where that branch is unstable
-    toward replica symmetry breaking.
+    """Regions by the lowest branch, with letters that the legend explains; boundaries as lines with half widths, triple
+    points as stars; hatched where replica symmetry of the lowest branch is unstable, through the replicon or jumps.
 
     Args:
         dataset: from `phase_tables.phases_dataset`, or loaded.
@@ -69,23 +77,32 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
         shades = ListedColormap([_lighter(colours[name]) for name in branches])
         fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
-        masked = np.ma.masked_less(_regions(dataset, numbers, x, y, *fine), 0)
+        regions = _regions(dataset, numbers, x, y, *fine)
+        masked = np.ma.masked_less(regions, 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
-        unstable = _unstable(dataset, numbers)
-        if unstable.any():
-            hatch(axes, x, y, unstable)
+        broken = [(label, marks, _unstable(dataset, regions, x, y, *fine, why)) for why, label, marks in _BROKEN]
+        for _, marks, where in broken:
+            if where.any():
+                drawn = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
+                drawn.set(edgecolor=GREY, linewidth=0)
         _draw_boundaries(axes, dataset, colours)
-        _name_regions(axes, dataset, x, y)
+        triple = _draw_triple_points(axes, dataset)
+        named = _name_regions(axes, dataset, x, y)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
         axes.set_xlabel(parameter_label(names[0]))
         axes.set_ylabel(parameter_label(names[1]))
         held = held_numbers(dataset)
         axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
-        extra: list[Any] = [Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest") for n in branches]
-        if unstable.any():
-            extra.append(Patch(facecolor="none", edgecolor=GREY, hatch="////", label="RS unstable"))
-        draw_legend(axes, [*_handles(dataset, colours), *extra])
+        extra: list[Any] = [
+            Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest")
+            for n in branches
+            if branches.index(n) in numbers
+        ]
+        extra += [
+            Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
+        ]
+        draw_legend(axes, [*named, *_handles(dataset, colours), *triple, *extra])
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -127,11 +144,27 @@ def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
     return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
 
 
-def _unstable(dataset: xarray.Dataset, numbers: np.ndarray) -> np.ndarray:
-    """Where the replicon of the lowest branch is above 1 by more than its half width."""
-    above = (dataset["replicon"] - dataset["replicon_error"].fillna(0) >= 1).values
-    rows, columns = np.indices(numbers.shape)
-    return np.where(numbers >= 0, above[np.maximum(numbers, 0), rows, columns], False)
+def _unstable(
+    dataset: xarray.Dataset,
+    regions: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    wide: np.ndarray,
+    high: np.ndarray,
+    why: str,
+) -> np.ndarray:
+    """Where replica symmetry of the lowest branch is unstable through something, at the nearest point that has it."""
+    through, found = dataset["unstable"].values == why, np.isfinite(dataset["training_loss"].values)
+    rows = np.abs(high[:, None] - y).argmin(axis=1)
+    out = np.zeros(regions.shape)
+    for b in range(len(through)):
+        nearest = np.zeros((len(y), len(wide)), bool)
+        for n in range(len(y)):
+            has = np.flatnonzero(found[b, n])
+            if len(has):
+                nearest[n] = through[b, n, has[np.abs(wide[:, None] - x[has]).argmin(axis=1)]]
+        out[(regions == b) & nearest[rows]] = 1
+    return out
 
 
 def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
@@ -152,6 +185,8 @@ def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
 
 def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> None:
     for kind, between, points in _series(dataset):
+        if kind not in _KINDS:
+            continue
         style, marker = _KINDS[kind]
         value, error, at, _ = points.T
         colour = "black" if kind == CROSSING else colours.get(between, GREY)
@@ -159,34 +194,64 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
         axes.errorbar(value, at, xerr=error, fmt=marker, color=colour, markersize=3.5, capsize=2, zorder=4)
 
 
+def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
+    """Where boundaries meet, with half widths, and what stands for them in the legend."""
+    if not dataset.sizes.get("triple"):
+        return []
+    value, error, at, at_error = (dataset[f"triple_{n}"].values for n in ("value", "error", "at", "at_error"))
+    look: dict[str, Any] = {"color": "black", "markerfacecolor": "white", "markersize": 9}
+    axes.errorbar(value, at, yerr=at_error, xerr=error, fmt="*", capsize=2, zorder=5, **look)
+    return [Line2D([], [], linestyle="none", marker="*", label="triple point", **look)]
+
+
 def _handles(dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
     handles = []
-    for kind, between in dict.fromkeys((kind, between) for kind, between, _ in _series(dataset)):
+    for kind, between in dict.fromkeys((kind, between) for kind, between, _ in _series(dataset) if kind in _KINDS):
         style, marker = _KINDS[kind]
         colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        words = {CROSSING: f"{between} cross", SPINODAL: f"end of {between}", REPLICON: f"replicon 1, {between}"}[kind]
+        words = boundary_name(kind, (between,))
         handles.append(Line2D([], [], linestyle=style, marker=marker, markersize=3.5, color=colour, label=words))
     return handles
 
 
-def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> None:
-    """The name of every phase at that of its points which is farthest from all others."""
-    phase = dataset["phase"].values
-    width, height = np.ptp(x) or 1, np.ptp(y) or 1
-    places = np.array([((a - x[0]) / width, (b - y[0]) / height) for b in y for a in x])
-    flat = phase.ravel()
-    for name in dict.fromkeys(str(word) for word in flat):
-        inside = flat == name
-        if inside.mean() < _NAMED:
+def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> list[Patch]:
+    """A letter for every phase where a row is widest in it, and what the letters stand for in the legend."""
+    widest: dict[str, tuple[float, float, float]] = {}  # share of the width, less at the frame, and the place
+    for r, at in enumerate(y):
+        inner = 1.0 if 0 < r < len(y) - 1 else _AT_FRAME
+        for name, left, right in _stretches(dataset, r, x):
+            share = inner * (right - left) / np.ptp(x)
+            if share > widest.get(name, (0.0, 0.0, 0.0))[0]:
+                widest[name] = share, (left + right) / 2, float(at)
+    margin = _MARGIN * np.ptp(y)
+    named = []
+    for letter, name in zip(
+        ascii_uppercase, (str(n) for n in dict.fromkeys(dataset["phase"].values.ravel())), strict=False
+    ):
+        share, value, at = widest[name]
+        if share >= _NAMED:
+            inside = float(np.clip(at, y[0] + margin, y[-1] - margin))
+            text = axes.text(value, inside, letter, ha="center", va="center", fontsize=11, weight="bold")
+            text.set_path_effects([patheffects.withStroke(linewidth=3, foreground="white")])
+        named.append(Patch(facecolor="none", edgecolor="none", label=f"{letter}: {name}"))
+    return named
+
+
+def _stretches(dataset: xarray.Dataset, r: int, x: np.ndarray) -> Iterator[tuple[str, float, float]]:
+    """The phases along a row with their ends: at boundaries, else half way."""
+    names, at = dataset["phase"].values[r].tolist(), float(dataset[dataset["phase"].dims[0]].values[r])
+    here = dataset["value"].values[(dataset["at"].values == at) & np.isin(dataset["kind"].values, (CROSSING, SPINODAL))]
+    left, begun = float(x[0]), 0
+    for n in range(1, len(names) + 1):
+        if n < len(names) and names[n] == names[begun]:
             continue
-        # The frame counts as outside, half as near.
-        edge = 2 * np.minimum(places, 1 - places).min(axis=1)
-        gaps = np.linalg.norm(places[inside][:, None] - places[~inside][None], axis=2).min(axis=1, initial=2.0)
-        at = places[inside][np.argmax(np.minimum(gaps, edge[inside] + 0.05))]
-        text = axes.text(
-            x[0] + at[0] * width, y[0] + at[1] * height, name.replace(", ", ",\n"), ha="center", va="center", fontsize=9
-        )
-        text.set_path_effects([patheffects.withStroke(linewidth=3, foreground="white")])
+        if n == len(names):
+            yield names[begun], left, float(x[-1])
+            return
+        within = here[(here >= x[n - 1]) & (here <= x[n])]
+        first, last = (within.min(), within.max()) if len(within) else ((x[n - 1] + x[n]) / 2,) * 2
+        yield names[begun], left, float(first)
+        left, begun = float(last), n
 
 
 def _lighter(colour: str) -> tuple[float, float, float]:

@@ -10,6 +10,7 @@ import numpy as np
 import xarray
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -92,9 +93,8 @@ def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArra
 
 
 def _unstable(dataset: xarray.Dataset) -> xarray.DataArray:
-    """Where there is a verdict and an eigenvalue or, by more than its error, the replicon is above 1."""
-    replicon = dataset["replicon"] - dataset["replicon_error"].fillna(0)
-    return (replicon >= 1) | (dataset["longitudinal_eigenvalue"] >= 1)
+    """Where replica symmetry was judged unstable, or an eigenvalue is above 1."""
+    return (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)
 
 
 def _families(dataset: xarray.Dataset) -> list[tuple[str, dict[str, Any]]]:
@@ -127,7 +127,7 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
             drawn.set_rasterized(True)
             broken = unstable.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
             if broken.any():
-                hatch(panel, x[across], y[up], broken)
+                _hatch(panel, x[across], y[up], broken)
             if row == 0:
                 panel.set_title(label, fontsize=10)
                 figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
@@ -142,12 +142,11 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
     return figure
 
 
-def hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
+def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
-    drawn = panel.pcolor(x, y, masked, shading="nearest", hatch="////", edgecolor="white", linewidth=0)
-    drawn.set_array(None)
-    drawn.set_facecolor("none")
+    nothing = ListedColormap([(0, 0, 0, 0)])
+    panel.pcolor(x, y, masked, shading="nearest", cmap=nothing, hatch="////", edgecolor="white", linewidth=0)
 
 
 def _draw_curves(

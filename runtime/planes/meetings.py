@@ -1,0 +1,273 @@
+"""Points of a plane where boundaries meet: triple points.
+
+Three branches of equal training loss meet in one; in another the end of a branch meets a crossing, its own or that of
+two others. On the rows below and above boundaries come in another order. One of them, the carrier, is located on rows
+in between, and the difference of two training losses on it has its root, as thresholds have, in the second parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from ..branches.branch import Branch
+from ..errors import InputError, NotConvergedError
+from ..progress import bar
+from ..solving.losses import refine_losses
+from ..solving.solution import Solution
+from ..thresholds.locating import Evaluation, crossing, loss_difference, root_between
+from ..thresholds.threshold import Threshold
+from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_of, follower, series
+
+TRIPLE, END = "triple", "end"
+_WIDER = 0.5  # cells beside the carrier of two rows where it is looked for in between
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A point where boundaries meet.
+
+    Attributes:
+        kind: TRIPLE, of three branches of equal training loss, or END: the first branch ends where the loss of the two
+            others is equal, or its own and that of the only other.
+        value, error: of the first parameter; at, at_error: of the second.
+        status: converged, accuracy_not_reached, or BRACKETED between two rows.
+    """
+
+    kind: str
+    branches: tuple[str, ...]
+    value: float
+    error: float
+    at: float
+    at_error: float
+    status: str
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Neighbouring rows between which boundaries meet.
+
+    Attributes:
+        rows: the lower and the upper one; carrier: the boundary that both have, as a change on either.
+        between: where the carrier is on either row, as far as is known there.
+        pair: the branches whose losses are equal where it meets others.
+    """
+
+    kind: str
+    branches: tuple[str, ...]
+    rows: tuple[Row, Row]
+    carrier: tuple[Change, Change]
+    between: tuple[float, float]
+    pair: tuple[str, str]
+
+
+def suspects(rows: list[tuple[Row, Places]]) -> list[Suspect]:
+    """Everything that may meet between neighbouring rows, which are in ascending order."""
+    found: list[Suspect] = []
+    for lower, upper in pairwise(rows):
+        found += _ends(lower, upper)
+        # Each of three crossings may carry the same point.
+        found += {frozenset(suspect.branches): suspect for suspect in _triples(lower, upper)}.values()
+    return found
+
+
+def _ends(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Suspect]:
+    """Ends of branches on whose other side, or above which, something else is lowest on the other row."""
+    below, above = (series(places, SPINODAL) for _, places in (lower, upper))
+    for key in [key for key in below if key in above]:
+        (one, here), (other, there) = below[key], above[key]
+        (name,) = one.branches
+        own, beside = _at_end(lower, one, here.value)
+        other_own, other_beside = _at_end(upper, other, there.value)
+        if own != other_own and beside == other_beside and beside:
+            branches: tuple[str, ...] = (name, beside)
+            pair = name, beside
+        elif own == other_own and beside != other_beside and beside and other_beside:
+            branches = (name, beside, other_beside)
+            pair = beside, other_beside
+        else:
+            continue
+        between = here.value, there.value
+        yield Suspect(END, branches, (lower[0], upper[0]), (one, other), between, pair)
+
+
+def _at_end(located: tuple[Row, Places], change: Change, value: float) -> tuple[bool, str]:
+    """Whether a branch is the lowest where it ends, and which of the others is."""
+    row, places = located
+    (name,) = change.branches
+    within = {c: p for c, p in places.items() if c.kind == CROSSING and set(c.ends) == set(change.ends)}
+    crossed = any(name in c.branches and p is not None for c, p in within.items())
+    others = [branch for branch in row.records if branch != name]
+    low, high = sorted(change.ends)
+    here, there = row.lowest(low, others), row.lowest(high, others)
+    beside = here or there
+    if here != there and here and there:
+        cut = next((p.value for c, p in within.items() if p is not None and set(c.branches) == {here, there}), None)
+        beside = here if value < (_equal(row, here, there, low) if cut is None else cut) else there
+    return row.lowest(change.ends[0]) == name and not crossed, beside
+
+
+def _equal(row: Row, one: str, other: str, n: int) -> float:
+    """Where the losses of two branches are equal between a point and the next one: on straight lines, else half way."""
+    gaps = [_gap(row, one, other, k) for k in (n, n + 1)]
+    share = gaps[0] / (gaps[0] - gaps[1]) if gaps[0] * gaps[1] < 0 else 0.5
+    return row.values[n] + share * (row.values[n + 1] - row.values[n])
+
+
+def _gap(row: Row, one: str, other: str, n: int) -> float:
+    """Loss of a branch less that of another; nan where one is not there."""
+    if not (row.found(one, n) and row.found(other, n)):
+        return np.nan
+    return float(row.records[one][n]["training_loss"] - row.records[other][n]["training_loss"])
+
+
+def _triples(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Suspect]:
+    """Crossings of the two lowest branches that on the other row lie above a third one."""
+    for (row, places), (other, _) in ((lower, upper), (upper, lower)):
+        for change, place in places.items():
+            if change.kind != CROSSING or place is None or not row.everywhere(change):
+                continue
+            one, second = change.branches
+            opposite = _above(other, one, second)
+            if opposite is None:
+                continue
+            n = opposite.ends[0]
+            at = _equal(other, one, second, n)
+            third = other.lowest(min(opposite.ends, key=lambda k: abs(other.values[k] - at)))
+            if third in ("", one, second) or not all(row.found(third, k) for k in change.ends):
+                continue
+            ordered = [(row, change, place.value), (other, opposite, at)]
+            if row.at > other.at:
+                ordered.reverse()
+            rows, carrier, between = zip(*ordered, strict=True)
+            yield Suspect(TRIPLE, (one, second, third), rows, carrier, between, (third, one))
+
+
+def _above(row: Row, one: str, other: str) -> Change | None:
+    """Where two branches cross, which need not be the lowest ones; None where they do as such, or do not."""
+    for n in range(len(row.values) - 1):
+        if _gap(row, one, other, n) * _gap(row, one, other, n + 1) < 0:
+            change = Change(CROSSING, (one, other), (n, n + 1))
+            return None if change in row.changes() else change
+    return None
+
+
+def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting | None:
+    """The point where boundaries meet; None where they do not after all, bracketed where it cannot be located.
+
+    Args:
+        accuracies: half widths asked for, in the first parameter and in the second.
+    """
+    lower, upper = suspect.rows
+    carried = _Carried(suspect, accuracies[0], seed)
+    try:
+        with bar(f"{suspect.kind} of {' and '.join(suspect.branches)}", None) as task:
+            left, right = carried.evaluation(lower.at, None), carried.evaluation(upper.at, None)
+            if left.difference * right.difference > 0:
+                return None
+            root = root_between(left, right, accuracies[1], carried.evaluation, task.advance)
+    except (NotConvergedError, InputError):
+        ends = [row.values[n] for row, change in zip(suspect.rows, suspect.carrier, strict=True) for n in change.ends]
+        (value, error), (at, at_error) = _span(*ends), _span(lower.at, upper.at)
+        return Meeting(suspect.kind, suspect.branches, value, error, at, at_error, BRACKETED)
+    at_error = root.best.error / abs(root.slope) + root.error
+    value, error = carried.place(root.best.value, root.value, at_error)
+    if not lower.values[0] <= value <= lower.values[-1]:
+        return None
+    fine = error <= accuracies[0] and at_error <= accuracies[1]
+    status = "converged" if fine else "accuracy_not_reached"
+    return Meeting(suspect.kind, suspect.branches, value, error, root.value, at_error, status)
+
+
+def _span(*values: float) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    return (low + high) / 2, (high - low) / 2
+
+
+class _Carried:
+    """The difference of two losses where the carrier is, on any row between two."""
+
+    def __init__(self, suspect: Suspect, accuracy: float, seed: int) -> None:
+        self._suspect, self._accuracy, self._seed = suspect, accuracy / 2, seed
+        self._places: dict[float, tuple[float, float]] = {}
+
+    def place(self, nearest: float, at: float, at_error: float) -> tuple[float, float]:
+        """Where the carrier is, on a straight line from the nearest row where it was located, and half width."""
+        value, error = self._places[nearest]
+        other = min((y for y in self._places if y != nearest), key=lambda y: abs(y - nearest))
+        slope = (self._places[other][0] - value) / (other - nearest)
+        return value + slope * (at - nearest), error + abs(slope) * at_error
+
+    def evaluation(self, at: float, tolerance: float | None) -> Evaluation:
+        """The difference of the losses on a row.
+
+        Raises:
+            NotConvergedError: the carrier, or a branch on it, is not found.
+        """
+        suspect = self._suspect
+        near = min(suspect.rows, key=lambda row: abs(row.at - at))
+        row = replace(near, problem=near.problem.with_(**{near.second: at}), at=at)
+        carrier = self._carrier(row)
+        self._places[at] = carrier.value, carrier.error
+        followed = {name: self._follower(row, name, carrier.value) for name in suspect.pair}
+        one, other = (self._there(followed[name], carrier, tolerance) for name in suspect.pair)
+        difference, error = loss_difference(one, other)
+        first, last = (followed[name] for name in suspect.pair)
+        slope = _slope(first, carrier.value, one) - _slope(last, carrier.value, other)
+        integration = error + abs(slope) * carrier.error
+        residual = one.residual_loss + other.residual_loss
+        return Evaluation(at, difference, integration, residual, None, (one, other))
+
+    def _carrier(self, row: Row) -> Threshold:
+        """The boundary that is located on every row."""
+        suspect, seed = self._suspect, self._seed
+        change = suspect.carrier[0]
+        if change.kind == SPINODAL:
+            way = np.sign(change.ends[1] - change.ends[0])
+            inside = min((c.ends[0] for c in suspect.carrier), key=lambda n: way * n)
+            outside = max((c.ends[1] for c in suspect.carrier), key=lambda n: way * n)
+            found = end_of(row, change.branches[0], inside, outside, self._accuracy, seed)
+            if found is None:
+                raise NotConvergedError(f"the {change.branches[0]} branch does not end on the row")
+            return found
+        low, high = min(suspect.between) - _WIDER * row.cell, max(suspect.between) + _WIDER * row.cell
+        ends = max(low, row.values[0]), min(high, row.values[-1])
+        one, other = (self._follower(row, name, sum(ends) / 2) for name in change.branches)
+        for end in ends:
+            for branch in (one, other):
+                branch.at(end)
+        return crossing(
+            row.problem,
+            row.parameter,
+            between=(change.branches[0], change.branches[1]),
+            bracket=ends,
+            accuracy=self._accuracy,
+            seed=seed,
+            branches=(one, other),
+            verify=False,
+        )
+
+    def _follower(self, row: Row, name: str, value: float) -> Branch:
+        """A branch that has begun at the nearest point of the row that has it."""
+        there = [n for n in range(len(row.values)) if row.found(name, n)]
+        return follower(row, name, (min(there, key=lambda n: abs(row.values[n] - value)),), self._seed)
+
+    def _there(self, branch: Branch, carrier: Threshold, tolerance: float | None) -> Solution:
+        """A branch on the carrier: where it ends, its end."""
+        if carrier.kind == SPINODAL and branch.name in carrier.branches:
+            found: Solution | None = carrier.solutions[0]
+        else:
+            found = branch.at(carrier.value)
+        if found is None:
+            raise NotConvergedError(f"the {branch.name} branch is not found at {branch.parameter} = {carrier.value:g}")
+        return found if tolerance is None else refine_losses(found, tolerance / 2)
+
+
+def _slope(branch: Branch, value: float, solution: Solution) -> float:
+    """Of a loss in the first parameter, by the point where its branch was begun."""
+    begun = next(v for v in branch.known)
+    losses = branch.known[begun].training_loss, solution.training_loss
+    return (losses[0] - losses[1]) / (begun - value) if begun != value else 0.0

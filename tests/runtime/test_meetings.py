@@ -1,0 +1,177 @@
+"""Points where boundaries of a plane meet: found between rows, and located where the losses of a plane say."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import NotConvergedError
+from saddleforge.planes import meetings
+from saddleforge.planes.boundaries import BRACKETED, Boundary, Row
+from saddleforge.planes.meetings import met, suspects
+
+VALUES = (1.0, 2.0, 3.0, 4.0)
+AT, HEIGHT = 2.3, 0.17  # where boundaries meet
+ERROR = 1e-4  # of what is located
+
+
+@dataclass
+class Solved:
+    training_loss: float
+    residual_loss: float = 0.0
+
+
+@dataclass
+class Event:
+    kind: str
+    branches: tuple
+    value: float
+    solutions: tuple = ()
+    error: float = ERROR
+
+
+class Plane:
+    """Losses of branches that are straight in both parameters; a branch may exist above a line only."""
+
+    def __init__(self, losses, begins=None):
+        self.losses, self.begins = losses, begins or {}
+
+    def there(self, name, x, y):
+        return name not in self.begins or x > self.begins[name](y)
+
+    def row(self, y):
+        def record(n, name, x):
+            if not self.there(name, x, y):
+                return {"n": n, "status": "lost"}
+            return {"n": n, "status": "converged", "overlaps": [0.0], "training_loss": self.losses[name](x, y)}
+
+        records = {name: tuple(record(n, name, x) for n, x in enumerate(VALUES)) for name in self.losses}
+        row = Row(sf.problem("dot_product_attention", alpha=1.0, omega=y), "alpha", "omega", y, VALUES, records)
+        return row, {change: self.boundary(row, change) for change in row.changes()}
+
+    def boundary(self, row, change):
+        if change.kind == "spinodal":
+            value = self.begins[change.branches[0]](row.at)
+        else:
+            value = self.crossing_of(*change.branches, row.at)
+            if not all(self.there(name, value, row.at) for name in change.branches):
+                return None
+        return Boundary(change.kind, change.branches, value, ERROR, row.at, "converged")
+
+    def crossing_of(self, one, other, y):
+        gaps = [self.losses[one](x, y) - self.losses[other](x, y) for x in (0.0, 1.0)]
+        return gaps[0] / (gaps[0] - gaps[1])
+
+    def located(self, monkeypatch):
+        """What stands in for the machinery of thresholds."""
+        plane = self
+
+        class Followed:
+            parameter = "alpha"
+
+            def __init__(self, row, name, numbers, seed):
+                self.name, self.y, self.known = name, row.at, {}
+                for n in numbers:
+                    self.at(VALUES[n])
+
+            def at(self, x):
+                found = Solved(plane.losses[self.name](x, self.y))
+                return self.known.setdefault(x, found)
+
+        def crossing(problem, parameter, *, between, bracket, **_):
+            value = plane.crossing_of(*between, float(problem.parameters["omega"]))
+            if not bracket[0] <= value <= bracket[1]:
+                raise NotConvergedError("no sign change")
+            return Event("crossing", between, value)
+
+        def end_of(row, name, *_):
+            value = plane.begins[name](row.at)
+            return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),))
+
+        monkeypatch.setattr(meetings, "follower", Followed)
+        monkeypatch.setattr(meetings, "crossing", crossing)
+        monkeypatch.setattr(meetings, "end_of", end_of)
+        monkeypatch.setattr(meetings, "refine_losses", lambda solution, _: solution)
+        monkeypatch.setattr(
+            meetings, "loss_difference", lambda one, other: (one.training_loss - other.training_loss, 1e-5)
+        )
+
+
+def between(plane, *heights):
+    return suspects([plane.row(y) for y in heights])
+
+
+THREE = Plane(
+    {
+        "semantic": lambda x, y: x - AT,
+        "mixed": lambda x, y: 4 * (HEIGHT - y) + 0.2 * (x - AT),
+        "positional": lambda x, y: AT - x,
+    }
+)
+
+
+def test_three_branches_of_equal_loss_meet_where_a_third_one_comes_under_a_crossing(monkeypatch):
+    (found,) = between(THREE, 0.0, 0.15, 0.3, 0.45)
+    assert found.kind == "triple" and set(found.branches) == {"semantic", "mixed", "positional"}
+    assert [row.at for row in found.rows] == [0.15, 0.3]
+    THREE.located(monkeypatch)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
+    assert point.status == "converged" and point.at_error < 1e-3
+
+
+def test_the_other_way_up_it_is_the_same_point(monkeypatch):
+    flipped = Plane({name: lambda x, y, loss=loss: loss(x, 0.45 - y) for name, loss in THREE.losses.items()})
+    (found,) = between(flipped, 0.0, 0.15, 0.3, 0.45)
+    flipped.located(monkeypatch)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert abs(point.at - (0.45 - HEIGHT)) <= point.at_error
+
+
+def test_a_crossing_ends_where_its_branch_does(monkeypatch):
+    """Below, semantic is the lowest where it begins; above, it crosses positional first."""
+    plane = Plane(
+        {"semantic": lambda x, y: -(x - AT) + 3 * (y - HEIGHT), "positional": lambda x, y: 0.0},
+        {"semantic": lambda y: AT + 0.5 * (y - HEIGHT)},
+    )
+    (found,) = between(plane, 0.0, 0.15, 0.3)
+    assert (found.kind, found.branches, found.pair) == ("end", ("semantic", "positional"), ("semantic", "positional"))
+    plane.located(monkeypatch)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
+
+
+def test_the_end_of_a_branch_passes_over_the_crossing_of_two_others(monkeypatch):
+    plane = Plane(
+        {"semantic": lambda x, y: x - AT, "positional": lambda x, y: AT - x, "mixed": lambda x, y: 5.0},
+        {"mixed": lambda y: AT + 2 * (y - HEIGHT)},
+    )
+    (found,) = between(plane, 0.0, 0.15, 0.3)
+    assert found.kind == "end" and found.branches[0] == "mixed" and set(found.pair) == {"semantic", "positional"}
+    plane.located(monkeypatch)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
+
+
+def test_where_boundaries_only_approach_nothing_meets():
+    plane = Plane(
+        {"semantic": lambda x, y: x - AT, "positional": lambda x, y: AT - x, "mixed": lambda x, y: 5.0},
+        {"mixed": lambda y: AT + 0.1 + 0.2 * y},
+    )
+    assert not between(plane, 0.0, 0.15, 0.3)
+
+
+@pytest.mark.parametrize("losses, expected", [(None, BRACKETED), ("apart", None)])
+def test_what_is_not_located_is_bracketed_and_what_does_not_meet_is_dropped(monkeypatch, losses, expected):
+    (found,) = between(THREE, 0.15, 0.3)
+    THREE.located(monkeypatch)
+    if losses is None:
+        monkeypatch.setattr(meetings, "crossing", lambda *_, **__: (_ for _ in ()).throw(NotConvergedError("lost")))
+    else:
+        monkeypatch.setattr(meetings, "loss_difference", lambda *_: (1.0, 0.0))
+    point = met(found, (1e-3, 1e-3), 0)
+    if expected is None:
+        assert point is None
+    else:
+        assert point.status == BRACKETED and abs(point.at - HEIGHT) <= point.at_error
+        assert abs(point.value - AT) <= point.error
