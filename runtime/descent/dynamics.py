@@ -176,7 +176,7 @@ class Dynamics:
 
     def save(self, path: str | Path) -> None:
         """Write it as netCDF, whole or not at all."""
-        presenting.save(self, path)
+        presenting.save(self.to_xarray(), path)
 
 
 @dataclass(frozen=True)

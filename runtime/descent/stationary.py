@@ -16,7 +16,7 @@ from ..saddle_point.starts import branch_of
 from .averages import AverageRule, sizes_for
 from .flow import Flow, refuse
 from .schedule import Schedule, batch_of, schedule_of
-from .state import Moments, start_of
+from .state import Moments, possible, start_of
 
 _MOST_STEPS = 60
 _RESIDUAL = 1e-11  # of Newton's method, per unit of time and relative to the moments
@@ -150,8 +150,10 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
 
 def at(flow: Flow, u: np.ndarray, schedule: Schedule, half_widths: np.ndarray) -> StationaryPoint:
     """With its spectrum."""
-    values, vectors = np.linalg.eig(flow.jacobian(u, schedule.rate))
+    basis = possible(flow.problem)
+    values, vectors = np.linalg.eig(basis.T @ flow.jacobian(u, schedule.rate) @ basis)
     order = np.argsort(-values.real, kind="stable")
+    vectors = basis @ vectors
     residual = float(np.abs(flow.packed(u, schedule.rate)).max() / max(np.abs(u).max(), 1e-3))
     moments = Moments.unpack(u, flow.problem)
     return StationaryPoint(
@@ -222,12 +224,13 @@ def _followed(
     flow: Flow, u: np.ndarray, rate: float, accuracy: float, most: float
 ) -> tuple[float, str, np.ndarray]:
     """The last rate with a stable point, why it is the last, and the point there."""
+    basis = possible(flow.problem)
 
     def tried(new: float, known: np.ndarray) -> tuple[np.ndarray | None, bool]:
         found = newton(flow, known, new)
         if found is None or not np.isfinite(found).all():
             return None, False
-        values = np.linalg.eigvals(flow.jacobian(found, new))
+        values = np.linalg.eigvals(basis.T @ flow.jacobian(found, new) @ basis)
         return found, bool(np.all(values.real <= _FLAT * np.abs(values).max()))
 
     size, kind = _FIRST, "lost"

@@ -17,6 +17,7 @@ from ..saddle_point.starts import start_mixture
 
 RANDOM = "random"
 _SAME = 1e-9  # of overlaps that a start is to have
+_DEPENDENT = 1e-12  # of eigenvalues of a Gram matrix, relative to the largest
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,28 @@ class Moments:
             theta=np.einsum("ac,aij->cij", shares, self.P),
             phi=self.phi,
         )
+
+
+def possible(problem: Problem) -> np.ndarray:
+    """Orthonormal columns (N, k) of the packed moments that rows can have: of encodings and means that depend on each
+    other, or vanish, so do T and P."""
+    law, (contexts, s, t, trained) = problem.law, problem.sizes
+    atoms = len(law.weights)
+    zero = Moments(
+        np.zeros((atoms, s, s)), np.zeros((atoms, contexts, s)), np.zeros((atoms, s, t)), np.zeros(trained)
+    )
+    size = len(zero.pack())
+    held = np.eye(size)
+    first = atoms * s * (s + 1) // 2
+    columns = [*held[:first], *held[size - trained :]]
+    for atom, gram in enumerate(law.gram):
+        values, vectors = np.linalg.eigh(gram)
+        for vector in vectors[:, values > _DEPENDENT * max(values[-1], 1e-300)].T:
+            for column in range(s):
+                T, P = zero.T.copy(), zero.P.copy()
+                T[atom, :, column], P[atom, column] = vector[:contexts], vector[contexts:]
+                columns.append(Moments(zero.S, T, P, zero.phi).pack())
+    return np.array(columns).T
 
 
 def of_mixture(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
