@@ -49,11 +49,11 @@ if TYPE_CHECKING:
         unstructured_tokens,
     )
     from .derive.errors import ModelError
-    from .digits import solve_precisely, where
-    from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .descent.dynamics import Dynamics, dynamics
     from .descent.escape import Escape, escape
     from .descent.stationary import RateLimit, StationaryPoint, rate_limit, stationary
+    from .digits import solve_precisely, where
+    from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following.critical import CriticalLine, critical_line
     from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow

@@ -22,8 +22,8 @@ def describe(
     steps: bool = False,
     names: Mapping[str, str] | None = None,
     rsb: int = 0,
-    width: int = WIDTH,
     dynamics: bool = False,
+    width: int = WIDTH,
 ) -> str:
     """The derivation of a model as text of at most `width` columns, 80 or more.
 

@@ -31,8 +31,8 @@ def dynamics(
         typer.Option(
             "--rate",
             metavar="ETA",
-            help="Learning rate: a number; 4,power=0.5,scale=10 for 4 / (1 + t/10)^0.5; 4,warmup=5; or flow, gradient flow "
-            "on the population risk.",
+            help="Learning rate: a number; 4,power=0.5,scale=10 for 4 / (1 + t/10)^0.5; 4,warmup=5; or flow, gradient "
+            "flow on the population risk.",
         ),
     ],
     set_: SetOption = None,
@@ -104,7 +104,7 @@ def dynamics(
         problem,
         rate,
         times,
-        _start(start),
+        start,
         batch=batch,
         accuracy=accuracy,
         method=method,
@@ -148,35 +148,6 @@ def _times(text: str) -> tuple[float, float, int | None]:
     if count is not None and not 2 <= count <= 100_000:
         raise InputError(f"--time {text}: the number of times must be 2 to 100000")
     return begin, end, count
-
-
-def _start(text: str) -> Any:
-    """A name, or overlaps as a dictionary."""
-    if "=" not in text:
-        return text
-    values: dict[str, Any] = {}
-    for item in _items(text):
-        name, equals, value = item.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise InputError(f"--start {text}: overlaps as q=0.1,m_1=0.2 are expected")
-        if name in values:
-            raise InputError(f"--start {text}: {name} is given twice")
-        values[name] = _number(f"--start {text}", name, value)
-    return values
-
-
-def _items(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
-    items, depth, current = [], 0, ""
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "," and depth == 0:
-            items.append(current)
-            current = ""
-        else:
-            current += character
-    return [*items, current]
 
 
 def _watched(items: list[str] | None) -> dict[str, float]:

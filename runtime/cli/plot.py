@@ -30,7 +30,7 @@ def plot(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a branch, overlaps and errors along a parameter, a critical line, seeds of a simulation, a sweep, phases or descent.
+    """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
 
     A picture that it drew from the same table is drawn anew; another file is not written over without --force.
     """

@@ -6,7 +6,7 @@ goes for V to 0 (docs/theory.md (19.4)): the same moments over the same nodes, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..channel.exchange import Reduction
 from ..channel.fields import Fields
 from ..channel.points import noise_choices
 from ..errors import DomainError, InputError
-from ..integration.lattice import Lattice, affordable
+from ..integration.lattice import affordable
 from ..integration.rule import back, moments_by_context
 from ..integration.sampled import FEW, MOST_NODES, Sampled, Sobol
 from ..integration.splitting import Split
@@ -110,6 +110,7 @@ class AverageRule:
         """Token rows (L ROW,) of the moments of D, and E[loss]."""
         part, channel = self.part, self.part.solver.channel
         total, loss = np.zeros(part.tokens * channel.ROW), 0.0
+        sets: Iterable[_Set]
         if isinstance(self.rule, Sampled):
             reduction, sets = self._sets(self.rule, fields, labels)
         else:
@@ -223,8 +224,8 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
     dX += np.einsum("lab,lbn->lan", fields.field_from_teacher, at.z_teacher)
     x = np.empty((count, L, s))
     np.add(dX, fields.field_mean[..., None], out=x.transpose(1, 2, 0))
-    x = x.reshape(count, L * s)
-    values, slopes = channel.losses_at(x, at.known, fields.constants)
+    flat = x.reshape(count, L * s)
+    values, slopes = channel.losses_at(flat, at.known, fields.constants)
     D = np.ascontiguousarray(slopes.reshape(count, L, s).transpose(1, 2, 0))
     weighted = D * at.weights
     parts = {
@@ -234,7 +235,7 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
         "g*dY.T": np.einsum("lan,lbn->lab", weighted, at.dY),
     }
     if part.solver.model.HOLDS_Q or part.trained:
-        parts |= _own(part, part.solver.holding_own.own_gradients_at(x, at.known, fields.constants), at.weights)
+        parts |= _own(part, part.solver.holding_own.own_gradients_at(flat, at.known, fields.constants), at.weights)
     rows = np.zeros((L, channel.ROW))
     for text, shape, offset in channel.MOMENTS:
         if text in parts:

@@ -49,11 +49,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Plateau:
-    """A stretch on which descent is slow, by a factor of ten against what follows, next to an unstable stationary point.
+    """Where descent is slow, by a factor of ten against what follows: next to an unstable stationary point.
 
     Attributes:
-        begin, end: times. point: the stationary point next to where it is slowest; None where Newton's method finds none,
-            or the rate changes.
+        begin, end: times. point: the stationary point next to where it is slowest; None where Newton's method finds
+            none.
     """
 
     begin: float
@@ -102,7 +102,7 @@ class Dynamics:
         """What to try where they are not."""
         return {
             "converged": "",
-            "accuracy_not_reached": "the half widths are larger than asked for; try a larger --accuracy or a shorter time",
+            "accuracy_not_reached": "the half widths are larger than asked for; try a larger --accuracy or less time",
             "left_domain": f"descent diverges after t = {self.times[-1]:.6g}; try a smaller --rate",
             "time_limit": "the time limit was reached; what there is has the half widths shown",
         }[self.status]
@@ -205,8 +205,8 @@ def dynamics(
     """Follow one-pass stochastic gradient descent of infinite d (docs/theory.md section 19).
 
     Args:
-        rate: eta, a `Schedule` or a text as of `--rate`: "4", "4,power=0.5,scale=10", "4,warmup=5", or "flow" for gradient
-            flow on the population risk, whose time is the sum of rates.
+        rate: eta, a `Schedule` or a text as of `--rate`: "4", "4,power=0.5,scale=10", "4,warmup=5", or "flow" for
+            gradient flow on the population risk, whose time is the sum of rates.
         time: steps over d at the end, or an increasing list of output times that begins with that of the start. With
             batches of order d it counts steps: whole numbers.
         start: "random" (W standard normal: overlaps vanish), a named start, a mapping of overlaps as
@@ -305,12 +305,16 @@ def _refined(
     tolerance = max(accuracy / 100, _LEAST_TOLERANCE)
     own: list[_Solved] = []
     steps: np.ndarray | float = 0.0
-    used, status, widths, moved, drift = rules[0], "accuracy_not_reached", None, [], None
+    used, status, widths, drift = rules[0], "accuracy_not_reached", None, None
+    moved: list[np.ndarray] = []
     for number, rule in enumerate(rules):
         if number and budget.remaining() <= 0:
             status = "time_limit"
             break
-        left(f"rule {number + 1} of at most {len(rules)}" + (f", half width {widths.max():.1e}" if widths is not None else ""))
+        left(
+            f"rule {number + 1} of at most {len(rules)}"
+            + (f", half width {widths.max():.1e}" if widths is not None else "")
+        )
         solved = _solve(problem, rule, schedule, batch, times, begin, events, tolerance, method)
         if not own and batch.share is None:
             looser = _solve(problem, rule, schedule, batch, times, begin, events, _LOOSER * tolerance, method)
@@ -483,7 +487,9 @@ def _plateaus(
     if len(times) < 5 or not constant:
         return ()
     scales = _scales(flow.problem, path)
-    speed = np.array([np.linalg.norm(flow.packed(u, schedule(t)) / s) for t, u, s in zip(times, path, scales, strict=True)])
+    speed = np.array(
+        [np.linalg.norm(flow.packed(u, schedule(t)) / s) for t, u, s in zip(times, path, scales, strict=True)]
+    )
     found = []
     n = 1
     while n < len(times) - 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,10 @@ class Escape:
 
     Attributes:
         point: the stationary point without overlaps. growths: of its eigenvectors that hold m or theta, fastest first.
-        information_exponent: order of the first term of the population loss in the overlaps, averaged over a token: 1
-            where the drift does not vanish without overlaps, 2 where it is linear in them; None where none up to 6 shows.
+        information_exponent: order of the first term of the population loss in the overlaps with the teacher: 1 where
+            the drift does not vanish without overlaps, 2 where it is linear in them; None where none up to 6 shows.
         d, threshold: of the draws; None, and nothing below, without a d.
-        times, branches: when each passes the threshold (infinity where it does not), and what it has reached at the end.
+        times, branches: when each passes the threshold (infinity where it does not), and what it has reached at last.
     """
 
     point: StationaryPoint
@@ -92,8 +93,8 @@ def escape(
     those of infinite d. The draws are told what a simulation at d does up to the noise of its steps.
 
     Args:
-        rate: constant, or flow. time: how long draws are followed. threshold: of the largest cosine, |theta| / sqrt(q rho*)
-            or |m| / sqrt(q E[tau^2]), that a draw is to pass.
+        rate: constant, or flow. time: how long draws are followed. threshold: of the largest cosine,
+            |theta| / sqrt(q rho*) or |m| / sqrt(q E[tau^2] / rho), that a draw is to pass.
         accuracy: of the rule for averages.
 
     Raises:
@@ -131,7 +132,7 @@ def _rule(problem: Problem, accuracy: float, rate: float, sentences: float) -> A
     """The coarsest whose slope at a random start with overlaps is that of the next to the accuracy."""
     rules = sizes_for(problem)
     u = drawn(problem, 30, 0).pack()
-    for coarse, fine in zip(rules, rules[1:], strict=False):
+    for coarse, fine in pairwise(rules):
         values = [Flow(problem, rule, sentences).packed(u, rate) for rule in (coarse, fine)]
         if np.abs(values[0] - values[1]).max() <= accuracy * np.abs(values[1]).max():
             return fine
@@ -144,7 +145,7 @@ def drawn(problem: Problem, d: int, seed: int) -> Moments:
     Raises:
         InputError: d is too small for the law.
     """
-    law, (contexts, s, t, _) = problem.law, problem.sizes
+    law, contexts, s = problem.law, problem.contexts, problem.student_rank
     generator = np.random.default_rng([seed, d, 27])
     S, with_z = [], []
     for weight, gram in zip(law.weights, law.gram, strict=True):
@@ -153,7 +154,9 @@ def drawn(problem: Problem, d: int, seed: int) -> Moments:
         factor = vectors[:, kept] * np.sqrt(values[kept])
         count, rank = max(1, round(weight * d)), int(kept.sum())
         if count < rank:
-            raise InputError(f"d = {d} leaves {count} coordinates to a spectral atom of {rank} directions; take a larger d")
+            raise InputError(
+                f"d = {d} leaves {count} coordinates to a spectral atom of {rank} directions; take a larger d"
+            )
         along = generator.standard_normal((rank, s))
         # What is orthogonal to (tau, pi): a Wishart matrix by Bartlett's decomposition.
         rest = count - rank
@@ -226,7 +229,7 @@ def _information_exponent(flow: Flow, point: StationaryPoint) -> int | None:
     The drift of an overlap that the loss does not see is -(A) theta with the A of no overlap; what is left is the pull
     toward the teacher, a power of theta.
     """
-    problem, rate = flow.problem, point.rate.rate
+    rate = point.rate.rate
     base = point.moments
     if not base.P.size:
         return None

@@ -110,7 +110,9 @@ class Flow:
         along = np.swapaxes(shrink @ np.swapaxes(with_w, 1, 2) - b @ law.gram, 1, 2)
         S = shrink @ moments.S @ np.swapaxes(shrink, 1, 2) - cross - np.swapaxes(cross, 1, 2)
         S = S + b @ law.gram @ np.swapaxes(b, 1, 2) + rate**2 / share * drift.noise
-        return Moments(S, along[:, :contexts], np.swapaxes(along[:, contexts:], 1, 2), moments.phi - rate * drift.in_phi)
+        return Moments(
+            S, along[:, :contexts], np.swapaxes(along[:, contexts:], 1, 2), moments.phi - rate * drift.in_phi
+        )
 
     def packed(self, u: np.ndarray, rate: float) -> np.ndarray:
         """`slope` of packed moments; not a number outside of the domain."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import InputError
 
 FLOW = "flow"
-_RATE = "a positive number, NUMBER,power=P,scale=T (NUMBER / (1 + t/T)^P), NUMBER,warmup=T (rising up to t = T), or flow"
+_RATE = (
+    "a positive number, NUMBER,power=P,scale=T (NUMBER / (1 + t/T)^P), NUMBER,warmup=T (rising up to t = T), or flow"
+)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """eta(t) = rate min(1, t / warmup) / (1 + t / scale)^power; of gradient flow on the population risk, 1 without noise.
+    """eta(t) = rate min(1, t / warmup) / (1 + t / scale)^power; gradient flow on the population risk is rate 1.
 
     Attributes:
         rate: eta at the start, after the warm-up.
@@ -78,7 +80,7 @@ def schedule_of(rate: Schedule | float | str) -> Schedule:
             if not found or name.strip() not in ("power", "scale", "warmup"):
                 raise InputError(f"rate {rate!r}: {_RATE} is expected")
             given[name.strip()] = _number(value, rate)
-        return Schedule(_number(first, rate), **given).check()
+        return replace(Schedule(_number(first, rate)), **given).check()  # type: ignore[arg-type]
     return Schedule(_number(rate, rate)).check()
 
 

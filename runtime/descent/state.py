@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,9 +70,7 @@ def possible(problem: Problem) -> np.ndarray:
     other, or vanish, so do T and P."""
     law, (contexts, s, t, trained) = problem.law, problem.sizes
     atoms = len(law.weights)
-    zero = Moments(
-        np.zeros((atoms, s, s)), np.zeros((atoms, contexts, s)), np.zeros((atoms, s, t)), np.zeros(trained)
-    )
+    zero = Moments(np.zeros((atoms, s, s)), np.zeros((atoms, contexts, s)), np.zeros((atoms, s, t)), np.zeros(trained))
     size = len(zero.pack())
     held = np.eye(size)
     first = atoms * s * (s + 1) // 2
@@ -102,8 +101,8 @@ def start_of(problem: Problem, start: Any) -> tuple[str, Moments]:
     """A start by its name, by the overlaps that it is to have, or as moments; and how it is called.
 
     Args:
-        start: `random` (W standard normal), a named start of the model, a mapping of overlaps (see `with_overlaps`), or
-            `Moments`.
+        start: `random` (W standard normal), a named start of the model, a mapping of overlaps (see `with_overlaps`) or
+            a text of it as of `overlaps_in`, or `Moments`.
 
     Raises:
         InputError: it is none of these; the sentence lists what is allowed.
@@ -116,21 +115,52 @@ def start_of(problem: Problem, start: Any) -> tuple[str, Moments]:
         return shown, with_overlaps(problem, start)
     if start == RANDOM:
         return RANDOM, of_mixture(problem, np.zeros((s, problem.contexts + problem.teacher_rank)), np.eye(s))
+    if isinstance(start, str) and "=" in start:
+        return start, with_overlaps(problem, overlaps_in(start))
     if start not in problem.solver.model.STARTS:
         known = ", ".join([RANDOM, *problem.solver.model.STARTS])
-        raise InputError(f"no start {start!r} for {problem.solver.name}; known are {known}, or overlaps as q=..,theta=..")
+        raise InputError(
+            f"no start {start!r} for {problem.solver.name}; known are {known}, or overlaps as q=..,theta=.."
+        )
     mix, deviation, _ = start_mixture(problem, start)
     return str(start), of_mixture(problem, mix, deviation**2 * np.eye(s))
+
+
+def overlaps_in(text: str) -> dict[str, Any]:
+    """`q=0.1,m_1=0.2,theta=[[[0.1]],[[0.2]]]` as a mapping, split at the commas outside of brackets.
+
+    Raises:
+        InputError: it is of another form, or a name is given twice.
+    """
+    items, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    values: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise InputError(f"start {text}: overlaps as q=0.1,m_1=0.2 are expected")
+        if name in values:
+            raise InputError(f"start {text}: {name} is given twice")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise InputError(f"start {text}: {name}={value} is no number and no JSON array of numbers") from None
+    return values
 
 
 def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
     """Rows of least norm with given overlaps, and normal noise beside, so that q is what is given.
 
     Args:
-        given: q, m, theta: arrays in the shape of the overlaps, (C, s, s), (C, s), (C, s, t), tokens (and clusters) first
-            as in JSON, too; numbers stand for q times the identity in every context, theta likewise; single entries by
-            the names of tables, as m_1 or theta_2. What is not given of m and theta is what rows of least norm have; q,
-            where it is not given, that of standard normal noise in addition to them.
+        given: q, m, theta: arrays in the shape of the overlaps, (C, s, s), (C, s), (C, s, t), or with tokens and
+            clusters apart, as in JSON; numbers stand for q times the identity in every context, theta likewise; single
+            entries by the names of tables, as m_1 or theta_2. What is not given of m and theta is what rows of least
+            norm have; q, where it is not given, that of standard normal noise in addition to them.
 
     Raises:
         InputError: an unknown name, a wrong shape, or overlaps that no weights have.
@@ -168,8 +198,8 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
         off = float(np.abs(matrix @ mix.ravel() - wanted_values).max())
         if off > _SAME * (1 + np.abs(wanted_values).max()):
             raise InputError(
-                f"start: no weights have these m and theta; the nearest are off by {off:.3g} (the tokens' encodings and "
-                "means tie overlaps to each other)"
+                f"start: no weights have these m and theta; the nearest are off by {off:.3g} (encodings and means "
+                "tie overlaps to each other)"
             )
     found = of_mixture(problem, mix, np.eye(s))
     if q is None:

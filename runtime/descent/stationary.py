@@ -1,8 +1,9 @@
-"""Where descent ends: fixed points of the equations of motion, their stability, and the rate above which one is lost."""
+"""Where descent ends: fixed points of the equations of motion, their stability, the rate above which one is lost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ class StationaryPoint:
 
     Attributes:
         moments: of the rows; overlaps: which they have (V is not known to descent).
-        eigenvalues: of the Jacobian of d moments / dt there, largest real part first, per unit of time; directions: their
-            eigenvectors as columns, in the order of `Moments.pack`.
+        eigenvalues: of the Jacobian of d moments / dt there, largest real part first, per unit of time; directions:
+            their eigenvectors as columns, in the order of `Moments.pack`.
         residual: largest |d moments / dt|, relative to the moments.
         half_widths: of the packed moments: Newton's method by a finer rule.
     """
@@ -213,16 +214,14 @@ def _two_rules(
 ) -> tuple[AverageRule, AverageRule]:
     """The coarsest two that agree at the first point."""
     u = first.moments.pack()
-    for coarse, fine in zip(rules, rules[1:], strict=False):
+    for coarse, fine in pairwise(rules):
         values = [Flow(problem, rule, sentences).packed(u, schedule.rate) for rule in (coarse, fine)]
         if np.abs(values[0] - values[1]).max() <= 1e-8 * np.abs(u).max() * schedule.rate:
             return coarse, fine
     return rules[-2], rules[-1]
 
 
-def _followed(
-    flow: Flow, u: np.ndarray, rate: float, accuracy: float, most: float
-) -> tuple[float, str, np.ndarray]:
+def _followed(flow: Flow, u: np.ndarray, rate: float, accuracy: float, most: float) -> tuple[float, str, np.ndarray]:
     """The last rate with a stable point, why it is the last, and the point there."""
     basis = possible(flow.problem)
 

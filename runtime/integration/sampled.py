@@ -109,9 +109,7 @@ class Sampled(Rule):
         """What averages over `node_sets` stand for a part of, over all fields of the problem."""
         return self._reduction(problem, fields, labels)
 
-    def node_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         """Nodes (N, L (t + s) + Gaussian noise) in (z_Y, z_omega, noise) and weights of every replicate."""
         return self._sets(problem, fields, reduction)
 

@@ -92,7 +92,9 @@ def stationary_table(point: StationaryPoint) -> str:
     """Overlaps, spectrum and verdict."""
     problem = point.problem
     half = _overlaps_of(point)
-    rates = ", ".join(f"{value.real:.5g}" + (f"{value.imag:+.3g}i" if value.imag else "") for value in point.eigenvalues)
+    rates = ", ".join(
+        f"{value.real:.5g}" + (f"{value.imag:+.3g}i" if value.imag else "") for value in point.eigenvalues
+    )
     verdict = "stable" if point.stable else f"unstable in {point.unstable} of {len(point.eigenvalues)} directions"
     return "\n".join(
         [
@@ -197,7 +199,11 @@ def escape_table(escape: Escape) -> str:
         times = escape.times[np.isfinite(escape.times)]
         lines.append(
             f"  d = {escape.d}: {len(times)} of {len(escape.times)} draws pass a cosine of {escape.threshold:g}"
-            + (f", median t = {np.median(times):.5g}, from {times.min():.5g} to {times.max():.5g}" if len(times) else "")
+            + (
+                f", median t = {np.median(times):.5g}, from {times.min():.5g} to {times.max():.5g}"
+                if len(times)
+                else ""
+            )
         )
     return "\n".join(lines)
 

@@ -22,8 +22,8 @@ _KEPT = ("start", "rate", "batch", "status", "events", "plateaus", "branch", "re
 
 @to_dataset.register(Dynamics)
 def dynamics_dataset(dynamics: Dynamics) -> xarray.Dataset:
-    """Variables along `time`: q, m, theta (axes as `tables.curve_dataset`), trained_NAME, loss and test_error, each with
-    half widths in `*_error`. The attribute `dynamics` holds rate, batch, events, plateaus and what is reached (JSON)."""
+    """Variables along `time`: q, m, theta (axes as `tables.curve_dataset`), trained_NAME, loss and test_error, each
+    with half widths in `*_error`. The attribute `dynamics` holds rate, batch, events and plateaus, as JSON."""
     problem, count = dynamics.problem, len(dynamics.times)
     variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
     for suffix, every in (("", dynamics.overlaps), ("_error", dynamics.overlap_errors)):

@@ -20,13 +20,12 @@ from .drawing import (
     ORANGE,
     OVERLAP_STYLES,
     STYLE,
-    draw_legend,
     along,
     distinct_entries,
+    draw_legend,
     entry_label,
     from_zero,
     save_figure,
-    setting_of,
     shade_of,
     symbol_of,
 )
@@ -82,7 +81,9 @@ def draw_overlaps(axes: Axes, dataset: xarray.Dataset) -> None:
         for number, entry in enumerate(distinct_entries(dataset, name)):
             first = entry.indices[0]
             errors = along(dataset[f"{name}_error"].values, first)
-            _draw(axes, times, entry.values, errors, shade_of(colour, number), entry_label(symbol, entry.indices, shape))
+            _draw(
+                axes, times, entry.values, errors, shade_of(colour, number), entry_label(symbol, entry.indices, shape)
+            )
 
 
 def _draw(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour: str, label: str | None) -> None:
