@@ -25,7 +25,7 @@ from ..problems.parts import Channel
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 
-_NEGATIVE = 1e-9  # of the covariance of X given Y, relative to that of X: rounding
+_NEGATIVE = 1e-2  # of the covariance of X given Y, relative to that of X: where trial steps in time may go
 _MOST_SPLIT = 6  # dimensions of products that are split where the loss is not smooth
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))

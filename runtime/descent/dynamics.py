@@ -30,6 +30,8 @@ _OUTPUTS = 101
 _STIFF = 2e3  # spectral radius times the time to go, beyond which a stiff method is cheaper
 _LOOSER = 30.0  # of the tolerance that the time step's error is judged by
 _LEAST_TOLERANCE = 3e-14
+_ROUNDING = 2e-13  # of moments, relative to their size
+_DIVERGED = 1e6  # of the moments, relative to those of the start
 _NEAR = 0.1  # of the moments: how near an end is to the stationary point that it is said to reach
 _SLOW = 0.1  # of the largest speed that follows: what a plateau is
 _METRIC_BUDGET = 2e4  # nodes for the test error of one time
@@ -328,7 +330,7 @@ def _refined(
             last = moved[0]
             counted = ladder_half_width([each.max(initial=0.0) * np.ones(1) for each in moved[:2]], _LEAST_COUNTS)
             factor = counted / max(float(last.max(initial=0.0)), 1e-300)
-            widths = last * min(factor, 10.0) + _STEP_SAFETY * _common(steps, len(last)) + 1e-14
+            widths = last * min(factor, 10.0) + _STEP_SAFETY * _common(steps, len(last)) + _ROUNDING
             if widths.max() <= accuracy:
                 status = "converged"
                 break
@@ -413,14 +415,16 @@ def _solve(
         return function
 
     scale = np.maximum(_scales(problem, u[None])[0], 1e-12)
-    stopped: list[float] = []
 
     def slope(t: float, at_u: np.ndarray) -> np.ndarray:
         budget.check()
-        value = flow.packed(at_u, schedule(t))
-        if not np.isfinite(value).all():
-            stopped.append(t)
-        return value
+        return flow.packed(at_u, schedule(t))
+
+    def size(_: float, at_u: np.ndarray) -> float:
+        return float(np.max(np.abs(at_u) / largest)) - 1.0
+
+    size.terminal = True  # type: ignore[attr-defined]
+    largest = _DIVERGED * (1.0 + np.abs(u).max())
 
     with np.errstate(all="ignore"):
         found = solve_ivp(
@@ -431,14 +435,14 @@ def _solve(
             t_eval=times,
             rtol=max(tolerance, 100 * np.finfo(float).eps),
             atol=tolerance * 1e-2 * scale,
-            events=[passing(name, value) for name, value in events.items()] or None,
+            events=[*(passing(name, value) for name, value in events.items()), size],
         )
     path = found.y.T
     inside = np.isfinite(path).all(axis=1)
     count = len(path) if inside.all() else int(np.argmin(inside))
     path = path[:count]
     losses = np.array([rule(Moments.unpack(each, problem).overlaps(problem)).loss for each in path])
-    when = tuple(tuple(map(float, each)) for each in (found.t_events or ()))
+    when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
     return _Solved(path, losses, when, method, not found.success or count < len(times))
 
 

@@ -12,7 +12,7 @@ from ..problems.problem import Problem
 from .averages import AverageRule, SlopeAverages
 from .state import Moments
 
-_SINGULAR = 1e-13  # of the fields' covariance, relative to its largest eigenvalue
+_SINGULAR = 1e-14  # of the fields' covariance, relative to its largest eigenvalue
 
 
 def refuse(problem: Problem) -> None:
@@ -53,8 +53,12 @@ def drift_of(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> D
         axis=1,
     )
     with_both = np.concatenate([averages.with_fields, averages.with_teacher], axis=2)
-    # Where X is a function of Y only one combination of H and K is known, and no other counts.
-    slopes = with_both @ np.linalg.pinv(covariance, rcond=_SINGULAR, hermitian=True)
+    # Where X is a function of Y only one combination of H and K is known, and no other counts. Next to that it counts
+    # little, but the inverse itself, multiplied out, would be wrong by its size.
+    values, vectors = np.linalg.eigh(covariance)
+    known = values > _SINGULAR * values[:, -1:]
+    inverses = np.where(known, 1 / np.where(known, values, 1.0), 0.0)
+    slopes = (with_both @ vectors * inverses[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     H, K = slopes[..., :s], slopes[..., s:]
     ridge = np.diag(problem.strengths)
     A = ridge + np.einsum("ac,cij->aij", law.gamma, H + 2 * averages.in_q)
