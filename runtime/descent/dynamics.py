@@ -321,6 +321,12 @@ def _refined(
         if not own and batch.share is None:
             looser = _solve(problem, rule, schedule, batch, times, begin, events, _LOOSER * tolerance, method)
             steps = _difference(problem, solved, looser)
+            while _STEP_SAFETY * np.max(steps) > accuracy / 2 and tolerance > _LEAST_TOLERANCE and not solved.left:
+                # What grows from little, as out of a plateau, asks for smaller steps and not for finer averages.
+                tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
+                looser = solved
+                solved = _solve(problem, rule, schedule, batch, times, begin, events, tolerance, method)
+                steps = _difference(problem, solved, looser)
             drift = looser
         used = rule
         if own:
