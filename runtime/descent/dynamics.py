@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import budget, presenting
-from ..errors import DomainError, InputError
+from ..errors import DomainError, InputError, TimeLimitError
 from ..integration.estimates import ladder_half_width
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
@@ -305,29 +305,30 @@ def _refined(
     name, begin = start
     rules = sizes_for(problem)
     tolerance = max(accuracy / 100, _LEAST_TOLERANCE)
+
+    def solve(rule: AverageRule, to: float) -> _Solved:
+        return _solve(problem, rule, schedule, batch, times, begin, events, to, method)
+
     own: list[_Solved] = []
     steps: np.ndarray | float = 0.0
-    used, status, widths, drift = rules[0], "accuracy_not_reached", None, None
+    used, status = rules[0], "accuracy_not_reached"
+    widths: np.ndarray | None = None
+    drift: _Solved | None = None
     moved: list[np.ndarray] = []
     for number, rule in enumerate(rules):
-        if number and budget.remaining() <= 0:
+        known = f", half width {widths.max():.1e}" if widths is not None else ""
+        left(f"rule {number + 1} of at most {len(rules)}{known}")
+        try:
+            if not own and batch.share is None:
+                solved, drift, tolerance = _stepped(solve, rule, tolerance, accuracy)
+                steps = _difference(problem, solved, drift)
+            else:
+                solved = solve(rule, tolerance)
+        except TimeLimitError:
+            if not own:
+                raise
             status = "time_limit"
             break
-        left(
-            f"rule {number + 1} of at most {len(rules)}"
-            + (f", half width {widths.max():.1e}" if widths is not None else "")
-        )
-        solved = _solve(problem, rule, schedule, batch, times, begin, events, tolerance, method)
-        if not own and batch.share is None:
-            looser = _solve(problem, rule, schedule, batch, times, begin, events, _LOOSER * tolerance, method)
-            steps = _difference(problem, solved, looser)
-            while _STEP_SAFETY * np.max(steps) > accuracy / 2 and tolerance > _LEAST_TOLERANCE and not solved.left:
-                # What grows from little, as out of a plateau, asks for smaller steps and not for finer averages.
-                tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
-                looser = solved
-                solved = _solve(problem, rule, schedule, batch, times, begin, events, tolerance, method)
-                steps = _difference(problem, solved, looser)
-            drift = looser
         used = rule
         if own:
             moved.insert(0, _difference(problem, solved, own[-1]))
@@ -344,12 +345,15 @@ def _refined(
     count = len(final.path)
     if final.left:
         status = "left_domain"
-    if widths is None:
-        widths = np.full(final.path.shape, np.nan)
-    half = widths[:count] * _scales(problem, final.path)
+    half = np.full(final.path.shape, np.nan)
+    if widths is not None:
+        shared = min(count, len(widths))
+        half[:shared] = widths[:shared] * _scales(problem, final.path[:shared])
     before = own[-2] if len(own) > 1 else final
-    loss_error = 1.5 * np.abs(final.loss[: len(before.loss)] - before.loss[:count])
-    if isinstance(drift, _Solved):
+    loss_error = np.full(count, np.nan)
+    shared = min(count, len(before.loss))
+    loss_error[:shared] = 1.5 * np.abs(final.loss[:shared] - before.loss[:shared])
+    if drift is not None:
         shared = min(count, len(own[0].loss), len(drift.loss))
         loss_error[:shared] += 1.5 * np.abs(own[0].loss[:shared] - drift.loss[:shared])
     flow = Flow(problem, used, _sentences(schedule, batch))
@@ -363,7 +367,7 @@ def _refined(
         path=final.path,
         half_widths=half,
         loss=final.loss,
-        loss_error=np.resize(loss_error, count),
+        loss_error=loss_error,
         events=_timed(events, final, before, own[0], drift),
         plateaus=_plateaus(flow, schedule, times[:count], final.path, constant),
         reached=_reached(flow, schedule, final.path[-1]) if constant and not final.left else None,
@@ -372,6 +376,20 @@ def _refined(
         method=final.method,
         evaluations=sum(rule.evaluations for rule in rules),
     )
+
+
+def _stepped(
+    solve: Callable[[AverageRule, float], _Solved], rule: AverageRule, tolerance: float, accuracy: float
+) -> tuple[_Solved, _Solved, float]:
+    """A trajectory, that of a tolerance thirty times as large, and the tolerance: smaller where what grows from little,
+    as out of a plateau, asks for smaller steps, and not for finer averages."""
+    solved, looser = solve(rule, tolerance), solve(rule, _LOOSER * tolerance)
+    while tolerance > _LEAST_TOLERANCE and not solved.left:
+        if _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2:
+            break
+        tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
+        solved, looser = solve(rule, tolerance), solved
+    return solved, looser, tolerance
 
 
 def _sentences(schedule: Schedule, batch: Batch) -> float:
@@ -475,13 +493,13 @@ def _mapped(
 
 
 def _timed(
-    events: Mapping[str, float], final: _Solved, before: _Solved, first: _Solved, looser: Any
+    events: Mapping[str, float], final: _Solved, before: _Solved, first: _Solved, looser: _Solved | None
 ) -> tuple[Event, ...]:
     """With half widths: the change from the rule before, and that with the tolerance."""
     found = []
     for number, (name, value) in enumerate(events.items()):
         own, other = final.events[number], before.events[number]
-        pairs = (first.events[number], looser.events[number]) if isinstance(looser, _Solved) else ((), ())
+        pairs = (first.events[number], looser.events[number]) if looser is not None else ((), ())
         for place, time in enumerate(own):
             error = 1.5 * abs(time - other[place]) if place < len(other) else np.nan
             if place < min(map(len, pairs)):

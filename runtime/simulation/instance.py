@@ -191,7 +191,8 @@ class Instance:
         for choice, (labels, _) in enumerate(problem.label_choices):
             rows = np.flatnonzero(block.labels[: len(teachers)] == choice)
             c = problem.constants(labels)
-            y = (teachers[rows] + problem.law.teacher_means[problem.context_of(labels)]).reshape(len(rows), -1)
+            y = teachers[rows] + problem.law.teacher_means[problem.context_of(labels)]
+            y = y.reshape(len(rows), problem.tokens * problem.teacher_rank)  # a block may hold none of an assignment
             noise = np.empty((len(rows), len(gaussian)))
             noise[:, gaussian] = block.noise[rows]
             if channel.LABELLED_NOISE:
