@@ -27,7 +27,8 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: str | Path | None = N
     rates, omegas = (sorted({key[n] for key in basins}) for n in (0, 1))
     with rc_context(STYLE):
         figure = Figure(figsize=(3.6 * max(len(rates), 2) + 1.0, 4.0 + 3.0 * len(omegas)), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(4.0, 3.0 * len(omegas)))
+        parts: Any = figure.subfigures(2, 1, height_ratios=(4.0, 3.0 * len(omegas)))
+        above, below = parts
         left, right = above.subplots(1, 2)
         _draw_trajectory(left, results["trajectory"])
         _draw_escape(right, results["escape"])
