@@ -523,8 +523,8 @@ def test_a_rate_that_is_too_large_is_said_to_diverge():
 def test_the_plateau_of_two_committees_is_that_of_saad_and_solla():
     """Phys. Rev. E 52 (1995) 4225, K = M = 2, small rate: on the plateau all units are alike, Q = 1 / (2K - 1),
     R = 1 / sqrt(K (2K - 1)), and the error is K/pi (pi/6 - K asin(1 / (2K))), over K by how outputs are scaled here.
-    Units specialise exponentially: of a tenth of the asymmetry a tenth is left as long as it is small, so that a plateau
-    is longer by log(10) over the rate."""
+    Units specialise exponentially: of a tenth of the asymmetry a tenth is left as long as it is small, so that the
+    plateau is longer by log(10) over the rate."""
     problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
     apart, lengths = [], []
     for asymmetry in (1e-3, 1e-4):
