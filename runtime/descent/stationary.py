@@ -20,6 +20,7 @@ from .schedule import Schedule, batch_of, schedule_of
 from .state import Moments, possible, start_of
 
 _MOST_STEPS = 60
+_CREEPING, _MOST_CREEPING = 0.05, 3  # share of Newton's step, and how often in a row
 _RESIDUAL = 1e-11  # of Newton's method, per unit of time and relative to the moments
 _FLAT = 1e-9  # of an eigenvalue relative to the largest: a symmetry of the equations
 _FIRST, _GROWTH = 0.05, 1.6  # relative steps of the rate
@@ -130,6 +131,7 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
     value = flow.packed(u, rate)
     if not np.isfinite(value).all():
         return None
+    creeping = 0
     for _ in range(_MOST_STEPS):
         scale = max(float(np.abs(u).max()), 1e-3)
         if np.abs(value).max() <= _RESIDUAL * rate * scale:
@@ -146,6 +148,9 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
             # Rounding of the averages is all that is left.
             return u if np.abs(value).max() <= 1e3 * _RESIDUAL * rate * scale else None
         u, value = new, ahead
+        creeping = creeping + 1 if size < _CREEPING else 0
+        if creeping > _MOST_CREEPING:  # along the edge of the domain, behind which the point lies that it aims at
+            return None
     return None
 
 

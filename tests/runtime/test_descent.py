@@ -282,12 +282,14 @@ def test_flow_ends_at_the_minimum_of_the_population_risk():
     assert theta / theta_later == pytest.approx(4, rel=0.02)
 
 
+@pytest.mark.slow
 def test_flow_only_goes_down():
     found = sf.dynamics(attention(), "flow", 60, START, accuracy=1e-4)
     ridge_part = 0.5 * 0.002 * found.path[:, 0]
     assert np.all(np.diff(found.loss + ridge_part) < 1e-9)
 
 
+@pytest.mark.slow
 def test_semantic_is_stable_and_positional_is_left_at_the_rate_of_the_base_case():
     semantic = sf.stationary(attention(), 4.0, "semantic")
     assert semantic.branch == "semantic" and semantic.stable
@@ -345,7 +347,7 @@ def test_a_rate_that_falls_is_followed():
     """dP/dt = -eta(t) ((gamma + lambda) P - gamma): of regression only the integral of the rate counts for P."""
     problem = ridge(**{"lambda": 0.1})
     for text, total in (("0.5,power=0.5,scale=2", 0.5 * 4 * (np.sqrt(1 + 6 / 2) - 1)), ("0.5,warmup=4", 0.5 * (2 + 2))):
-        found = sf.dynamics(problem, text, 6.0, "random", accuracy=1e-6)
+        found = sf.dynamics(problem, text, [0.0, 6.0], "random", accuracy=1e-6)
         limit = 1 / 1.1
         assert found.path[-1, -1] == pytest.approx(limit * (1 - np.exp(-1.1 * total)), abs=1e-6)
 
@@ -387,6 +389,7 @@ def test_a_batch_of_order_d_at_finite_d_is_the_map():
     assert np.sqrt(np.mean(z**2)) < 2 and np.abs(z).max() < 4
 
 
+@pytest.mark.slow
 def test_attention_at_finite_d_is_the_theory():
     z = z_scores(attention(alpha=1.0), 4.0, [0, 2, 5], START, 200, 16)
     assert np.sqrt(np.mean(z**2)) < 2 and np.abs(z).max() < 4
