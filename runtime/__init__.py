@@ -49,6 +49,9 @@ if TYPE_CHECKING:
         unstructured_tokens,
     )
     from .derive.errors import ModelError
+    from .descent.dynamics import Dynamics, dynamics
+    from .descent.escape import Escape, escape
+    from .descent.stationary import RateLimit, StationaryPoint, rate_limit, stationary
     from .digits import solve_precisely, where
     from .errors import InputError, NotConvergedError, NotProvedError, SaddleforgeError, TimeLimitError
     from .following.critical import CriticalLine, critical_line
@@ -104,6 +107,14 @@ _WHERE = {
     "Followed": "following.follow",
     "spinodal": "following.first_event",
     "instability": "following.first_event",
+    "dynamics": "descent.dynamics",
+    "Dynamics": "descent.dynamics",
+    "escape": "descent.escape",
+    "Escape": "descent.escape",
+    "stationary": "descent.stationary",
+    "StationaryPoint": "descent.stationary",
+    "rate_limit": "descent.stationary",
+    "RateLimit": "descent.stationary",
     "critical_line": "following.critical",
     "CriticalLine": "following.critical",
     "almeida_thouless": "thresholds.locating",
@@ -167,6 +178,8 @@ __all__ = [
     "CriticalLine",
     "Curve",
     "DiscreteNoise",
+    "Dynamics",
+    "Escape",
     "Followed",
     "GaussianNoise",
     "InputError",
@@ -182,6 +195,7 @@ __all__ = [
     "PreciseSolution",
     "PreciseThreshold",
     "Problem",
+    "RateLimit",
     "Ridge",
     "SaddleforgeError",
     "Sensitivities",
@@ -190,6 +204,7 @@ __all__ = [
     "Solution",
     "Sphere",
     "Start",
+    "StationaryPoint",
     "Sweep",
     "Threshold",
     "TimeLimitError",
@@ -208,6 +223,8 @@ __all__ = [
     "crossing",
     "curve",
     "derivation",
+    "dynamics",
+    "escape",
     "finite_transition",
     "follow",
     "half_square",
@@ -218,6 +235,7 @@ __all__ = [
     "penalty",
     "phases",
     "problem",
+    "rate_limit",
     "rho",
     "rounded_hinge",
     "scaling",
@@ -232,6 +250,7 @@ __all__ = [
     "sparse_teacher",
     "spinodal",
     "square",
+    "stationary",
     "structural",
     "sweep",
     "time_limit",

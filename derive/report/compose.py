@@ -9,6 +9,7 @@ from .blocks import Report, Section
 from .own_symbols import symbols_of
 from .sections.bayes import bayes_sections
 from .sections.breaking import breaking_sections
+from .sections.dynamics import dynamics_sections
 from .sections.own import checked_own_section, own_section
 from .sections.reads import reads_sections
 from .sections.references import Bibliography, reference_section
@@ -17,16 +18,22 @@ from .sections.steps import assumption_section, gamp_section, step_sections
 from .sections.theory import theory_sections
 
 
-def report(model: Model, structure: Structure | None = None, steps: bool = False, rsb: int = 0) -> Report:
+def report(
+    model: Model, structure: Structure | None = None, steps: bool = False, rsb: int = 0, dynamics: bool = False
+) -> Report:
     """The derivation of a model at a structure (default: its own).
 
     Args:
         steps: with the replica calculation, step by step, and every check of it carried out.
         rsb: how often the replica calculation breaks replica symmetry, 0, 1 or 2.
+        dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
 
     Raises:
-        ModelError: the model is not well posed at the structure; symmetry is broken more often, or without steps.
+        ModelError: the model is not well posed at the structure; symmetry is broken more often, or without steps; the
+            dynamics do not close.
     """
+    if dynamics and steps:
+        raise ModelError("the steps are those of the static theory, the dynamics have checks of their own: ask for one")
     if rsb and not steps:
         raise ModelError("rsb is a matter of the replica calculation: ask for its steps, too")
     at = model.at(structure)
@@ -35,7 +42,7 @@ def report(model: Model, structure: Structure | None = None, steps: bool = False
         sections=(
             *setting_sections(model, at),
             *reads_sections(at),
-            *_theory(model, at, steps, rsb),
+            *(_dynamics(model, at) if dynamics else _theory(model, at, steps, rsb)),
         ),
         names=symbols_of(at),
     )
@@ -48,6 +55,12 @@ def _theory(model: Model, at: ModelAt, steps: bool, rsb: int) -> tuple[Section, 
         return breaking_sections(at, works, rsb)
     theory = theory_sections(at)
     return _with_steps(model, at, theory, works) if steps else _with_own(at, theory)
+
+
+def _dynamics(model: Model, at: ModelAt) -> tuple[Section, ...]:
+    works = Bibliography()
+    _cite_source(model, works)
+    return (*dynamics_sections(at, works), reference_section(works))
 
 
 def _cite_source(model: Model, works: Bibliography) -> None:

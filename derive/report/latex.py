@@ -42,6 +42,7 @@ def document(
     steps: bool = False,
     names: Mapping[str, str] | None = None,
     rsb: int = 0,
+    dynamics: bool = False,
 ) -> str:
     """The derivation of a model as a complete LaTeX document.
 
@@ -50,11 +51,12 @@ def document(
         steps: with the replica calculation, step by step.
         names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\chi"}, as `renamed` takes them.
         rsb: how often the steps break replica symmetry, 0, 1 or 2.
+        dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
 
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return typeset(report(model, structure, steps, rsb), names)
+    return typeset(report(model, structure, steps, rsb, dynamics), names)
 
 
 def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:

@@ -199,6 +199,33 @@ THEORY: dict[str, Entry] = {
     "hidden_index": ("hidden", r"\mathrm{hidden}", NO_INDEX),
     "normal_weight": ("normal(Y; ωᴮ, Vᴮ)", r"\operatorname{normal}(Y; \omega^{\mathrm{B}}, V^{\mathrm{B}})", NO_INDEX),
     "output_jacobian": ("log abs(det ∂Y)", r"\log \left|\det \partial Y\right|", NO_INDEX),
+    "S_atom": ("𝖲", r"\mathsf{S}", NO_INDEX),
+    "T_atom": ("𝖳", r"\mathsf{T}", CONTEXT_INDEX),
+    "P_atom": ("𝖯", r"\mathsf{P}", NO_INDEX),
+    "A_drift": ("𝖠", r"\mathsf{A}", NO_INDEX),
+    "b_drift": ("𝖻", r"\mathsf{b}", NO_INDEX),
+    "H_slope": ("𝖧", r"\mathsf{H}", CONTEXT_INDEX),
+    "K_slope": ("𝖪", r"\mathsf{K}", CONTEXT_INDEX),
+    "dX": ("δX", r"\delta X", TOKEN_INDEX),
+    "X_token": ("X", "X", TOKEN_INDEX),
+    "loss_slope": ("D", "D", TOKEN_INDEX),
+    "rate": ("η", r"\eta", NO_INDEX),
+    "rate_trained": ("η_φ", r"\eta_{\varphi}", NO_INDEX),
+    "batch": ("B", "B", NO_INDEX),
+    "batch_share": ("β", r"\beta", NO_INDEX),
+    "mean_atom": ("E_a", r"\mathbb{E}_{a}", NO_INDEX),
+    "step_of_row": ("Δw_i", r"\Delta w_{i}", NO_INDEX),
+    "step_of_trained": ("Δφ", r"\Delta\varphi", NO_INDEX),
+    "rate_of_S": ("d𝖲/dt", r"\tfrac{\mathrm{d}\mathsf{S}}{\mathrm{d}t}", NO_INDEX),
+    "rate_of_T": ("d𝖳_c'/dt", r"\tfrac{\mathrm{d}\mathsf{T}_{c'}}{\mathrm{d}t}", NO_INDEX),
+    "rate_of_P": ("d𝖯/dt", r"\tfrac{\mathrm{d}\mathsf{P}}{\mathrm{d}t}", NO_INDEX),
+    "rate_of_phi": ("dφ/dt", r"\tfrac{\mathrm{d}\varphi}{\mathrm{d}t}", NO_INDEX),
+    "mean_drift": ("E[dw]/dt", r"\tfrac{\mathbb{E}[\mathrm{d}w]}{\mathrm{d}t}", NO_INDEX),
+    "covariance_drift": ("Cov(dw)/dt", r"\tfrac{\operatorname{Cov}(\mathrm{d}w)}{\mathrm{d}t}", NO_INDEX),
+    "covariance_batch": ("Cov(Δw)", r"\operatorname{Cov}(\Delta w)", NO_INDEX),
+    "moved_S": ("𝖲'", r"\mathsf{S}'", NO_INDEX),
+    "moved_T": ("𝖳'_c'", r"\mathsf{T}'_{c'}", NO_INDEX),
+    "moved_P": ("𝖯'", r"\mathsf{P}'", NO_INDEX),
     "output_likelihood": ("log Pr(observed; Y)", r"\log \Pr(\mathrm{observed} \mid Y)", NO_INDEX),
 }
 
@@ -251,6 +278,8 @@ _MADE_OF = {
     "q_bayes": "q", "q_hat_bayes": "q", "V_bayes": "V", "omega_bayes": "omega", "g_bayes": "g", "Q_bayes": "Q",
     "b_bayes": "b", "mean_row_field": "b", "Phi_bayes": "Phi", "pi_mean": "pi", "Z_row": "pi", "mean_row": "pi",
     "law_row_field": ("b", "pi"), "normal_weight": ("omega", "V"),
+    "step_of_trained": "phi", "rate_of_phi": "phi", "rate_trained": "phi", "step_of_row": "w", "mean_drift": "w",
+    "covariance_drift": "w", "covariance_batch": "w",
 }  # fmt: skip
 # What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices, rho of a token and the like.
 _FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUNr", r"\ell", r"\rho")
@@ -336,6 +365,7 @@ MEANS = {
     COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
     "output": "mean_output", "sentences of a block": "mean_block", "outer field": "mean_outer_field",
     "sentences of a block of blocks": "mean_block_of_blocks", "field between": "mean_field_between",
+    "atom": "mean_atom",
 }  # fmt: skip
 # Kinds of averages that are written in angle brackets: over the states of a block.
 TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")

@@ -22,6 +22,7 @@ def describe(
     steps: bool = False,
     names: Mapping[str, str] | None = None,
     rsb: int = 0,
+    dynamics: bool = False,
     width: int = WIDTH,
 ) -> str:
     """The derivation of a model as text of at most `width` columns, 80 or more.
@@ -31,11 +32,12 @@ def describe(
         steps: with the replica calculation, step by step.
         names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `renamed` takes them.
         rsb: how often the steps break replica symmetry, 0, 1 or 2.
+        dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
 
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return shown(report(model, structure, steps, rsb), names, width)
+    return shown(report(model, structure, steps, rsb, dynamics), names, width)
 
 
 def shown(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:

@@ -9,6 +9,7 @@ import typer
 from .._version import __version__
 from .bayes import bayes
 from .branches import curve, follow
+from .dynamics import dynamics
 from .generate import generate
 from .models import derive, models
 from .phases import phases
@@ -58,6 +59,7 @@ for each in (
     sweep,
     collect,
     phases,
+    dynamics,
     simulate,
     plot,
     threshold,

@@ -60,6 +60,12 @@ def derive(
         bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
     ] = False,
     rsb: Annotated[int, typer.Option("--rsb", metavar="0|1|2", help="How often --steps breaks replica symmetry.")] = 0,
+    dynamics: Annotated[
+        bool,
+        typer.Option(
+            "--dynamics", help="The equations of one-pass stochastic gradient descent, their checks carried out."
+        ),
+    ] = False,
     rename: RenameOption = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
     force: ForceOption = False,
@@ -79,6 +85,8 @@ def derive(
         raise InputError(f"--rsb {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
     if rsb and not steps:
         raise InputError(f"--rsb {rsb} breaks replica symmetry in the steps of the derivation: give --steps, too")
+    if dynamics and steps:
+        raise InputError("--steps is of the static theory, --dynamics has checks of its own: give one of them")
     target = new_file(output, force) if output is not None else None
     sizes = options.sizes_only(set_)
     loaded = symbolic_model(model)
@@ -88,7 +96,7 @@ def derive(
     else:
         from ..derive.report.text import describe as render
     narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
-    text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, **narrow)
+    text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, dynamics=dynamics, **narrow)
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if target is not None:
         interrupts.ignore()

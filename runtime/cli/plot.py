@@ -20,7 +20,7 @@ def plot(
         Path,
         typer.Argument(
             metavar="FILE.nc",
-            help="What `curve`, `follow`, `threshold --along`, `simulate`, `sweep` or `phases` wrote.",
+            help="What `curve`, `follow`, `threshold --along`, `simulate`, `sweep`, `phases` or `dynamics` wrote.",
         ),
     ],
     output: Annotated[
@@ -30,7 +30,7 @@ def plot(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Draw a branch, overlaps and errors along a parameter, a critical line, seeds of a simulation, a sweep or phases.
+    """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
 
     A picture that it drew from the same table is drawn anew; another file is not written over without --force.
     """
@@ -65,6 +65,8 @@ def plot(
         from ..report.plots.phases import plot_phases as draw
     if "sweep" in dataset.attrs:
         from ..report.plots.sweeps import plot_sweep as draw
+    if "dynamics" in dataset.attrs:
+        from ..report.plots.dynamics import plot_dynamics as draw
     try:
         figure = draw(dataset)
     except KeyError as error:

@@ -22,7 +22,8 @@ def reproduce(
             "--figure",
             metavar="NAME",
             help="Only this figure; repeat for several. On request only, each a job of its own: `extensions` (half an "
-            "hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour).",
+            "hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour), "
+            "`dynamics` (ten minutes).",
         ),
     ] = None,
     force: ForceOption = False,

@@ -26,9 +26,9 @@ def simulate(
         str,
         typer.Option(
             "--method",
-            metavar="auto|lbfgs|gd|adam|fista|newton|gamp",
-            help="How the risk is minimised; gamp passes messages; auto: lbfgs, or where penalty or loss have "
-            "corners fista or newton.",
+            metavar="auto|lbfgs|gd|adam|fista|newton|gamp|sgd",
+            help="How the risk is minimised; gamp passes messages; sgd is one pass through the data, up to time alpha; "
+            "auto: lbfgs, or where penalty or loss have corners fista or newton.",
         ),
     ] = "auto",
     seeds: Annotated[
@@ -36,7 +36,10 @@ def simulate(
     ] = 16,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     theory: Annotated[
-        bool, typer.Option("--theory", help="Solve the saddle point from the same start and print it beside.")
+        bool,
+        typer.Option(
+            "--theory", help="Print the saddle point from the same start beside it; of sgd, the dynamics of infinite d."
+        ),
     ] = False,
     polish: Annotated[
         str | None,
@@ -69,9 +72,15 @@ def simulate(
         int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
     ] = None,
     rate: Annotated[
-        float | None,
-        typer.Option("--rate", help="Step of gd, times the inverse of the largest curvature, or rate of adam."),
+        str | None,
+        typer.Option(
+            "--rate",
+            help="Step of gd, times the inverse of the largest curvature, rate of adam, or of sgd, as of `dynamics`.",
+        ),
     ] = None,
+    batch: Annotated[
+        str, typer.Option("--batch", metavar="B", help="sgd: sentences of a step, or a share of d as 0.5d.")
+    ] = "1",
     inertia: Annotated[
         float | None, typer.Option("--inertia", help="gamp: weight on the old conjugates and V.")
     ] = None,
@@ -106,21 +115,23 @@ def simulate(
     """Draw data at finite d, minimise the risk from a start, and report means and standard errors over seeds."""
     from ..files import occupied
     from ..report.simulation_tables import load_runs
-    from ..simulation.run import RANDOM, Plan, Run, checked
+    from ..simulation.run import RANDOM, SGD, Plan, Run, checked
     from ..simulation.simulation import Simulation
     from ..simulation.simulation import simulate as run_all
 
     target = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
     options.prepare(None, quiet)
     problem = options.problem_of(model, set_)
-    begin = RANDOM if start == RANDOM else options.start_of(problem, start)
-    chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "rate": rate, "exact": not free_teacher}
+    overlaps = method == SGD and start is not None and "=" in start
+    begin = str(start) if overlaps or start == RANDOM else options.start_of(problem, start)
+    chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "exact": not free_teacher}
+    chosen |= {"rate": _rate(rate, method), "batch": batch}
     chosen |= {"polish": polish, "restarts": restarts, "project": project, "controls": controls}
     limit = None if memory is None else 1e9 * memory
     given = (("inertia", inertia), ("damping", damping), ("memory", limit))
     chosen |= {name: value for name, value in given if value is not None}
     plan = checked(Plan(problem, d, begin, method, **chosen))
-    if theory and begin == RANDOM:
+    if theory and begin == RANDOM and method != SGD:
         raise InputError("--theory needs a named start: theory has no random one")
     known: list[Run] = []
     if target is not None and target.exists():
@@ -138,7 +149,7 @@ def simulate(
         kept[run.seed] = run
 
     wanted = range(first, first + seeds)
-    solution = None
+    solution, followed = None, None
     try:
         simulation = run_all(
             problem,
@@ -151,7 +162,12 @@ def simulate(
             on_run=keep,
             **chosen,
         )
-        if theory and not (simulation.interrupted or simulation.out_of_time):
+        if theory and method == SGD and not (simulation.interrupted or simulation.out_of_time):
+            from ..descent.dynamics import dynamics
+
+            with interrupts.recognised():
+                followed = dynamics(problem, plan.rate or 0.0, plan.times, begin, batch=batch, accuracy=1e-3)
+        elif theory and not (simulation.interrupted or simulation.out_of_time):
             from ..solving.solve import solve as solve_saddle_point
 
             with interrupts.recognised():
@@ -170,6 +186,9 @@ def simulate(
         near = len(on_branch(solution, simulation).runs)
         text += f"\n\nsaddle point, {near} of {len(simulation.converged)} converged runs near it\n{solution.table()}"
         data |= {"theory": solution.to_json(), "on_branch": near}
+    if followed is not None:
+        text += f"\n\nof infinite d\n{followed.table()}"
+        data |= {"theory": followed.to_json()}
     if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)
@@ -186,6 +205,18 @@ def simulate(
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({simulation.status.replace('_', ' ')})"
         return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
+    if followed is not None and not followed.success:
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the dynamics beside it: {followed.advice}")
     if solution is not None and not solution.success:
         return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {advice(solution)}")
     return Outcome(text, data)
+
+
+def _rate(text: str | None, method: str) -> float | str | None:
+    """A number, but what sgd reads itself."""
+    if text is None or method == "sgd":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--rate {text}: {method} takes a number") from None

@@ -105,6 +105,14 @@ class Sampled(Rule):
         """Exchanges that leave the fields and the nodes as they are."""
         return Reduction(())
 
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """What averages over `node_sets` stand for a part of, over all fields of the problem."""
+        return self._reduction(problem, fields, labels)
+
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Nodes (N, L (t + s) + Gaussian noise) in (z_Y, z_omega, noise) and weights of every replicate."""
+        return self._sets(problem, fields, reduction)
+
     def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
         channel = problem.solver.channel

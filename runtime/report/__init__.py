@@ -19,6 +19,7 @@ _WORDS = {
     "simulation": ["simulation.simulation"],
     "sweeps": ["sweeping.sweep"],
     "phases": ["planes.diagram"],
+    "dynamics": ["descent.dynamics", "descent.escape", "descent.stationary"],
 }
 _FACES = (
     (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
@@ -32,6 +33,9 @@ _FACES = (
     (presenting.to_frame, {"comparison": ["comparison.compare"]}),
     (presenting.to_dataset, {"sweep_tables": ["sweeping.sweep"], "phase_tables": ["planes.diagram"]}),
     (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),
+    (presenting.to_dataset, {"dynamics_tables": ["descent.dynamics"]}),
+    (presenting.to_frame, {"dynamics_tables": ["descent.dynamics"]}),
+    (presenting.plot, {"plots.dynamics": ["descent.dynamics"]}),
     (presenting.to_tabular, {"frames": ["branches.branch"]}),
     (presenting.save, {"tables": [_DATASET]}),
     (presenting.plot, {"plots.sweeps": ["sweeping.sweep"], "plots.phases": ["planes.diagram"]}),

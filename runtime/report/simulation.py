@@ -11,7 +11,7 @@ from .._version import __version__
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..simulation.estimate import Estimate
-from ..simulation.run import GAMP, Run
+from ..simulation.run import GAMP, SGD, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from .contract import blocks_json, parameters_json, trained_json
 from .solution import multiplier_line, overlap_lines, problem_line
@@ -38,14 +38,15 @@ def simulation_table(simulation: Simulation) -> str:
     if kept := simulation.multipliers:
         lines.append(multiplier_line(kept.mean, kept.standard_error))
     loss, test = simulation.estimate("training_loss"), simulation.estimate("test_error")
-    lines.append(f"  training loss {with_error(loss.mean, loss.standard_error)} per d")
+    if math.isfinite(loss.mean):
+        lines.append(f"  training loss {with_error(loss.mean, loss.standard_error)} per d")
     if math.isfinite(test.mean):
         lines.append(f"  test error    {with_error(test.mean, test.standard_error)}")
-    lines.append(
-        f"  gradient norm at most {max(run.gradient for run in runs):.1e}, "
-        f"{simulation.estimate('iterations').mean:.0f} iterations on average; in parentheses: one standard error "
-        "of the mean over seeds"
-    )
+    iterations = simulation.estimate("iterations").mean
+    how = f"gradient norm at most {max(run.gradient for run in runs):.1e}, {iterations:.0f} iterations on average"
+    if plan.method == SGD:
+        how = f"rate {plan.rate}, batch {plan.batch}: {iterations:.0f} steps"
+    lines.append(f"  {how}; in parentheses: one standard error of the mean over seeds")
     if plan.controls:
         plain = Estimate.of([run.training_loss for run in runs])
         share = loss.standard_error / plain.standard_error
@@ -93,6 +94,8 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "n": max(1, round(problem.alpha * plan.d)),
         "start": plan.start,
         "method": plan.method,
+        "rate": plan.rate,
+        "batch": plan.batch,
         "exact_teacher": plan.exact,
         "polish": plan.polish,
         "restarts": plan.restarts,

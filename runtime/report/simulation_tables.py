@@ -35,6 +35,7 @@ _OF_PLAN = (
     "restarts",
     "project",
     "controls",
+    "batch",
 )
 
 

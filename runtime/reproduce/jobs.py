@@ -9,9 +9,10 @@ from typing import Any
 from ..errors import InputError
 from ..files import check_folder, occupied
 from .breaking import BreakingRun
+from .dynamics import DynamicsRun
 from .extensions import ExtensionsRun
 from .finite_size import FiniteSizeRun
-from .pages import breaking, extensions, finite_size, stability_map, transition
+from .pages import breaking, dynamics, extensions, finite_size, stability_map, transition
 from .run import Reproduction, Run
 from .stability_map import StabilityRun
 from .steps import STEPS
@@ -24,6 +25,7 @@ JOBS: tuple[tuple[type[Run], Callable[[Any], None]], ...] = (
     (StabilityRun, stability_map.write),
     (FiniteSizeRun, finite_size.write),
     (BreakingRun, breaking.write),
+    (DynamicsRun, dynamics.write),
 )
 
 

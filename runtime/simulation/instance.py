@@ -50,7 +50,7 @@ def coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> Coor
     """
     law = problem.law
     generator = stream(seed, _ROWS)
-    counts = _shares(law.weights, d)
+    counts = shares_of(law.weights, d)
     size = problem.contexts + problem.teacher_rank
     rows = []
     for count, gram in zip(counts, law.gram, strict=True):
@@ -79,7 +79,7 @@ def coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> Coor
     )
 
 
-def _shares(weights: np.ndarray, d: int) -> np.ndarray:
+def shares_of(weights: np.ndarray, d: int) -> np.ndarray:
     """Whole numbers that add up to d, nearest to d times the weights (largest remainders)."""
     exact = weights * d
     counts = np.floor(exact).astype(int)
@@ -126,7 +126,7 @@ class Instance:
         """The law with the shares of the atoms and the second moments that the coordinates have."""
         law, known = self.problem.law, self.coordinates
         z = np.concatenate([known.tau, known.pi], axis=1)
-        ends = np.cumsum(_shares(law.weights, self.d))
+        ends = np.cumsum(shares_of(law.weights, self.d))
         parts = [part for part in np.split(z, ends[:-1]) if len(part)]
         present = np.diff(ends, prepend=0) > 0
         return replace(
@@ -147,6 +147,11 @@ class Instance:
     def known(self) -> np.ndarray:
         """Features of teacher and noise, (n, FEATURES)."""
         return self._samples[1]
+
+    @property
+    def assignments(self) -> np.ndarray:
+        """Which assignment of labels every sample has, (n,), in the order of `Problem.label_choices`."""
+        return self._samples[0]
 
     @cached_property
     def contexts(self) -> np.ndarray:
@@ -186,7 +191,8 @@ class Instance:
         for choice, (labels, _) in enumerate(problem.label_choices):
             rows = np.flatnonzero(block.labels[: len(teachers)] == choice)
             c = problem.constants(labels)
-            y = (teachers[rows] + problem.law.teacher_means[problem.context_of(labels)]).reshape(len(rows), -1)
+            y = teachers[rows] + problem.law.teacher_means[problem.context_of(labels)]
+            y = y.reshape(len(rows), problem.tokens * problem.teacher_rank)  # a block may hold none of an assignment
             noise = np.empty((len(rows), len(gaussian)))
             noise[:, gaussian] = block.noise[rows]
             if channel.LABELLED_NOISE:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..channel.search import searched
+from ..descent.schedule import batch_of, schedule_of
+from ..descent.state import start_of
 from ..errors import DomainError, InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -19,13 +21,14 @@ from .held import entries, without
 from .instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .kinds import kind_of
 from .minimisers import METHODS, Descent, Minimum, gradient_norm
+from .online import one_pass, record_times, weights_with
 from .orientation import oriented
 from .risk import Risk, Weights, on_sphere, overlaps_of, refuse_own
 from .wells import Polish, polished
 
 RANDOM = "random"
 WELLS = "wells"
-NEWTON, GAMP = "newton", "gamp"
+NEWTON, GAMP, SGD = "newton", "gamp", "sgd"
 _HOLDING = ("lbfgs", "gd", "adam")
 _KEEPING = (*_HOLDING, NEWTON)
 _MOST = {"descent": 20000, GAMP: 1000}
@@ -38,17 +41,19 @@ class Plan:
     """What every seed of a simulation does.
 
     Attributes:
-        start: a named start of the model, or `random`: W standard normal.
-        method: lbfgs, gd, adam, fista, newton or gamp.
+        start: a named start of the model, or `random`: W standard normal; of sgd also overlaps, as `q=0.1,theta=0.05`.
+        method: lbfgs, gd, adam, fista, newton or gamp; or sgd, one pass through the data.
         tolerance: of the gradient norm (of the relative step, for gamp).
         most: iterations, by default 20000, or 1000 of gamp.
-        rate: step size of gd or adam in their units; inertia, damping: of gamp.
+        rate: step size of gd or adam in their units, learning rate of sgd (also a text as of `dynamics`); inertia,
+            damping: of gamp.
         exact: whether the teacher's and the means' Gram matrix is that of the law exactly (`instance.coordinates`).
         memory: bytes of data a seed may hold.
         polish: `wells` moves samples out of wrong wells of their own objectives (`wells.polished`); None ends where the
             method does.
         project: name of overlaps that are held at zero, as theta (`held.entries`); None lets all of them be.
         controls: whether means are taken with control variates (`controls`).
+        batch: of sgd, sentences of a step, or a share of d as 0.5d.
         restarts: how often polishing begins anew from its lowest minimum so far, with a few samples moved.
     """
 
@@ -58,7 +63,7 @@ class Plan:
     method: str
     tolerance: float = 1e-6
     most: int | None = None
-    rate: float | None = None
+    rate: float | str | None = None
     inertia: float = INERTIA
     damping: float = DAMPING
     exact: bool = True
@@ -67,6 +72,19 @@ class Plan:
     restarts: int = 0
     project: str | None = None
     controls: bool = False
+    batch: str = "1"
+
+    @property
+    def end(self) -> float:
+        """When a pass through the data ends: in steps over d, or steps where batches are of order d."""
+        share = batch_of(self.batch).share
+        sentences = batch_of(self.batch).sentences
+        return float(int(self.problem.alpha / share + 1e-9)) if share is not None else self.problem.alpha / sentences
+
+    @property
+    def times(self) -> np.ndarray:
+        """At which a pass keeps its overlaps."""
+        return record_times(self.end, whole=batch_of(self.batch).share is not None)
 
 
 @dataclass(frozen=True)
@@ -75,14 +93,14 @@ class Run:
 
     Attributes:
         overlaps: in their canonical image (`orientation`), V nan but for gamp.
-        data, penalty: parts of the training loss per d.
+        data, penalty: parts of the training loss per d; nan of sgd, which sees a sentence once.
         test_error: exactly that of these overlaps on new data; nan without a metric.
         multipliers: strengths (s,) of the ridge that keeps given norms; None of any other regulariser.
         gradient: norm of the risk's gradient, root mean square over the weights.
         late, contraction: gamp: squared distance of late iterates, and where it converged the measured replicon
             (`gamp.contraction`); nan otherwise.
-        path: gamp: packed overlaps before the first iteration and after each, (iterations + 1, n); None otherwise, and
-            where the run was read from a file.
+        path: packed overlaps, (times, n), not oriented: of gamp before the first iteration and after each, of sgd at
+            `online.record_times`; None otherwise, and where the run was read from a file.
         polish: what polishing did; None where it was not asked for, or the descent before it did not converge.
         controls: averages over the data that are known to vanish; None where they were not asked for.
     """
@@ -134,6 +152,8 @@ def run(plan: Plan, seed: int) -> Run:
     """
     problem = plan.problem
     instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
+    if plan.method == SGD:
+        return _passed(plan, instance)
     start, V = begin(plan, instance)
     late, replicon, path, polish = np.nan, np.nan, None, None
     if plan.method == GAMP:
@@ -157,7 +177,8 @@ def run(plan: Plan, seed: int) -> Run:
             slope = Weights(gradient_of(instance, weights.W, -trajectory.g), slope.phi)
         gradient = gradient_norm(slope)
     else:
-        risk, how = Risk(instance, plan.project), Descent(plan.tolerance, plan.most or _MOST["descent"], plan.rate)
+        rate = None if plan.rate is None else float(plan.rate)
+        risk, how = Risk(instance, plan.project), Descent(plan.tolerance, plan.most or _MOST["descent"], rate)
 
         def descend(weights: Weights) -> Minimum:
             return METHODS[plan.method](risk, weights, how)
@@ -188,6 +209,25 @@ def run(plan: Plan, seed: int) -> Run:
         path=path,
         polish=polish,
         controls=controls_of(instance, plan.start) if plan.controls else None,
+    )
+
+
+def _passed(plan: Plan, instance: Instance) -> Run:
+    """One pass through the data."""
+    problem = plan.problem
+    begin = weights_with(instance, start_of(problem, plan.start)[1])
+    found = one_pass(instance, begin, schedule_of(plan.rate or 0.0), batch_of(plan.batch), plan.times)
+    overlaps = overlaps_of(instance, found.weights)
+    return Run(
+        seed=instance.seed,
+        overlaps=oriented(problem, overlaps),
+        data=np.nan,
+        penalty=np.nan,
+        test_error=_test_error(instance, overlaps),
+        gradient=np.nan,
+        iterations=found.steps,
+        status=found.status,
+        path=found.path,
     )
 
 
@@ -236,6 +276,38 @@ def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
         )
 
 
+def _checked_pass(plan: Plan) -> Plan:
+    """
+    Raises:
+        InputError: the options are not those of a pass through the data.
+    """
+    problem, name = plan.problem, plan.problem.solver.name
+    if not problem.has_ridge:
+        raise InputError(f"sgd steps down the slope of a ridge; the penalty of {name} is another")
+    if problem.solver.model.LOSS_JUMPS:
+        raise InputError(f"the loss of {name} jumps, and has no slope that sgd could go down")
+    if plan.rate is None:
+        raise InputError("sgd needs a learning rate: give rate, as 0.5")
+    rate, batch = schedule_of(plan.rate), batch_of(plan.batch)
+    if rate.flow:
+        raise InputError("rate flow: gradient flow is no pass through data; give a number")
+    start_of(problem, plan.start)
+    given = {
+        "polish": plan.polish,
+        "project": plan.project,
+        "restarts": plan.restarts,
+        "control variates": plan.controls,
+    }
+    for what, value in given.items():
+        if value:
+            raise InputError(f"{what}: sgd ends at no minimum; it is for methods that minimise the risk")
+    if plan.d < 2 or plan.d != int(plan.d):
+        raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
+    if batch.share is not None and problem.alpha < batch.share:
+        raise InputError(f"alpha = {problem.alpha:g} is less than one batch of {batch.words}")
+    return plan
+
+
 def _refuse_polish(plan: Plan, method: str) -> None:
     """
     Raises:
@@ -257,11 +329,17 @@ def checked(plan: Plan) -> Plan:
     problem.only_at_zero_temperature("weights of finite d are trained")
     corners, in_loss = not problem.has_ridge and problem.solver.penalty.CORNERS > 0, has_corners(problem)
     method = plan.method
+    if method == SGD:
+        return _checked_pass(plan)
+    if plan.batch != "1":
+        raise InputError(f"batch {plan.batch}: batches are those of sgd; {method} takes all data at once")
+    if isinstance(plan.rate, str):
+        raise InputError(f"rate {plan.rate!r}: {method} takes a number")
     if problem.has_sphere:
         _refuse_on_sphere(problem, method, in_loss)
     if method == "auto":
         method = "fista" if corners else NEWTON if in_loss else "lbfgs"
-    known = [*METHODS, GAMP]
+    known = [*METHODS, GAMP, SGD]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
     starts = [*problem.solver.model.STARTS, RANDOM]

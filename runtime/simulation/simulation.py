@@ -159,11 +159,12 @@ def simulate(
         seeds: how many, from 0, or which. A seed gives the same data whatever the start and the method; with another
             alpha its samples are the first of the same sequence.
         start: a named start of the model, or `random`.
-        method: lbfgs, gd, adam, fista (penalties with corners), newton (losses with corners), gamp, or auto.
+        method: lbfgs, gd, adam, fista (penalties with corners), newton (losses with corners), gamp, or auto; or sgd,
+            one pass through the data, whose theory is `dynamics`.
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
-        options: further fields of `Plan`: polish, restarts, project, controls, tolerance, most, rate, inertia,
+        options: further fields of `Plan`: polish, restarts, project, controls, tolerance, most, rate, batch, inertia,
             damping, exact, memory.
 
     Raises:
@@ -228,7 +229,7 @@ def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[st
     try:
         return Plan(problem, d, start, method, **options)
     except TypeError:
-        allowed = "polish, restarts, project, controls, tolerance, most, rate, inertia, damping, exact, memory"
+        allowed = "polish, restarts, project, controls, tolerance, most, rate, batch, inertia, damping, exact, memory"
         raise InputError(f"unknown option among {', '.join(options)}; known are {allowed}") from None
 
 

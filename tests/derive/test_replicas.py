@@ -7,7 +7,7 @@ import sympy as sp
 
 from saddleforge.derive.calculus.averages import Average, Jacobian, MatrixAverage
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.replicas import message_passing
+from saddleforge.derive.replicas import dynamics, message_passing
 from saddleforge.derive.replicas.algebra.objects import LogDet, LogIntegral
 from saddleforge.derive.replicas.own import specialisation
 from saddleforge.derive.replicas.steps.derivation import replica_calculation
@@ -189,6 +189,20 @@ def test_a_wrong_reaction_is_no_fixed_point(name, wrong):
 def test_a_wrong_term_of_message_passing_fails_a_named_check(kind):
     every = 4 if kind == "ridge" else 1
     assert undetected(message_passing.step(*KINDS[kind], s=2, t=2), every, message_mutants) == []
+
+
+ONE_PASS = {"plain": (0, False), "trained numbers and a loss that holds q": (2, True)}
+
+
+@pytest.mark.parametrize("kind", ONE_PASS)
+def test_a_wrong_term_of_one_pass_descent_fails_a_named_check(kind):
+    assert undetected(dynamics.step(*ONE_PASS[kind], s=2, t=2), 20, message_mutants) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ONE_PASS)
+def test_every_wrong_term_of_one_pass_descent_fails_a_named_check(kind):
+    assert undetected(dynamics.step(*ONE_PASS[kind], s=2, t=2), 1, message_mutants) == []
 
 
 def written_mutants(step):

@@ -1,0 +1,168 @@
+"""`dynamics`: which solution one-pass training reaches, when, and from where."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from . import options
+from .options import (
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    NetcdfOption,
+    QuietOption,
+    SetOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
+from .outcome import Exit, Outcome, command, saved
+
+
+@command
+def dynamics(
+    model: ModelArgument,
+    rate: Annotated[
+        str,
+        typer.Option(
+            "--rate",
+            metavar="ETA",
+            help="Learning rate: a number; 4,power=0.5,scale=10 for 4 / (1 + t/10)^0.5; 4,warmup=5; or flow, gradient "
+            "flow on the population risk.",
+        ),
+    ],
+    set_: SetOption = None,
+    time: Annotated[
+        str, typer.Option("--time", metavar="BEGIN:END[:N]", help="Times of output, in steps over d (N of them: 101).")
+    ] = "0:40",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            metavar="random|NAME|q=..,m_1=..,theta=..",
+            help="W standard normal, a named start of the model, or overlaps (arrays as JSON).",
+        ),
+    ] = "random",
+    batch: Annotated[
+        str, typer.Option("--batch", metavar="B", help="Sentences of a step, or a share of d as 0.5d (a map).")
+    ] = "1",
+    watch: Annotated[
+        list[str] | None,
+        typer.Option("--watch", metavar="OVERLAP=VALUE", help="Time when an overlap passes a value, as theta_1=0.1."),
+    ] = None,
+    d: Annotated[
+        int | None,
+        typer.Option("--d", min=2, help="Escape from no overlap: draws of a random start at this dimension instead."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="--d: how many draws.")] = 16,
+    first: Annotated[int, typer.Option("--first", min=0, help="--d: the first draw.")] = 0,
+    cosine: Annotated[float, typer.Option("--cosine", help="--d: largest cosine at which a draw has escaped.")] = 0.1,
+    accuracy: Annotated[
+        float, typer.Option("--accuracy", help="Half width asked of the moments at all times, relative to their size.")
+    ] = 1e-4,
+    method: Annotated[
+        str, typer.Option("--method", metavar="auto|DOP853|RK45|Radau|BDF|LSODA", help="SciPy's time steps.")
+    ] = "auto",
+    output: NetcdfOption = None,
+    force: ForceOption = False,
+    time_limit: TimeLimitOption = None,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    quiet: QuietOption = False,
+) -> Outcome:
+    """Follow one-pass stochastic gradient descent of infinite d: overlaps and errors in time, and what is reached."""
+    target = options.netcdf_file(output, "a trajectory", force)
+    options.prepare(threads, quiet)
+    problem = options.problem_of(model, set_)
+    begin, end, count = _times(time)
+    options.check_positive("--accuracy", accuracy)
+    if d is not None:
+        if start != "random" or target is not None or watch:
+            raise InputError("--d draws random starts and tells when they escape; leave --start, --watch and -o out")
+        if begin:
+            raise InputError(f"--time {time}: draws start at time 0")
+        from ..descent.escape import escape
+
+        found = escape(
+            problem, rate, d=d, seeds=seeds, first=first, time=end, batch=batch, threshold=cosine, accuracy=accuracy
+        )
+        return Outcome("" if json else found.table(), lambda: _with_problem(problem, found.to_json()))
+    import numpy as np
+
+    from ..descent.dynamics import dynamics as follow
+    from ..descent.schedule import batch_of
+
+    if batch_of(batch).share is not None:
+        times: Any = np.unique(np.round(np.linspace(begin, end, count or int(end - begin) + 1)))
+    else:
+        times = np.linspace(begin, end, count or 101)
+    result = follow(
+        problem,
+        rate,
+        times,
+        start,
+        batch=batch,
+        accuracy=accuracy,
+        method=method,
+        events=_watched(watch),
+    )
+    status, message = Exit.DONE, ""
+    if not result.success:
+        status = Exit.TIME_LIMIT if result.status == "time_limit" else Exit.NOT_CONVERGED
+        message = f"{result.status.replace('_', ' ')}: {result.advice}"
+    text = "" if json else result.table()
+
+    def data(word: str, path: Path | None) -> dict[str, Any]:
+        own = result.to_json()
+        return {**own, "status": own["status"] if word in (Exit.DONE.word, status.word) else word,
+                "file": None if path is None else str(path)}  # fmt: skip
+
+    return saved(result.save, target, output, text, data, status, message)
+
+
+def _with_problem(problem: Any, data: dict[str, Any]) -> dict[str, Any]:
+    from .._version import __version__
+    from ..report.contract import parameters_json
+
+    known = {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
+    return {**known, "parameters": parameters_json(problem), "status": Exit.DONE.word, **data}
+
+
+def _times(text: str) -> tuple[float, float, int | None]:
+    """`0:40`, `0:40:81` or `40`."""
+    parts = text.split(":")
+    try:
+        numbers = [float(part) for part in parts[:2]]
+        count = int(parts[2]) if len(parts) == 3 else None
+    except ValueError:
+        numbers, count = [], None
+    if not numbers or len(parts) > 3:
+        raise InputError(f"--time {text}: BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81")
+    begin, end = numbers if len(numbers) == 2 else (0.0, numbers[0])
+    if not 0 <= begin < end < float("inf"):
+        raise InputError(f"--time {text}: time runs forward from 0; an END above BEGIN is expected")
+    if count is not None and not 2 <= count <= 100_000:
+        raise InputError(f"--time {text}: the number of times must be 2 to 100000")
+    return begin, end, count
+
+
+def _watched(items: list[str] | None) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for item in items or []:
+        name, equals, value = item.partition("=")
+        number = _number(f"--watch {item}", name, value) if equals else None
+        if not isinstance(number, int | float):
+            raise InputError(f"--watch {item}: OVERLAP=VALUE is expected, as theta_1=0.1")
+        found[name.strip()] = float(number)
+    return found
+
+
+def _number(option: str, name: str, text: str) -> Any:
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise InputError(f"{option}: {name}={text} is no number and no JSON array of numbers") from None

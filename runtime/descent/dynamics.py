@@ -1,0 +1,553 @@
+"""What one-pass descent does in time: overlaps with half widths, events, plateaus, and which solution it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import budget, presenting
+from ..errors import DomainError, InputError, TimeLimitError
+from ..integration.estimates import ladder_half_width
+from ..problems.columns import block_columns
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+from ..progress import left, step
+from ..saddle_point import observables
+from ..saddle_point.starts import branch_of
+from .averages import AverageRule, sizes_for
+from .flow import Flow, refuse
+from .schedule import Batch, Schedule, batch_of, schedule_of
+from .state import Moments, start_of
+from .stationary import StationaryPoint, at, newton
+
+METHODS = ("auto", "DOP853", "RK45", "Radau", "BDF", "LSODA")
+_OUTPUTS = 101
+_STIFF = 2e3  # spectral radius times the time to go, beyond which a stiff method is cheaper
+_LOOSER = 30.0  # of the tolerance that the time step's error is judged by
+_LEAST_TOLERANCE = 3e-14
+_ROUNDING = 2e-13  # of moments, relative to their size
+_DIVERGED = 1e6  # of the moments, relative to those of the start
+_NEAR = 0.1  # of the moments: how near an end is to the stationary point that it is said to reach
+_SLOW = 0.1  # of the largest speed that follows: what a plateau is
+_METRIC_BUDGET = 2e4  # nodes for the test error of one time
+_STEP_SAFETY = 1.5
+_LEAST_COUNTS = (0.5, 0.0)  # of the last two steps from rule to rule
+
+
+@dataclass(frozen=True)
+class Event:
+    """Where an overlap passes a value: its name in tables, the value, the time and its half width."""
+
+    name: str
+    value: float
+    time: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Where descent is slow, by a factor of ten against what follows: next to an unstable stationary point.
+
+    Attributes:
+        begin, end: times. point: the stationary point next to where it is slowest; None where Newton's method finds
+            none.
+    """
+
+    begin: float
+    end: float
+    point: StationaryPoint | None
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """Descent from a start.
+
+    Attributes:
+        start: how it was called; rate, batch: of descent; times: of output, (n,), in steps over d (steps, where batches
+            are of order d).
+        path: packed moments at the times, (n, N), see `Moments`; half_widths: theirs.
+        loss, loss_error: E[loss] of a fresh sentence at the times, without the penalty, (n,).
+        events, plateaus: in order of time; reached: the stable stationary point that the end is next to, or None.
+        status: "converged" (to the accuracy), "accuracy_not_reached", "left_domain" or "time_limit".
+        integrator: of the averages, as of JSON; method: of the time steps; evaluations: of the averages.
+    """
+
+    problem: Problem
+    start: str
+    rate: Schedule
+    batch: Batch
+    times: np.ndarray
+    path: np.ndarray
+    half_widths: np.ndarray
+    loss: np.ndarray
+    loss_error: np.ndarray
+    events: tuple[Event, ...]
+    plateaus: tuple[Plateau, ...]
+    reached: StationaryPoint | None
+    status: str
+    integrator: Mapping[str, Any]
+    method: str
+    evaluations: int
+
+    @property
+    def success(self) -> bool:
+        """Whether the half widths are those asked for, up to the end."""
+        return self.status == "converged"
+
+    @property
+    def advice(self) -> str:
+        """What to try where they are not."""
+        return {
+            "converged": "",
+            "accuracy_not_reached": "the half widths are larger than asked for; try a larger --accuracy or less time",
+            "left_domain": f"descent diverges after t = {self.times[-1]:.6g}; try a smaller --rate",
+            "time_limit": "the time limit was reached; what there is has the half widths shown",
+        }[self.status]
+
+    def moments(self, number: int) -> Moments:
+        """At an output time."""
+        return Moments.unpack(self.path[number], self.problem)
+
+    @cached_property
+    def overlaps(self) -> tuple[Overlaps, ...]:
+        """At the times; V is not known to descent."""
+        return tuple(self.moments(n).overlaps(self.problem) for n in range(len(self.times)))
+
+    @cached_property
+    def overlap_errors(self) -> tuple[Overlaps, ...]:
+        """Half widths of q, m, theta and phi at the times: overlaps are sums of moments with positive weights."""
+        parts = (Moments.unpack(widths, self.problem) for widths in self.half_widths)
+        return tuple(part.overlaps(self.problem) for part in parts)
+
+    @property
+    def branch(self) -> str:
+        """Of the end: semantic, positional, mixed or uninformed."""
+        return branch_of(self.overlaps[-1])
+
+    @cached_property
+    def test_error(self) -> np.ndarray:
+        """E metric at the times, (n,); nan without a metric."""
+        return self._metric[0]
+
+    @cached_property
+    def test_error_error(self) -> np.ndarray:
+        """Half widths: of the rule for the metric, and what the half widths of the overlaps move."""
+        return self._metric[1]
+
+    @cached_property
+    def _metric(self) -> tuple[np.ndarray, np.ndarray]:
+        values, errors = (np.full(len(self.times), np.nan) for _ in range(2))
+        if not self.problem.solver.metric.HAS_METRIC:
+            return values, errors
+        size = observables.metric_size(self.problem, _METRIC_BUDGET)
+        coarser = size - 2 if observables.is_sampled(self.problem) else max(4, size * 3 // 4)
+        for n, overlaps in enumerate(self.overlaps):
+            try:
+                values[n] = observables.average_metric(self.problem, overlaps, size)
+                moved = Moments.unpack(self.path[n] + self.half_widths[n], self.problem).overlaps(self.problem)
+                errors[n] = 1.5 * abs(values[n] - observables.average_metric(self.problem, overlaps, coarser))
+                errors[n] += abs(values[n] - observables.average_metric(self.problem, moved, size))
+            except (DomainError, np.linalg.LinAlgError):
+                continue  # the fields have no density, or the half widths reach beyond the domain
+        return values, errors
+
+    def table(self) -> str:
+        """What `saddleforge dynamics` prints."""
+        return presenting.table(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that --json prints."""
+        return presenting.to_json(self)
+
+    def to_xarray(self) -> Any:
+        """An xarray dataset, time being its axis."""
+        return presenting.to_dataset(self)
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame, a row a time."""
+        return presenting.to_frame(self)
+
+    def plot(self, path: str | Path | None = None, **options: Any) -> Any:
+        """Overlaps and errors against time; a matplotlib figure, saved where a path is given."""
+        return presenting.plot(self, path, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as netCDF, whole or not at all."""
+        presenting.save(self.to_xarray(), path)
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A trajectory by one rule and one tolerance: moments and losses at the times reached, and when events happen."""
+
+    path: np.ndarray
+    loss: np.ndarray
+    events: tuple[tuple[float, ...], ...]
+    method: str
+    left: bool
+
+
+@step("dynamics")
+def dynamics(
+    problem: Problem,
+    rate: Schedule | float | str,
+    time: float | Sequence[float] | np.ndarray,
+    start: Any = "random",
+    *,
+    batch: Batch | float | str = 1,
+    accuracy: float = 1e-4,
+    method: str = "auto",
+    events: Mapping[str, float] | None = None,
+) -> Dynamics:
+    """Follow one-pass stochastic gradient descent of infinite d (docs/theory.md section 19).
+
+    Args:
+        rate: eta, a `Schedule` or a text as of `--rate`: "4", "4,power=0.5,scale=10", "4,warmup=5", or "flow" for
+            gradient flow on the population risk, whose time is the sum of rates.
+        time: steps over d at the end, or an increasing list of output times that begins with that of the start. With
+            batches of order d it counts steps: whole numbers.
+        start: "random" (W standard normal: overlaps vanish), a named start, a mapping of overlaps as
+            {"q": 0.125, "m_1": 0.1}, `Moments`, or what another `Dynamics` ended with.
+        batch: sentences of a step, or a share of d as "0.5d" with a rate of eta d: descent is then a map.
+        accuracy: half width asked of the moments at all times, relative to the largest of each kind.
+        method: of SciPy's `solve_ivp`, "auto" for DOP853 or, where the equations are stiff, Radau.
+        events: overlaps by their names in tables, and a value of each whose passing is timed.
+
+    Raises:
+        InputError: the dynamics of the problem do not close, or an argument is out of range; the sentence says what is
+            allowed.
+    """
+    refuse(problem)
+    schedule, size = schedule_of(rate), batch_of(batch)
+    if schedule.flow and size != Batch():
+        raise InputError("rate flow: gradient flow follows the population risk; a batch has no meaning there")
+    times = _times(time, size)
+    if method not in METHODS:
+        raise InputError(f"no method {method!r}; known are {', '.join(METHODS)}")
+    if not 1e-11 <= accuracy < 1:
+        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-11, 1)")
+    name, begin = (start.branch, start.moments(-1)) if isinstance(start, Dynamics) else start_of(problem, start)
+    wanted = _wanted(problem, events or {}, size)
+    return _refined(problem, schedule, size, times, (name, begin), wanted, accuracy, method)
+
+
+def _times(time: Any, batch: Batch) -> np.ndarray:
+    """Output times."""
+    try:
+        given = np.atleast_1d(np.asarray(time, float))
+    except (TypeError, ValueError):
+        raise InputError(f"time = {time!r}: a number, or increasing numbers, are expected") from None
+    if given.ndim != 1 or not np.isfinite(given).all() or not len(given):
+        raise InputError(f"time = {time!r}: a number, or increasing numbers, are expected")
+    if len(given) == 1:
+        if not given[0] > 0:
+            raise InputError(f"time = {given[0]:g} is out of range; allowed is (0, inf)")
+        end = float(given[0])
+        given = np.arange(end + 1) if batch.share is not None else np.linspace(0.0, end, _OUTPUTS)
+    if np.any(np.diff(given) <= 0):
+        raise InputError(f"time runs backwards, or stands still, in {time!r}; increasing times are expected")
+    if given[0] < 0:
+        raise InputError(f"time begins at {given[0]:g}; allowed are times from 0")
+    if batch.share is not None and np.any(given != np.round(given)):
+        raise InputError("time: with batches of order d it counts steps, which are whole numbers")
+    return given
+
+
+def _wanted(problem: Problem, events: Mapping[str, float], batch: Batch) -> dict[str, float]:
+    known = block_columns(problem, _start_overlaps(problem))
+    for name, value in events.items():
+        if name not in known or name.startswith("V"):
+            names = ", ".join(key for key in known if not key.startswith("V"))
+            raise InputError(f"no overlap {name!r} to watch; known are {names}")
+        if not np.isfinite(value):
+            raise InputError(f"{name} = {value!r}: a finite value to pass is expected")
+    if events and batch.share is not None:
+        raise InputError("events are those of a continuous time; batches of order d move by steps")
+    return dict(events)
+
+
+def _start_overlaps(problem: Problem) -> Overlaps:
+    return start_of(problem, "random")[1].overlaps(problem)
+
+
+def _scales(problem: Problem, path: np.ndarray) -> np.ndarray:
+    """For every packed moment the size of its kind at each time, (n, N): S, and what S allows T and P to be."""
+    shape = Moments.unpack(np.arange(path.shape[1], dtype=float), problem)
+    sizes = np.ones_like(path)
+    law, contexts = problem.law, problem.contexts
+    z = np.sqrt(np.einsum("a,aii->i", law.weights, law.gram))
+    for row, u in zip(sizes, path, strict=True):
+        S = float(np.abs(Moments.unpack(u, problem).S).max()) + 1e-300
+        row[:] = S
+        row[shape.T.ravel().astype(int)] = np.sqrt(S) * max(float(z[:contexts].max()), 1e-3)
+        row[shape.P.ravel().astype(int)] = np.sqrt(S) * float(z[contexts:].max())
+        row[shape.phi.astype(int)] = np.maximum(np.abs(u[shape.phi.astype(int)]), 1.0)
+    return sizes
+
+
+def _refined(
+    problem: Problem,
+    schedule: Schedule,
+    batch: Batch,
+    times: np.ndarray,
+    start: tuple[str, Moments],
+    events: Mapping[str, float],
+    accuracy: float,
+    method: str,
+) -> Dynamics:
+    """By finer rules until half widths are what is asked for: of the averages the change from rule to rule, of the time
+    steps that against a larger tolerance, by the coarsest rule."""
+    name, begin = start
+    rules = sizes_for(problem)
+    tolerance = max(accuracy / 100, _LEAST_TOLERANCE)
+
+    def solve(rule: AverageRule, to: float) -> _Solved:
+        return _solve(problem, rule, schedule, batch, times, begin, events, to, method)
+
+    own: list[_Solved] = []
+    steps: np.ndarray | float = 0.0
+    used, status = rules[0], "accuracy_not_reached"
+    widths: np.ndarray | None = None
+    drift: _Solved | None = None
+    moved: list[np.ndarray] = []
+    for number, rule in enumerate(rules):
+        known = f", half width {widths.max():.1e}" if widths is not None else ""
+        left(f"rule {number + 1} of at most {len(rules)}{known}")
+        try:
+            if not own and batch.share is None:
+                solved, drift, tolerance = _stepped(solve, rule, tolerance, accuracy)
+                steps = _difference(problem, solved, drift)
+            else:
+                solved = solve(rule, tolerance)
+        except TimeLimitError:
+            if not own:
+                raise
+            status = "time_limit"
+            break
+        used = rule
+        if own:
+            moved.insert(0, _difference(problem, solved, own[-1]))
+        own.append(solved)
+        if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
+            last = moved[0]
+            counted = ladder_half_width([each.max(initial=0.0) * np.ones(1) for each in moved[:2]], _LEAST_COUNTS)
+            factor = counted / max(float(last.max(initial=0.0)), 1e-300)
+            widths = last * min(factor, 10.0) + _STEP_SAFETY * _common(steps, len(last)) + _ROUNDING
+            if widths.max() <= accuracy:
+                status = "converged"
+                break
+    final = own[-1]
+    count = len(final.path)
+    if final.left:
+        status = "left_domain"
+    half = np.full(final.path.shape, np.nan)
+    if widths is not None:
+        shared = min(count, len(widths))
+        half[:shared] = widths[:shared] * _scales(problem, final.path[:shared])
+    before = own[-2] if len(own) > 1 else final
+    loss_error = np.full(count, np.nan)
+    shared = min(count, len(before.loss))
+    loss_error[:shared] = 1.5 * np.abs(final.loss[:shared] - before.loss[:shared])
+    if drift is not None:
+        shared = min(count, len(own[0].loss), len(drift.loss))
+        loss_error[:shared] += 1.5 * np.abs(own[0].loss[:shared] - drift.loss[:shared])
+    flow = Flow(problem, used, _sentences(schedule, batch))
+    constant = batch.share is None and schedule.is_constant
+    return Dynamics(
+        problem=problem,
+        start=name,
+        rate=schedule,
+        batch=batch,
+        times=times[:count],
+        path=final.path,
+        half_widths=half,
+        loss=final.loss,
+        loss_error=loss_error,
+        events=_timed(events, final, before, own[0], drift),
+        plateaus=_plateaus(flow, schedule, times[:count], final.path, constant),
+        reached=_reached(flow, schedule, final.path[-1]) if constant and not final.left else None,
+        status=status,
+        integrator=used.describe(),
+        method=final.method,
+        evaluations=sum(rule.evaluations for rule in rules),
+    )
+
+
+def _stepped(
+    solve: Callable[[AverageRule, float], _Solved], rule: AverageRule, tolerance: float, accuracy: float
+) -> tuple[_Solved, _Solved, float]:
+    """A trajectory, that of a tolerance thirty times as large, and the tolerance: smaller where what grows from little,
+    as out of a plateau, asks for smaller steps, and not for finer averages."""
+    solved, looser = solve(rule, tolerance), solve(rule, _LOOSER * tolerance)
+    while tolerance > _LEAST_TOLERANCE and not solved.left:
+        if _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2:
+            break
+        tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
+        solved, looser = solve(rule, tolerance), solved
+    return solved, looser, tolerance
+
+
+def _sentences(schedule: Schedule, batch: Batch) -> float:
+    return np.inf if schedule.flow else batch.sentences
+
+
+def _common(values: Any, count: int) -> Any:
+    return values if np.ndim(values) == 0 else values[:count]
+
+
+def _difference(problem: Problem, one: _Solved, other: _Solved) -> np.ndarray:
+    """Of two trajectories at the times that both reached, in units of `_scales`."""
+    count = min(len(one.path), len(other.path))
+    return np.abs(one.path[:count] - other.path[:count]) / _scales(problem, one.path[:count])
+
+
+def _solve(
+    problem: Problem,
+    rule: AverageRule,
+    schedule: Schedule,
+    batch: Batch,
+    times: np.ndarray,
+    begin: Moments,
+    events: Mapping[str, float],
+    tolerance: float,
+    method: str,
+) -> _Solved:
+    if batch.share is not None:
+        return _mapped(problem, rule, schedule, batch.share, times, begin)
+    from scipy.integrate import solve_ivp
+
+    flow, u = Flow(problem, rule, _sentences(schedule, batch)), begin.pack()
+    try:
+        flow.slope(begin, schedule(times[0]))
+    except DomainError as error:
+        raise InputError(f"start: {error}") from None
+    if method == "auto":
+        values = np.linalg.eigvals(flow.jacobian(u, schedule.rate))
+        stiff = float(np.abs(values).max()) * (times[-1] - times[0]) > _STIFF
+        method = "Radau" if stiff else "DOP853"
+
+    def passing(name: str, value: float) -> Any:
+        def function(_: float, at_u: np.ndarray) -> float:
+            columns = block_columns(problem, Moments.unpack(at_u, problem).overlaps(problem))
+            return columns[name] - value
+
+        return function
+
+    scale = np.maximum(_scales(problem, u[None])[0], 1e-12)
+
+    def slope(t: float, at_u: np.ndarray) -> np.ndarray:
+        budget.check()
+        return flow.packed(at_u, schedule(t))
+
+    def size(_: float, at_u: np.ndarray) -> float:
+        return float(np.max(np.abs(at_u) / largest)) - 1.0
+
+    size.terminal = True  # type: ignore[attr-defined]
+    largest = _DIVERGED * (1.0 + np.abs(u).max())
+
+    with np.errstate(all="ignore"):
+        found = solve_ivp(
+            slope,
+            (times[0], times[-1]),
+            u,
+            method=method,
+            t_eval=times,
+            rtol=max(tolerance, 100 * np.finfo(float).eps),
+            atol=tolerance * 1e-2 * scale,
+            events=[*(passing(name, value) for name, value in events.items()), size],
+        )
+    path = found.y.T
+    inside = np.isfinite(path).all(axis=1)
+    count = len(path) if inside.all() else int(np.argmin(inside))
+    path = path[:count]
+    losses = np.array([rule(Moments.unpack(each, problem).overlaps(problem)).loss for each in path])
+    when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
+    return _Solved(path, losses, when, method, not found.success or count < len(times))
+
+
+def _mapped(
+    problem: Problem, rule: AverageRule, schedule: Schedule, share: float, times: np.ndarray, begin: Moments
+) -> _Solved:
+    """One step of the map for every unit of time."""
+    flow, at_step, wanted = Flow(problem, rule), begin, set(times.astype(int).tolist())
+    path, losses, left_domain = [], [], False
+    for number in range(int(times[0]), int(times[-1]) + 1):
+        budget.check()
+        try:
+            if number in wanted:
+                losses.append(rule(at_step.overlaps(problem)).loss)
+                path.append(at_step.pack())
+            if number < times[-1]:
+                at_step = flow.step(at_step, schedule(float(number)), share)
+        except DomainError:
+            left_domain = True
+            break
+    if not path:
+        raise InputError("start: these moments are those of no weights")
+    return _Solved(np.array(path), np.array(losses), (), "map", left_domain or len(path) < len(times))
+
+
+def _timed(
+    events: Mapping[str, float], final: _Solved, before: _Solved, first: _Solved, looser: _Solved | None
+) -> tuple[Event, ...]:
+    """With half widths: the change from the rule before, and that with the tolerance."""
+    found = []
+    for number, (name, value) in enumerate(events.items()):
+        own, other = final.events[number], before.events[number]
+        pairs = (first.events[number], looser.events[number]) if looser is not None else ((), ())
+        for place, time in enumerate(own):
+            error = 1.5 * abs(time - other[place]) if place < len(other) else np.nan
+            if place < min(map(len, pairs)):
+                error += 1.5 * abs(pairs[0][place] - pairs[1][place])
+            found.append(Event(name, value, time, error))
+    return tuple(sorted(found, key=lambda event: event.time))
+
+
+def _plateaus(
+    flow: Flow, schedule: Schedule, times: np.ndarray, path: np.ndarray, constant: bool
+) -> tuple[Plateau, ...]:
+    """Where the speed has a minimum between the start and the end, and what follows is ten times as fast."""
+    if len(times) < 5 or not constant:
+        return ()
+    scales = _scales(flow.problem, path)
+    speed = np.array(
+        [np.linalg.norm(flow.packed(u, schedule(t)) / s) for t, u, s in zip(times, path, scales, strict=True)]
+    )
+    found = []
+    n = 1
+    while n < len(times) - 1:
+        after = speed[n:].max()
+        if speed[n] <= speed[n - 1] and speed[n] <= speed[n + 1] and speed[n] < _SLOW * after:
+            slow = speed < _SLOW * after
+            first = n
+            while first > 0 and slow[first - 1]:
+                first -= 1
+            last = n
+            while last < len(times) - 1 and slow[last + 1]:
+                last += 1
+            n = first + int(np.argmin(speed[first : last + 1]))
+            u = newton(flow, path[n], schedule.rate)
+            near = u is not None and np.abs((u - path[n]) / scales[n]).max() < _NEAR
+            point = at(flow, u, schedule, np.full_like(u, np.nan)) if near and u is not None else None
+            if last < len(times) - 1:
+                found.append(Plateau(float(times[first]), float(times[last]), point))
+            n = last
+        n += 1
+    return tuple(found)
+
+
+def _reached(flow: Flow, schedule: Schedule, u: np.ndarray) -> StationaryPoint | None:
+    """The stable stationary point next to the end."""
+    found = newton(flow, u, schedule.rate)
+    if found is None:
+        return None
+    scale = np.maximum(_scales(flow.problem, found[None])[0], 1e-12)
+    if not np.abs((found - u) / scale).max() <= _NEAR:
+        return None
+    point = at(flow, found, schedule, np.full_like(found, np.nan))
+    return point if point.stable else None

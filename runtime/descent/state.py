@@ -1,0 +1,247 @@
+"""Second moments of the rows of every spectral atom, which the dynamics move, and where they start."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..problems.columns import block_shape, index_text
+from ..problems.overlaps import Overlaps, triangle
+from ..problems.problem import Problem
+from ..saddle_point.starts import start_mixture
+
+RANDOM = "random"
+_SAME = 1e-9  # of overlaps that a start is to have
+_DEPENDENT = 1e-12  # of eigenvalues of a Gram matrix, relative to the largest
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the rows (w, tau, pi) of each of A atoms (docs/theory.md (19.5)).
+
+    Attributes:
+        S: E[w w^T], (A, s, s); T: E[w tau_c], (A, C, s); P: E[w pi^T], (A, s, t).
+        phi: numbers trained with the weights, (P,).
+    """
+
+    S: np.ndarray
+    T: np.ndarray
+    P: np.ndarray
+    phi: np.ndarray
+
+    def pack(self) -> np.ndarray:
+        """Independent components: upper triangles of S, T, P, phi."""
+        rows, columns = triangle(self.S.shape[1])
+        return np.concatenate([self.S[:, rows, columns].ravel(), self.T.ravel(), self.P.ravel(), self.phi])
+
+    @classmethod
+    def unpack(cls, vector: np.ndarray, problem: Problem) -> Moments:
+        """Of independent components in the order of `pack`."""
+        atoms, (contexts, s, t, _) = len(problem.law.weights), problem.sizes
+        rows, columns = triangle(s)
+        ends = np.cumsum([atoms * len(rows), atoms * contexts * s, atoms * s * t])
+        triangles, T, P, phi = np.split(vector, ends)
+        S = np.empty((atoms, s, s))
+        S[:, rows, columns] = S[:, columns, rows] = triangles.reshape(atoms, -1)
+        return cls(S, T.reshape(atoms, contexts, s), P.reshape(atoms, s, t), phi)
+
+    def overlaps(self, problem: Problem) -> Overlaps:
+        """q, m, theta (docs/theory.md (19.8)); V, which nothing here knows, is the identity."""
+        law = problem.law
+        shares = law.weights[:, None] * law.gamma
+        q = np.einsum("ac,aij->cij", shares, self.S)
+        return Overlaps(
+            q=q,
+            V=np.broadcast_to(np.eye(q.shape[1]), q.shape),
+            m=np.einsum("a,aci->ci", law.weights, self.T),
+            theta=np.einsum("ac,aij->cij", shares, self.P),
+            phi=self.phi,
+        )
+
+
+def possible(problem: Problem) -> np.ndarray:
+    """Orthonormal columns (N, k) of the packed moments that rows can have: of encodings and means that depend on each
+    other, or vanish, so do T and P."""
+    law, (contexts, s, t, trained) = problem.law, problem.sizes
+    atoms = len(law.weights)
+    zero = Moments(np.zeros((atoms, s, s)), np.zeros((atoms, contexts, s)), np.zeros((atoms, s, t)), np.zeros(trained))
+    size = len(zero.pack())
+    held = np.eye(size)
+    first = atoms * s * (s + 1) // 2
+    columns = [*held[:first], *held[size - trained :]]
+    for atom, gram in enumerate(law.gram):
+        values, vectors = np.linalg.eigh(gram)
+        for vector in vectors[:, values > _DEPENDENT * max(values[-1], 1e-300)].T:
+            for column in range(s):
+                T, P = zero.T.copy(), zero.P.copy()
+                T[atom, :, column], P[atom, column] = vector[:contexts], vector[contexts:]
+                columns.append(Moments(zero.S, T, P, zero.phi).pack())
+    return np.array(columns).T
+
+
+def of_mixture(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
+    """Of rows w = mix z + noise, z = (tau, pi).
+
+    Args:
+        mix: (s, C + t); noise: covariance, (s, s).
+    """
+    law, contexts = problem.law, problem.contexts
+    with_z = mix @ law.gram  # (A, s, C + t)
+    phi = np.array([float(number["start"]) for number in problem.trained])
+    return Moments(with_z @ mix.T + noise, np.swapaxes(with_z[..., :contexts], 1, 2), with_z[..., contexts:], phi)
+
+
+def start_of(problem: Problem, start: Any) -> tuple[str, Moments]:
+    """A start by its name, by the overlaps that it is to have, or as moments; and how it is called.
+
+    Args:
+        start: `random` (W standard normal), a named start of the model, a mapping of overlaps (see `with_overlaps`) or
+            a text of it as of `overlaps_in`, or `Moments`.
+
+    Raises:
+        InputError: it is none of these; the sentence lists what is allowed.
+    """
+    s = problem.student_rank
+    if isinstance(start, Moments):
+        return "given", start
+    if isinstance(start, Mapping):
+        shown = ",".join(f"{name}={json.dumps(np.asarray(value).tolist())}" for name, value in start.items())
+        return shown, with_overlaps(problem, start)
+    if start == RANDOM:
+        return RANDOM, of_mixture(problem, np.zeros((s, problem.contexts + problem.teacher_rank)), np.eye(s))
+    if isinstance(start, str) and "=" in start:
+        return start, with_overlaps(problem, overlaps_in(start))
+    if start not in problem.solver.model.STARTS:
+        known = ", ".join([RANDOM, *problem.solver.model.STARTS])
+        raise InputError(
+            f"no start {start!r} for {problem.solver.name}; known are {known}, or overlaps as q=..,theta=.."
+        )
+    mix, deviation, _ = start_mixture(problem, start)
+    return str(start), of_mixture(problem, mix, deviation**2 * np.eye(s))
+
+
+def overlaps_in(text: str) -> dict[str, Any]:
+    """`q=0.1,m_1=0.2,theta=[[[0.1]],[[0.2]]]` as a mapping, split at the commas outside of brackets.
+
+    Raises:
+        InputError: it is of another form, or a name is given twice.
+    """
+    items, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    values: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise InputError(f"start {text}: overlaps as q=0.1,m_1=0.2 are expected")
+        if name in values:
+            raise InputError(f"start {text}: {name} is given twice")
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise InputError(f"start {text}: {name}={value} is no number and no JSON array of numbers") from None
+    return values
+
+
+def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
+    """Rows of least norm with given overlaps, and normal noise beside, so that q is what is given.
+
+    Args:
+        given: q, m, theta: arrays in the shape of the overlaps, (C, s, s), (C, s), (C, s, t), or with tokens and
+            clusters apart, as in JSON; numbers stand for q times the identity in every context, theta likewise; single
+            entries by the names of tables, as m_1 or theta_2. What is not given of m and theta is what rows of least
+            norm have; q, where it is not given, that of standard normal noise in addition to them.
+
+    Raises:
+        InputError: an unknown name, a wrong shape, or overlaps that no weights have.
+    """
+    law, (contexts, s, t, _) = problem.law, problem.sizes
+    size = contexts + t
+    known = _entries(problem)
+    # Rows of a linear system for mix (s, C + t), which has m_c = E[mix z tau_c], theta_c = E[gamma_c mix z pi^T].
+    of_m = np.einsum("a,azc->cz", law.weights, law.gram[:, :, :contexts])
+    of_theta = np.einsum("a,ac,azb->cbz", law.weights, law.gamma, law.gram[:, :, contexts:])
+    rows, values, q = [], [], None
+    for name, value in given.items():
+        numbers = _numbers(name, value)
+        if name == "q":
+            q = _block(name, numbers, (contexts, s, s), np.eye(s), problem)
+            continue
+        if name in ("m", "theta"):
+            shape = (contexts, s) if name == "m" else (contexts, s, t)
+            unit = None if name == "m" else np.eye(s, t)
+            wanted = np.ndenumerate(_block(name, numbers, shape, unit, problem))
+            entries = [((name, index), each) for index, each in wanted]
+        elif name in known and numbers.ndim == 0:
+            entries = [(known[name], float(numbers))]
+        else:
+            raise InputError(f"start: no overlap {name!r}; known are q, m, theta, {', '.join(known)}")
+        for (block, index), each in entries:
+            row = np.zeros((s, size))
+            row[index[1]] = of_m[index[0]] if block == "m" else of_theta[index[0], index[2]]
+            rows.append(row.ravel())
+            values.append(each)
+    mix = np.zeros((s, size))
+    if rows:
+        matrix, wanted_values = np.array(rows), np.array(values)
+        mix = np.linalg.lstsq(matrix, wanted_values, rcond=1e-12)[0].reshape(s, size)
+        off = float(np.abs(matrix @ mix.ravel() - wanted_values).max())
+        if off > _SAME * (1 + np.abs(wanted_values).max()):
+            raise InputError(
+                f"start: no weights have these m and theta; the nearest are off by {off:.3g} (encodings and means "
+                "tie overlaps to each other)"
+            )
+    found = of_mixture(problem, mix, np.eye(s))
+    if q is None:
+        return found
+    # Of one covariance of the noise for all atoms, and of all contexts.
+    missing = q - found.overlaps(problem).q
+    noise = np.einsum("c,cij->ij", law.rho, missing) / (law.rho @ law.rho) + np.eye(s)
+    if np.abs(q - of_mixture(problem, mix, noise).overlaps(problem).q).max() > _SAME * (1 + np.abs(q).max()):
+        raise InputError("start: no weights with one law of their noise have these q in every context")
+    if np.linalg.eigvalsh(noise)[0] < -_SAME:
+        raise InputError("start: q is smaller than m and theta ask for: no such weights exist")
+    return of_mixture(problem, mix, noise)
+
+
+def _entries(problem: Problem) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Names of the entries of m and theta in tables, and where they stand."""
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for block in ("m", "theta"):
+        shown = block_shape(problem, block)
+        for index in np.ndindex(*shown):
+            found[block + index_text(index, shown)] = block, (index[0] * shown[1] + index[1], *index[2:])
+    return found
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        numbers = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise InputError(f"start: {name} = {value!r}: numbers are expected") from None
+    if not np.isfinite(numbers).all():
+        raise InputError(f"start: {name} holds numbers that are not finite")
+    return numbers
+
+
+def _block(
+    name: str, numbers: np.ndarray, shape: tuple[int, ...], unit: np.ndarray | None, problem: Problem
+) -> np.ndarray:
+    """An overlap of every context, from a number, a list of them for the contexts, or all entries."""
+    if numbers.ndim == 0 and unit is not None:
+        return np.broadcast_to(numbers * unit, shape)
+    if numbers.size == np.prod(shape):
+        return numbers.reshape(shape)
+    shown = (problem.tokens, problem.clusters, *shape[1:])
+    allowed = f"an array of shape {shape} or {shown}" + ("" if unit is None else ", or a number")
+    raise InputError(f"start: {name} has shape {numbers.shape}; {allowed} is expected")

@@ -1,0 +1,153 @@
+"""Which solution does one-pass descent reach? Trajectory, basins and escape in the base case (docs/theory.md section
+19).
+
+The trajectory of a start with both overlaps beside simulations; for three rates and three mixings the plane of initial
+(theta, m), each start followed to what it reaches, its boundary refined; times of escape from no overlap against d.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from ..descent.averages import sizes_for
+from ..descent.dynamics import dynamics
+from ..descent.escape import escape
+from ..descent.flow import Flow
+from ..descent.schedule import Batch, Schedule
+from ..descent.state import Moments, start_of
+from ..errors import DomainError, InputError
+from ..problems.problem import Problem
+from ..saddle_point.starts import branch_of
+from ..simulation.instance import Instance
+from ..simulation.online import one_pass, weights_with
+from .run import Plan, Run
+
+DYNAMICS = "dynamics"
+STRENGTH = 0.002  # of the ridge, per sentence
+START = "q=0.125,theta=0.025,m_1=0.1"
+RATE, END = 4.0, 60.0
+RATES, OMEGAS = (1.0, 4.0, 16.0), (0.0, 0.3, 0.45)
+SIDE = 9  # starts an axis of a plane
+Q = 0.125  # of all starts of a plane
+THETA, M = 0.12, 0.35  # largest of a plane: within what q allows together
+SETTLED = 1200.0  # times of a plane end there, over the rate; so long what is reached is told
+REFINED = 5  # bisections of the boundary
+SIMULATED, SEEDS = 500, 6
+DIMENSIONS, DRAWS = (100, 1000, 10_000, 100_000, 1_000_000), 24
+
+
+class DynamicsRun(Run):
+    """The three parts."""
+
+    draws = (DYNAMICS,)
+    page, data = "dynamics", "dynamics_results"
+
+    def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
+        super().__init__(out, figures)
+        self.results |= {"basins": {}, "escape": {}}
+
+    def plan(self) -> Plan:
+        """The trajectory, a step a plane, and the times of escape."""
+        planes: Plan = [
+            (f"basins at rate {rate:g}, omega = {omega:g}", 60, partial(self._plane, rate, omega))
+            for omega in OMEGAS
+            for rate in RATES
+        ]
+        return [
+            ("the base case in time, beside simulations", 60, self._trajectory),
+            *planes,
+            ("times of escape against d", 60, self._escape),
+        ]
+
+    def is_complete(self) -> bool:
+        """Whether the trajectory has its accuracy."""
+        return bool(self.results["trajectory"]["status"] == "converged")
+
+    def _at(self, omega: float) -> Problem:
+        return self.base.with_(omega=omega, **{"lambda": STRENGTH})
+
+    def _trajectory(self) -> None:
+        problem, times = self._at(self.base.value_of("omega")), np.linspace(0.0, END, 121)
+
+        def work() -> dict[str, Any]:
+            found = dynamics(problem, RATE, times, START, accuracy=1e-5)
+            measured = times[::20]
+            begin = start_of(problem, START)[1]
+            runs = []
+            for seed in range(SEEDS):
+                instance = Instance(problem.with_(alpha=END), SIMULATED, seed, memory=0.0)
+                weights = weights_with(instance, begin)
+                runs.append(one_pass(instance, weights, Schedule(RATE), Batch(), measured).path)
+            return {
+                "status": found.status, "times": times, "path": _shown([o.pack() for o in found.overlaps]),
+                "test_error": found.test_error, "measured": measured,
+                "means": _shown(np.mean(runs, axis=0)), "errors": _shown(np.std(runs, axis=0, ddof=1) / SEEDS**0.5),
+            }  # fmt: skip
+
+        settings = {"rate": RATE, "start": START, "end": END, "d": SIMULATED, "seeds": SEEDS}
+        self.results["trajectory"] = self.step("dynamics_trajectory", settings, work)
+
+    def _plane(self, rate: float, omega: float) -> None:
+        problem = self._at(omega)
+
+        def work() -> dict[str, Any]:
+            rule = sizes_for(problem)[1]
+            flow = Flow(problem, rule)
+            thetas, ms = np.linspace(0.0, THETA, SIDE), np.linspace(0.0, M, SIDE)
+            reached = [[end_of(flow, rate, theta, m) for m in ms] for theta in thetas]
+            boundary = []
+            for theta, row in zip(thetas, reached, strict=True):
+                for n in range(SIDE - 1):
+                    if row[n] != row[n + 1]:
+                        low, high = float(ms[n]), float(ms[n + 1])
+                        for _ in range(REFINED):
+                            middle = (low + high) / 2
+                            if end_of(flow, rate, theta, middle) == row[n]:
+                                low = middle
+                            else:
+                                high = middle
+                        boundary.append([float(theta), (low + high) / 2, (high - low) / 2])
+            return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary}
+
+        settings = {"rate": rate, "omega": omega, "side": SIDE, "q": Q, "most": [THETA, M], "end": SETTLED}
+        name = f"{rate:g}, {omega:g}"
+        self.results["basins"][name] = self.step(f"dynamics_basins_{rate:g}_{omega:g}", settings, work)
+
+    def _escape(self) -> None:
+        problem = self._at(self.base.value_of("omega"))
+
+        def work() -> dict[str, Any]:
+            found = [escape(problem, RATE, d=d, seeds=DRAWS, time=400.0, accuracy=1e-3) for d in DIMENSIONS]
+            return {
+                "d": DIMENSIONS,
+                "times": [one.times for one in found],
+                "reached": [one.reached for one in found],
+                "growths": [[growth.rate, growth.words] for growth in found[0].growths],
+                "information_exponent": found[0].information_exponent,
+            }
+
+        settings = {"rate": RATE, "d": DIMENSIONS, "draws": DRAWS}
+        self.results["escape"] = self.step("dynamics_escape", settings, work)
+
+
+def _shown(packed: Any) -> np.ndarray:
+    """q, m and theta of the first token, (n, 3), of packed overlaps of attention on two tokens."""
+    return np.asarray(packed)[:, [0, 4, 6]]
+
+
+def end_of(flow: Flow, rate: float, theta: float, m: float) -> str:
+    """What a start of given overlaps has reached when descent has settled; empty where no weights have them."""
+    problem = flow.problem
+    try:
+        begin = start_of(problem, {"q": Q, "theta": theta, "m_1": m})[1].pack()
+    except (InputError, DomainError):
+        return ""
+    found = solve_ivp(
+        lambda _, u: flow.packed(u, rate), (0.0, SETTLED / rate), begin, method="DOP853", rtol=1e-5, atol=1e-8
+    )
+    return branch_of(Moments.unpack(found.y[:, -1], problem).overlaps(problem))

@@ -1,0 +1,28 @@
+"""What `reproduce --figure dynamics` keeps, draws and says."""
+
+import json
+
+import pytest
+
+from saddleforge.reproduce import dynamics
+from saddleforge.reproduce.jobs import reproduce
+from saddleforge.reproduce.pages.dynamics import distances
+
+
+@pytest.mark.slow
+def test_descent_reaches_semantics_from_the_teacher_and_positions_from_the_encodings(tmp_path, monkeypatch):
+    for name, value in (
+        ("RATES", (1.0,)), ("OMEGAS", (0.45,)), ("SIDE", 3), ("REFINED", 2), ("END", 8.0), ("SIMULATED", 200),
+        ("SEEDS", 4), ("DIMENSIONS", (100, 10_000)), ("DRAWS", 3),
+    ):  # fmt: skip
+        monkeypatch.setattr(dynamics, name, value)
+    found = reproduce(tmp_path, ["dynamics"])
+    assert found.complete
+    (plane,) = found.results["basins"].values()
+    assert plane["reached"][0][0] == "uninformed"  # no overlap grows from none
+    assert plane["reached"][2][0] == "semantic" and plane["reached"][0][2] == "positional"
+    assert abs(distances(found.results["trajectory"])).max() < 6
+    assert {"figures/dynamics.png", "tables/dynamics.csv", "dynamics.md", "dynamics.html"} <= {
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")
+    }
+    assert json.loads((tmp_path / "dynamics_results.json").read_text())["escape"]["information_exponent"] == 2
