@@ -213,7 +213,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
         reached = newton_at(task, level, point) if covered else replace(point, status=Status.MAX_ITERATIONS)
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
-            nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60)
+            nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60, hopeful=False)
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = newton_at(task, level, nearer)
         if not covered or not reached.status.success:
