@@ -84,20 +84,22 @@ def located_event(
         NotConvergedError: Newton's method does not converge.
     """
     equations, branch = passage.equations, passage.equations.branch
+    fold = passage.kind == "spinodal" and not passage.merges
     z = passage.z
     while True:
         z, matrix, residual = solved(equations, z, branch.rule, overlap_accuracy)
+        z, residual, root = polished(equations, z, matrix, accuracy)
         matrix_branch = matrix[: branch.size]
         solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
         integration = integration_shift(equations, z, matrix)[-1]
-        z, residual, root = polished(equations, z, matrix, accuracy)
+        if fold and not branch.rule.replicated:
+            root += equations.beyond_first_order(z, matrix)
         error = float(integration) + root
         finer = branch.rule.beyond(branch.problem)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
-    fold = passage.kind == "spinodal" and not passage.merges
     evidence: dict[str, Any] = {
         "branching": None if fold else branching(equations, z, branch.rule.tolerance(overlap_accuracy)),
         "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
@@ -167,8 +169,8 @@ def polished(
 ) -> tuple[np.ndarray, float, float]:
     """Unknowns after what steps with these slopes still gain, residual, and what is left of it in the parameter.
 
-    At a fold the parameter is stationary along the branch: what differences leave uncertain in g, and so in where on the
-    branch the fold lies, moves it to second order only.
+    At a fold the parameter is stationary along the branch: what differences leave uncertain in g, and so in where on
+    the branch the fold lies, moves it to second order only (`SingularEquations.beyond_first_order`).
     """
     weights = np.abs(np.linalg.inv(matrix)[-1])
     best: tuple[np.ndarray, float, float] | None = None

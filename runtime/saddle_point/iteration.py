@@ -24,7 +24,7 @@ _STRAIGHT = 0.1  # residual below which it does
 _CLEAR = 1e-3  # of the largest singular value of their differences, below which a direction says nothing
 _LONGEST = 0.3  # step that is extrapolated, in block scales
 _PATIENCE = 10  # such steps without a smaller residual, after which differences are taken to say nothing
-_STRETCH, _NOWHERE = 10, 3.0  # iterations over which a pace is measured, and times the tolerance that is too far to come
+_STRETCH, _NOWHERE = 10, 3.0  # iterations over which a pace is told, and times the tolerance that is too far to come
 
 
 class Status(StrEnum):
