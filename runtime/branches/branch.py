@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+_BENT = 0.5  # of what the line between two solutions adds, that a parabola through three may change of it
+
 
 @dataclass
 class Branch:
@@ -70,8 +72,8 @@ class Branch:
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
-            effort = self.effort if accuracy is None else 100
-            solution = reach(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort)
+            effort, last = self.effort if accuracy is None else 100, candidate is candidates[-1]
+            solution = reach(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort, alone=last)
             _refuse_unfinished(solution)
             if self._holds(solution):
                 self.reached = solution.branch
@@ -99,14 +101,24 @@ class Branch:
         return solution.branch == (self.reached or solution.branch)
 
     def _predicted(self, value: float) -> Solution:
-        """The nearest known solution with overlaps on the line through the two nearest, where that keeps the domain."""
-        nearest, *others = sorted(self.known, key=lambda v: abs(v - value))[:2]
+        """The nearest known solution with overlaps on the parabola through the three nearest, or on the line through
+        two, where that keeps the domain."""
+        nearest, *others = sorted(self.known, key=lambda v: abs(v - value))[:3]
         solution = self.known[nearest]
         if not others:
             return solution
         step = (value - nearest) / (nearest - others[0])
         u, other = solution.overlaps.pack(), self.known[others[0]].overlaps.pack()
-        moved = u + step * (u - other)
+        line = step * (u - other)
+        moved = u + line
+        if len(others) > 1:
+            slope = (u - other) / (nearest - others[0])
+            before = (other - self.known[others[1]].overlaps.pack()) / (others[0] - others[1])
+            bend = (value - nearest) * (value - others[0]) * (slope - before) / (nearest - others[1])
+            scales = solution.overlaps.block_scales
+            # Where it bends much these are not close enough, or off by as much as they are apart.
+            if np.max(np.abs(bend) / scales) < _BENT * np.max(np.abs(line) / scales):
+                moved = moved + bend
         # Far from the known ones a line says little; and an overlap that vanishes at the branch's end keeps its sign.
         if abs(step) > 4 or np.any(moved * u < 0):
             return solution

@@ -30,6 +30,7 @@ from ..solving.solution import Solution
 _LINES = tuple(ProxSpace(*sizes) for sizes in ((216, 108), (432, 160), (1000, 240), (2400, 360)))
 _COVERED = 1e-6  # what the weights of such a line may miss of one: slopes magnify it
 NARROW_STEP, WIDE_STEP = 1e-5, 1e-2  # steps of a parameter, in its unit: smooth and sampled rules
+_ONE_SIDED = 1e-2  # of the steps of central differences
 
 
 class BranchMap:
@@ -51,7 +52,7 @@ class BranchMap:
         self.norms = np.sum(self.basis**2, axis=1)
         self._at = lru_cache(maxsize=32)(self._problem_at)
         self._formulas = lru_cache(maxsize=8)(self._formulas_at)
-        self._averages = lru_cache(maxsize=8)(self._averages_at)
+        self._averages = lru_cache(maxsize=16)(self._averages_at)
         self.slopes_by: set[str] = set()  # how dG/du was found so far
 
     @classmethod
@@ -104,15 +105,22 @@ class BranchMap:
 
     def averages(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> Averages:
         """Channel averages, by the branch's rule unless another is given; the last ones are kept."""
-        return self._averages(self.state(x).tobytes(), tuple(float(v) for v in values), rule or self.rule)
+        return self._averages_of(self.state(x), values, rule or self.rule)
 
-    def _averages_at(self, state: bytes, values: tuple[float, ...], rule: Rule) -> Averages:
-        state_map = StateMap(self._at(values), rule, self.symmetry)
+    def _averages_of(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> Averages:
+        """They know nothing of alpha, which the conjugates are proportional to."""
+        blind = (None if n == "alpha" else float(v) for n, v in zip(self.parameters, values, strict=True))
+        return self._averages(u.tobytes(), tuple(blind), rule)
+
+    def _averages_at(self, state: bytes, values: tuple[float | None, ...], rule: Rule) -> Averages:
+        own = self.problem.alpha if "alpha" in self.parameters else np.nan
+        state_map = StateMap(self._at(tuple(own if v is None else v for v in values)), rule, self.symmetry)
         return state_map.averages(Overlaps.unpack(np.frombuffer(state).copy(), self.sizes))
 
     def images(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
         """G(u) of any state, a replicate a row, (R, n)."""
-        return StateMap(self.problem_at(values), rule or self.rule).replicates(u, self.sizes)[0]
+        state_map = StateMap(self.problem_at(values), rule or self.rule)
+        return state_map.images(u, self._averages_of(u, values, state_map.rule), self.sizes)
 
     def scales(self, x: np.ndarray) -> np.ndarray:
         """Block scales of all packed components, (n,)."""
@@ -154,14 +162,17 @@ class BranchMap:
         k = self.size
 
         def gap(z: np.ndarray) -> np.ndarray:
-            u = self.state(z[:k])
-            image = self.map_at(z[k:], rule)(u, self.sizes)
+            u, state_map = self.state(z[:k]), self.map_at(z[k:], rule)
+            means = self._averages_of(u, z[k:], rule).means
+            image = state_map.kept(u, state_map.image(Overlaps.unpack(u, self.sizes), means), self.sizes)
             return (self.basis @ (image - u)) / self.norms / scales
 
         z, u = np.concatenate([x, values]), self.state(x)
         printed = self.formulas(u, values, rule)
-        if printed is None:
+        if printed is None and rule.replicated:
             return differences(gap, z, np.concatenate([steps, width]))
+        if printed is None:
+            return differences(gap, z, _ONE_SIDED * np.concatenate([steps, width]), gap(z))
         moved = np.column_stack([printed.state @ self.basis.T, printed.alpha])
         still = np.column_stack([self.basis.T, np.zeros(len(u))])
         moved = self.map_at(values, rule).kept_slopes(u, moved, still, self.sizes) - still

@@ -16,7 +16,7 @@ from ..saddle_point.slopes import differences
 from .branch_map import NARROW_STEP, WIDE_STEP, BranchMap, kept_by
 from .continuation import correct
 
-_CURVATURE = 1e-4  # steps of a state where a slope is differentiated again
+_CURVATURE = 2e-5  # steps of a state where a slope is differentiated again
 _CURVATURE_SAMPLED = 5e-2
 _AMPLITUDE = 0.1  # of a broken symmetry, in block scales
 
@@ -116,15 +116,21 @@ class SingularEquations(BranchEquations):
     def _step(self, change: Change) -> float:
         return _CURVATURE_SAMPLED if change(self.branch.rule).replicated else _CURVATURE
 
-    def _along(self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change) -> np.ndarray:
-        """(dG/du - 1) times a direction of the sector (r,), by formulas or a central difference, a replicate a row."""
+    def _along(
+        self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change, step: float | None = None
+    ) -> np.ndarray:
+        """(dG/du - 1) times a direction of the sector (r,), by formulas or a central difference, a replicate a row.
+
+        Args:
+            step: of the difference, in units of the block scales, where it is not the usual one.
+        """
         u = self.branch.state(self.parts(z)[0])
         values, rule = self.parts(z)[1], change(self.branch.rule)
         printed = self.branch.formulas(u, values, rule)
         if printed is not None:
             moved = printed.state @ (scales * (direction @ self.sector)) / scales
             return (moved @ self.sector.T - direction)[None]
-        step = self._step(change)
+        step = step or self._step(change)
         shift = step * scales * (direction @ self.sector)
         ends = [self.branch.images(u + way * shift, values, rule) for way in (1.0, -1.0)]
         return (ends[0] - ends[1]) / (2 * step * scales) @ self.sector.T - direction
@@ -166,6 +172,25 @@ class SingularEquations(BranchEquations):
 
         steps = self._step(lambda _: coarse) * self.units(z)
         return np.concatenate([matrix, differences(mark, z, steps)])
+
+    def beyond_first_order(self, z: np.ndarray, matrix: np.ndarray) -> float:
+        """How far a fold's parameter lies, at least, beyond that of z, where g says that the fold is elsewhere.
+
+        Along the branch g moves by g_s ds and the parameter, stationary at the fold, by 1/2 g_s / (w^T dG/dp) ds^2. g
+        is off by what is left of it, and by what differences with twice the step change.
+
+        Args:
+            matrix: slopes (k + 1, k + 1) at z.
+        """
+        block = self.blocks(z).mean(axis=0)
+        right, left, mark = self._bordered(block)
+        scales, step = self.branch.scales(self.parts(z)[0]), self._step(unchanged)
+        rougher = np.stack([self._along(z, unit, scales, unchanged, 2 * step) for unit in np.eye(len(block))], axis=2)
+        off = abs(mark) + abs(self._bordered(rougher.mean(axis=0))[2] - mark)
+        along = self.branch.coordinates(scales * (right @ self.sector))
+        steepness = abs(float(matrix[-1, :-1] @ along))
+        pull = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
+        return off**2 / max(2 * steepness * pull, 1e-300)
 
     def null_direction(self, z: np.ndarray) -> np.ndarray:
         """The packed direction (n,), in units of the block scales, that neither grows nor decays here."""

@@ -14,6 +14,7 @@ from ..problems.symmetry import EXACT, Exchange, loss_exchanges
 from .fields import Fields
 
 _SAME = 1e-10  # of nodes that an exchange takes to each other, up to rounding
+_BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,20 @@ class Reduction:
             return np.ones(len(nodes))
         # A number for every node that no two share by chance: of an orbit, the node with the largest is visited.
         number = np.sqrt(np.arange(2.0, 2.0 + nodes.shape[1]))
-        own = nodes @ number
-        first, fixed = np.ones(len(nodes), bool), np.ones(len(nodes))
-        for exchange in self.exchanges:
-            # An exchange is orthogonal: of all images, these are the numbers.
-            gap = own - nodes @ (moved(exchange, np.eye(nodes.shape[1]), teacher_rank, student_rank) @ number)
-            first &= gap > -_SAME
-            fixed += np.abs(gap) <= _SAME
-        return np.where(first, self._size / fixed, 0.0)
+        # An exchange is orthogonal: of all images, these are the numbers.
+        unit = np.eye(nodes.shape[1])
+        images = [moved(exchange, unit, teacher_rank, student_rank) @ number for exchange in self.exchanges]
+        out = np.zeros(len(nodes))
+        for begin in range(0, len(nodes), _BLOCK):  # within a processor's cache
+            left = nodes[begin : begin + _BLOCK]
+            own, fixed, kept = left @ number, np.ones(len(left)), np.arange(begin, begin + len(left))
+            for image in images:
+                gap = own - left @ image
+                first = gap > -_SAME
+                left, own, kept = left[first], own[first], kept[first]
+                fixed = fixed[first] + (np.abs(gap[first]) <= _SAME)
+            out[kept] = self._size / fixed
+        return out
 
     def moments(self, out: np.ndarray, row: int, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
         """Token rows averaged over the group; what follows them in `out` is invariant."""

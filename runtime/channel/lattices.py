@@ -15,6 +15,7 @@ from ..errors import InputError
 
 MOST_DIMENSIONS = 12
 _ROUNDING = 1e-9
+_BLOCK = 8192
 
 
 @lru_cache(maxsize=16)
@@ -72,18 +73,24 @@ def points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
     """
     n = len(basis)
     upper = np.linalg.qr(basis.T)[1]
-    numbers = np.zeros((1, 0))
+    numbers: list[np.ndarray] = []  # one array a coordinate: most of the work is copying them
     left = np.full(1, radius**2 * (1 + _ROUNDING))
     for i in range(n - 1, -1, -1):
-        centre = -(numbers @ upper[i, i + 1 :]) / upper[i, i]
+        centre = np.zeros(len(left))
+        for number, factor in zip(numbers, upper[i, i + 1 :] / upper[i, i], strict=True):
+            centre -= factor * number
         reach = np.sqrt(np.maximum(left, 0.0)) / abs(upper[i, i])
         first = np.ceil(centre - reach)
         counts = np.maximum(np.floor(centre + reach) - first + 1, 0).astype(int)
-        parents = np.repeat(np.arange(len(numbers)), counts)
-        values = first[parents] + np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
-        left = left[parents] - (upper[i, i] * (values - centre[parents])) ** 2
-        numbers = np.concatenate([values[:, None], numbers[parents]], axis=1)
-    return np.ascontiguousarray(numbers @ basis)
+        before = np.cumsum(counts) - counts
+        values = np.repeat(first - before, counts) + np.arange(int(np.sum(counts)))
+        if i:
+            left = np.repeat(left, counts) - (upper[i, i] * (values - np.repeat(centre, counts))) ** 2
+        numbers = [values, *(np.repeat(number, counts) for number in numbers)]
+    points = np.stack(numbers, axis=1)
+    for begin in range(0, len(points), _BLOCK):  # within a processor's cache
+        points[begin : begin + _BLOCK] = points[begin : begin + _BLOCK] @ basis
+    return points
 
 
 def _dual(basis: np.ndarray) -> np.ndarray:

@@ -22,6 +22,9 @@ from ..stability.assess import modes_of
 from ..thresholds.second_rule import agreement, confirmed, opinions
 from ..thresholds.threshold import Threshold
 
+_POLISHING = 4  # evaluations after Newton's method has ended at the most
+_SETTLED = 0.1  # of the accuracy asked of a parameter, that the equations may leave of it
+
 
 @dataclass(frozen=True)
 class Station:
@@ -81,20 +84,22 @@ def located_event(
         NotConvergedError: Newton's method does not converge.
     """
     equations, branch = passage.equations, passage.equations.branch
+    fold = passage.kind == "spinodal" and not passage.merges
     z = passage.z
     while True:
         z, matrix, residual = solved(equations, z, branch.rule, overlap_accuracy)
+        z, residual, root = polished(equations, z, matrix, accuracy)
         matrix_branch = matrix[: branch.size]
         solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
         integration = integration_shift(equations, z, matrix)[-1]
-        root = float(abs(np.linalg.solve(matrix, np.full(len(z), residual))[-1]))
+        if fold and not branch.rule.replicated:
+            root += equations.beyond_first_order(z, matrix)
         error = float(integration) + root
         finer = branch.rule.beyond(branch.problem)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
-    fold = passage.kind == "spinodal" and not passage.merges
     evidence: dict[str, Any] = {
         "branching": None if fold else branching(equations, z, branch.rule.tolerance(overlap_accuracy)),
         "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
@@ -157,6 +162,29 @@ def solved(
             break
         z = rough[0]
     raise NotConvergedError("Newton's method on the extended system does not converge")
+
+
+def polished(
+    equations: SingularEquations, z: np.ndarray, matrix: np.ndarray, accuracy: float
+) -> tuple[np.ndarray, float, float]:
+    """Unknowns after what steps with these slopes still gain, residual, and what is left of it in the parameter.
+
+    At a fold the parameter is stationary along the branch: what differences leave uncertain in g, and so in where on
+    the branch the fold lies, moves it to second order only (`SingularEquations.beyond_first_order`).
+    """
+    weights = np.abs(np.linalg.inv(matrix)[-1])
+    best: tuple[np.ndarray, float, float] | None = None
+    for _ in range(_POLISHING):
+        values = equations.residual(z)
+        left = float(weights @ np.abs(values))
+        if best is not None and not left < best[2]:
+            break
+        best = z, float(np.max(np.abs(values))), left
+        if left <= _SETTLED * accuracy:
+            break
+        z = z - np.linalg.solve(matrix, values)
+    assert best is not None
+    return best
 
 
 def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:

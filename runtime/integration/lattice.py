@@ -151,7 +151,7 @@ def _keeps_lattice(exchange: Exchange, problem: Problem) -> bool:
     return keeps(sampling_lattice(n), moved(exchange, np.eye(n), problem.teacher_rank, problem.student_rank).T)
 
 
-@lru_cache(maxsize=6)
+@lru_cache(maxsize=10)
 def _one_of_each_orbit(
     reduction: Reduction, dimension: int, ranks: tuple[int, int], digits: float
 ) -> tuple[np.ndarray, np.ndarray]:

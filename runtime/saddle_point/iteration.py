@@ -24,6 +24,7 @@ _STRAIGHT = 0.1  # residual below which it does
 _CLEAR = 1e-3  # of the largest singular value of their differences, below which a direction says nothing
 _LONGEST = 0.3  # step that is extrapolated, in block scales
 _PATIENCE = 10  # such steps without a smaller residual, after which differences are taken to say nothing
+_STRETCH, _NOWHERE = 10, 3.0  # iterations over which a pace is told, and times the tolerance that is too far to come
 
 
 class Status(StrEnum):
@@ -127,6 +128,7 @@ def damped(
     weight: float = CAUTIOUS,
     image: np.ndarray | None = None,
     extrapolate: bool = False,
+    hopeful: bool = True,
 ) -> FixedPoint:
     """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
 
@@ -137,8 +139,11 @@ def damped(
         image: G(start), where it is known.
         extrapolate: whether to mix the last steps such that the residual would vanish were the map a straight one
             (D. G. Anderson, J. ACM 12, 547, 1965), near a solution, and for as long as that helps.
+        hopeful: whether to go on where, at the pace of the last iterations, all that are left lead nowhere near the
+            tolerance, as beside the ghost of two branches that have met.
     """
     u, sizes = start.pack(), start.sizes
+    stretch = np.inf
     best, best_u, futile = np.inf, u, 0
     past: list[tuple[np.ndarray, np.ndarray]] = []
     grown = shrunk = 0
@@ -170,6 +175,11 @@ def damped(
             weight, grown = max(weight * 0.6, _LEAST), 0
         elif shrunk >= 12:
             weight, shrunk = max(weight, min(weight * 1.2, 0.5)), 0
+        if iteration % _STRETCH == 0:
+            ahead = residual * min(1.0, residual / stretch) ** ((max_iterations - iteration) / _STRETCH)
+            if not hopeful and iteration > _STRETCH and ahead > _NOWHERE * tolerance:
+                return FixedPoint(u, sizes, residual, Status.MAX_ITERATIONS, iteration, None, image=image)
+            stretch = residual
         futile = 0 if residual < best else futile + (len(past) > 1)
         best, best_u = (residual, u) if residual < best else (best, best_u)
         if extrapolate and futile > _PATIENCE:

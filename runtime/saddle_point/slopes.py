@@ -14,24 +14,31 @@ from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .state_map import StateMap
 
 
-def differences(function: Callable[[np.ndarray], np.ndarray], z: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def differences(
+    function: Callable[[np.ndarray], np.ndarray], z: np.ndarray, steps: np.ndarray, here: np.ndarray | None = None
+) -> np.ndarray:
     """Derivatives (n, len(z)) by central differences; one-sided where one side lies outside the domain.
+
+    Args:
+        here: the function at z, where one side will do, as for small steps of what is smooth.
 
     Raises:
         DomainError, InputError: both sides do.
     """
     columns = []
     for shift, step in zip(np.diag(steps), steps, strict=True):
-        ends: dict[float, np.ndarray] = {}
+        ends: dict[float, np.ndarray] = {} if here is None else {0.0: here}
         failures: list[Exception] = []
         for way in (1.0, -1.0):
+            if len(ends) == 2:
+                break
             try:
                 ends[way] = function(z + way * shift)
             except OUTSIDE as error:
                 failures.append(error)
         if len(failures) == 2:
             raise failures[0]
-        if failures:
+        if len(ends) == 1:
             ends[0.0] = function(z)
         (high, above), (low, below) = sorted(ends.items(), reverse=True)
         columns.append((above - below) / ((high - low) * step))

@@ -31,6 +31,7 @@ from .task import Task
 
 APPROACH_RULE = Sobol(log2=8, scramblings=4)  # coarse, of the damped approach
 _HASTY_GRIDS = 4  # of a single field, before pieces are tried
+_LIGHT = 1e-6  # weight of saddles that are not corrected at the most: the bound exceeds it a thousand times
 MASS_TOLERANCE = 1e-3
 SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
 _BLIND_FLOOR = 1e-2  # of the accuracy, where a few nodes may swap
@@ -92,7 +93,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         return _in_many_fields(task, approach, near)
     # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
     grids = tuple(
-        replace(grid, neglected=min(grid.neglected, 1e-2 * accuracy))
+        replace(grid, neglected=min(_LIGHT, 1e-2 * accuracy))
         for grid in (LINE_GRIDS if channel.FIELDS == 1 else PLANE_GRIDS)[:effort]
     )
     families: list[Sequence[ProxSpace | Pieces]] = [grids] if part.solver.proximal.HAS_PROX_SPACE else []
@@ -212,7 +213,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
         reached = newton_at(task, level, point) if covered else replace(point, status=Status.MAX_ITERATIONS)
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
-            nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60)
+            nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60, hopeful=False)
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = newton_at(task, level, nearer)
         if not covered or not reached.status.success:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -107,11 +108,12 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, loss_factor * problem.alpha * moreau)
-                if float(np.max(np.abs(factor * shift) / overlaps.block_scales)) > _FLAT:
-                    there = Overlaps.unpack(point.u + factor * shift, sizes)
-                    second_order = max(second_order, _change(state_map, there, reached))
                 moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
                 test_error_error = max(test_error_error, factor * moved + test_own)
+            # Phi is flat: what moves the solution farthest tells, of rules that mostly move it along one direction.
+            farthest = max((factor * shift for shift, _, factor, _ in differences), key=partial(_size, overlaps))
+            if _size(overlaps, farthest) > _FLAT:
+                second_order = _change(state_map, Overlaps.unpack(point.u + farthest, sizes), reached)
         to_limit = np.zeros(len(point.u))  # no part of the accuracy, which is that of the integrals
         halved = [_halved(task, point, rule, parameter) for parameter in problem.vanishing]
         for shift, other in halved:
@@ -248,6 +250,11 @@ def _second_order(state_map: StateMap, point: FixedPoint, shifts: np.ndarray, re
         return DIFFERENCE_SAFETY * max(abs(free_entropy_at(state_map, end) - reached) for end in ends)
     except DomainError:
         return relative**2 * abs(reached)
+
+
+def _size(overlaps: Overlaps, shift: np.ndarray) -> float:
+    """The largest entry of a shift of packed overlaps, in block scales."""
+    return float(np.max(np.abs(shift) / overlaps.block_scales))
 
 
 def _change(state_map: StateMap, there: Overlaps, reached: float) -> float:

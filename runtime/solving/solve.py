@@ -85,8 +85,13 @@ def reach(
     points: int | None = None,
     seed: int = 0,
     effort: int = 100,
+    alone: bool = True,
 ) -> Solution:
-    """As `solve`, for those who tell branches apart themselves: whatever solution a start leads to has converged."""
+    """As `solve`, for those who tell branches apart themselves: whatever solution a start leads to has converged.
+
+    Args:
+        alone: whether there is no other start to try: else one that extrapolation leads nowhere is given up.
+    """
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
     _ = problem.alpha  # is there before anything is compiled
@@ -100,7 +105,7 @@ def reach(
     with step(f"solving from the start {name}"), budget.offers() as best:
         task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
-            return _reached(task, begun, _way(problem, integrator, points, seed))
+            return _reached(task, begun, _way(problem, integrator, points, seed), alone)
         except TimeLimitError as error:
             with budget.overtime():
                 if best[0] is not None:
@@ -128,18 +133,18 @@ def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Wa
     return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
 
 
-def _reached(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
-    """Where a start leads.
+def _reached(task: Task, start: Overlaps | Solution, way: Way, alone: bool) -> Solution:
+    """Where a start leads; `alone` as of `reach`.
 
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
     overlaps = start.overlaps if isinstance(start, Solution) else start
     with compiling(task.problem, overlaps, _is_new(task.problem)):
-        return _led(task, start, way)
+        return _led(task, start, way, alone)
 
 
-def _led(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
+def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool) -> Solution:
     """`_reached`, whoever compiles."""
     problem = task.problem
     if isinstance(start, Solution):
@@ -156,7 +161,7 @@ def _led(task: Task, start: Overlaps | Solution, way: Way) -> Solution:
             if near.losses is not None:
                 return near
     found = _from_afar(task, start, way, True)
-    if found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS):
+    if alone and found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS):
         # Along a soft direction a residual is small far from the solution, and extrapolation is soon there.
         found = _from_afar(task, start, way, False)
     return found

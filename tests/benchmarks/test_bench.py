@@ -21,6 +21,7 @@ import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.channel.fields import Fields, fields_of
 from saddleforge.channel.nodes import gauss_hermite, tensor
+from saddleforge.following.first_event import spinodal
 from saddleforge.integration import GaussHermite, ProxSpace
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import FixedPoint, Status, newton
@@ -159,6 +160,46 @@ def test_time_of_one_field(benchmark, request, threads, name):
     rounds = 30 if _timed(request) else 1
     solution = benchmark.pedantic(lambda: sf.solve(problem, accuracy=1e-9), rounds=rounds, warmup_rounds=1)
     assert solution.success and solution.relative_error < 1e-9
+
+
+ATTENTION = "dot_product_attention"
+PURE = ("semantic", "positional")
+TARGETS: dict[str, Callable[[], Any]] = {
+    "semantic, alpha = 1.25, 1e-6": lambda: sf.solve(sf.problem(ATTENTION, alpha=1.25), "semantic", accuracy=1e-6),
+    "positional, alpha = 1.25, 1e-6": lambda: sf.solve(sf.problem(ATTENTION, alpha=1.25), "positional", accuracy=1e-6),
+    "two branches at 40 points, 1e-4": lambda: [
+        sf.curve(sf.problem(ATTENTION), start=start, alpha=(0.1, 2.5, 40), accuracy=1e-4) for start in PURE
+    ][-1],
+    "fold of one field, 1e-12": lambda: spinodal(
+        sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=0.5),
+        on="semantic",
+        bracket=(1.0, 3.0),
+        accuracy=1e-12,
+    ),
+    "three tokens, 1e-5": lambda: sf.solve(sf.problem(ATTENTION, tokens=3, alpha=2.0), "semantic", accuracy=1e-5),
+    "alpha_c of untied attention, 1e-4": lambda: sf.crossing(
+        sf.problem("untied_attention"), between=PURE, accuracy=1e-4
+    ),
+    "rank 2, alpha = 1.5, 1e-3": lambda: sf.solve(
+        sf.problem(ATTENTION, student_rank=2, alpha=1.5), "mixed", accuracy=1e-3
+    ),
+    "alpha_c(0.3), 3e-7, verified": lambda: sf.crossing(
+        sf.problem(ATTENTION, omega=0.3), between=PURE, accuracy=3e-7, verify=True
+    ),
+    "six fields, 1e-3": lambda: sf.solve(
+        sf.problem(ATTENTION, tokens=3, student_rank=2, alpha=2.0), "semantic", accuracy=1e-3
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TARGETS)
+def test_time_of_what_users_ask_for(benchmark, request, what):
+    """Warm: the second time in a process (docs/numbers.md, What takes how long)."""
+    if not _timed(request) and not what.startswith("fold"):
+        pytest.skip("seconds to minutes long: run by make bench")
+    found = benchmark.pedantic(TARGETS[what], rounds=1, warmup_rounds=1)
+    for name in ("status", "error_kind", "relative_error", "training_loss_error", "value", "error"):
+        benchmark.extra_info |= {name: str(getattr(found, name))} if hasattr(found, name) else {}
 
 
 def test_newton_from_a_near_point(benchmark, problem, semantic):

@@ -11,11 +11,13 @@ import pytest
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError, Solution
 from saddleforge.branches.branch_map import BranchMap
-from saddleforge.branches.equations import CrossingEquations
+from saddleforge.branches.continuation import correct
+from saddleforge.branches.equations import BranchEquations, CrossingEquations
 from saddleforge.following.critical import as_solution, critical_line
 from saddleforge.following.first_event import instability, spinodal
 from saddleforge.following.follow import follow
 from saddleforge.integration import ProxSpace, Rule
+from saddleforge.problems.overlaps import places_of
 from saddleforge.report.plots.branches import plot_dataset
 from saddleforge.report.tables import load_dataset
 from saddleforge.saddle_point.slopes import differences
@@ -107,6 +109,24 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
     assert abs(end.value - passage.value) <= end.error + passage.error
     # docs/theory.md section 14. On a Sobol set of 2^15 points it ends between 0.6 and 0.7, theta 0.0139 at 0.7.
     assert abs(end.value - 0.7193) < 1e-3
+
+
+def test_a_fold_is_where_alpha_is_least_along_the_branch_to_twelve_digits() -> None:
+    """Tukey's loss, narrow beside the errors of a student that knows little: V held, alpha is least at the fold."""
+    problem = sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=0.5)
+    end = spinodal(problem, on="semantic", bracket=(1.0, 3.0), accuracy=1e-12)
+    assert end.success and end.evidence["type"] == "fold"
+    assert end.error < 1e-12
+    branch = BranchMap.of(end.solutions[0], ("alpha",), [2.0])
+    equations, V = BranchEquations(branch), places_of(branch.sizes)["V"]
+    z = np.append(branch.coordinates(end.solutions[0].overlaps.pack()), end.value)
+    held = np.append(branch.basis[:, V].ravel(), 0.0)
+    steps = 2e-3 * np.arange(-3, 4)
+    places = [correct(equations, z, equations.slopes(z), held, 3e-14, step, most=20) for step in steps]
+    alpha = np.polynomial.Polynomial.fit(steps, [place[0][-1] - end.value for place in places if place], 6)
+    assert np.all(alpha(steps[:3]) > 1e-8) and np.all(alpha(steps[4:]) > 1e-8)
+    least = min(alpha(np.linspace(-1e-4, 1e-4, 2001)))
+    assert abs(least) < end.error + 1e-13
 
 
 @pytest.mark.slow
