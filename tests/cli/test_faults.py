@@ -134,13 +134,16 @@ def test_workers_of_a_simulation_end_with_it(tmp_path):
     os.environ.update([mark.split("=")])
     try:
         running = _begun(
-            ["simulate", "ridge_regression", "--set", "alpha=2", "--d", "300", "--seeds", "5000"], "/5000]"
+            ["simulate", "ridge_regression", "--set", "alpha=2", "--d", "300", "--seeds", "5000", "--threads", "2"],
+            "[2/5000]",
         )
     finally:
         del os.environ["SADDLEFORGE_MARK"]
-    assert workers()
-    running.kill()
-    running.communicate(timeout=60)
+    try:
+        assert running.poll() is None and workers()
+    finally:
+        running.kill()
+        running.communicate(timeout=60)
     end = time.monotonic() + 20
     while workers() and time.monotonic() < end:
         time.sleep(0.2)
