@@ -130,7 +130,7 @@ def test_workers_of_a_simulation_end_with_it(tmp_path):
                 found.append(each.name)
         return found
 
-    mark = f"SADDLEFORGE_MARK={tmp_path.name}"
+    mark = f"SADDLEFORGE_MARK={tmp_path}"
     os.environ.update([mark.split("=")])
     try:
         running = _begun(
