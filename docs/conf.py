@@ -92,11 +92,13 @@ sphinx_gallery_conf = {
 def escaped(app, what, name, obj, options, lines):  # type: ignore[no-untyped-def]
     """Docstrings are plain text: |W|, m* and names that end in _ mean themselves, `code` is code."""
     for i, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...")):
+            continue  # an example
         pieces = re.split(r"(``[^`]*``|`[^`]*`)", line)
         for k, piece in enumerate(pieces):
             if k % 2:
                 pieces[k] = piece if piece.startswith("``") else f"`{piece}`"
-            elif not line.startswith("    ") and not line.lstrip().startswith((":", "..")):
+            else:
                 pieces[k] = re.sub(r"[|*]|(?<=\w)_(?!\w)", lambda match: "\\" + match[0], piece)
         lines[i] = "".join(pieces)
 
