@@ -1,4 +1,4 @@
-"""How the pages are built (`make docs`): Sphinx on docs/*.md, scripts of examples/gallery and examples/tutorials executed.
+"""How the pages are built (`make docs`): Sphinx on docs/*.md, scripts of two folders of examples/ executed.
 
 A script takes a model from a file of examples/ by `from committee import committee  # examples/committee.py`. The page
 and the notebook hold the file in the place of that line, so that they stand alone and the model stands in one room.
@@ -103,5 +103,16 @@ def escaped(app, what, name, obj, options, lines):  # type: ignore[no-untyped-de
         lines[i] = "".join(pieces)
 
 
+def pages_of_scripts(app, docname, source):  # type: ignore[no-untyped-def]
+    """A link to a script leads to its page; on GitHub it leads to the script."""
+    source[0] = re.sub(
+        r"\]\(\.\./examples/(gallery|tutorials)(?:/(\w+)\.py)?\)",
+        lambda link: f"](/{link[1]}/{link[2] or 'index'}.rst)",
+        source[0],
+    )
+
+
 def setup(app):  # type: ignore[no-untyped-def]
+    """Sphinx calls it."""
+    app.connect("source-read", pages_of_scripts)
     app.connect("autodoc-process-docstring", escaped, priority=400)  # before napoleon

@@ -2,7 +2,7 @@
 Adversarial training gives up
 =============================
 
-A linear classifier is trained on inputs that an attacker moves by up to eps. Beyond a length of the attack no weights are
+A linear classifier is trained on inputs that an attacker moves by up to eps. Beyond some length no weights are
 better than none, and training ends at W = 0. Linear classifiers: Javanmard, Soltanolkotabi, arXiv 2010.11213.
 """
 
@@ -15,6 +15,8 @@ from adversarial_training import adversarial_training  # examples/adversarial_tr
 import matplotlib.pyplot as plt
 import numpy as np
 
+import saddleforge as sf
+
 alpha = 2.0
 end = np.sqrt(2 / np.pi + 1 / alpha)
 attacks = np.linspace(0, 1.15, 20) * end
@@ -23,7 +25,7 @@ for eps, solution in zip(attacks[::5], found[::5], strict=True):
     print(f"eps = {eps:.3f}: {solution.status}, q = {solution.overlaps.q.item():.4g}")
 
 # %%
-# **Closed form.** W = 0 is the minimum where the attack outweighs all that the labels tell: eps >= sqrt(2/pi + 1/alpha).
+# **Closed form.** W = 0 is the minimum where the attack outweighs what the labels tell: eps >= sqrt(2/pi + 1/alpha).
 # A solution that shrinks to nothing says so in its status.
 assert all((solution.status == "collapsed") == (eps > end) for eps, solution in zip(attacks, found, strict=True))
 

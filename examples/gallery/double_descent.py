@@ -2,7 +2,7 @@
 Double descent of least squares
 ===============================
 
-The test error of least squares rises up to a peak where there are as many samples as weights, and falls again beyond it.
+The test error of least squares rises to a peak where there are as many samples as weights, and falls again beyond it.
 A ridge cuts the peak down, and the best ridge removes it. Proportional asymptotics: Dobriban, Wager, arXiv 1507.03003;
 Hastie, Montanari, Rosset, Tibshirani, arXiv 1903.08560.
 """

@@ -14,6 +14,8 @@ from fine_tuning import fine_tuning  # examples/fine_tuning.py
 import matplotlib.pyplot as plt
 import numpy as np
 
+import saddleforge as sf
+
 overlaps, strength, Delta = np.linspace(0, 0.95, 20), 0.5, 0.25
 
 

@@ -2,8 +2,8 @@
 Gardner's capacity
 ==================
 
-How many random labels can a perceptron learn, and how many are wrong beyond? Gardner, J. Phys. A 21 (1988) 257; Gardner,
-Derrida, J. Phys. A 21 (1988) 271.
+How many random labels can a perceptron learn, and how many are wrong beyond? Gardner, J. Phys. A 21 (1988)
+257; Gardner, Derrida, J. Phys. A 21 (1988) 271.
 """
 
 # %%

@@ -42,7 +42,7 @@ for density in densities:
     (drawn,) = ax.semilogy(alphas, errors[1e-4], "o-", ms=3, label=f"density {density}")
     ax.semilogy(alphas, errors[1e-3], color=drawn.get_color(), lw=0.7)
     ax.axvline(end, color=drawn.get_color(), ls=":")
-    print(f"density {density}: line at alpha = {end:.4f}, error a penalty's tenth apart {ratio[0]:.3f} and {ratio[-1]:.1f}")
+    print(f"density {density}: line at alpha = {end:.4f}, ratios of errors {ratio[0]:.3f} and {ratio[-1]:.1f}")
 ax.set(xlabel="measurements a dimension", ylabel="test error (thin: ten times the penalty)")
 ax.legend()
 plt.show()

@@ -9,7 +9,6 @@ beyond a width: how wide should it be, and how strong the ridge? Vilucchio, Troi
 # %%
 # The noise `v` chooses between inliers and outliers; everything else is a loss in one residual.
 import matplotlib.pyplot as plt
-import numpy as np
 import sympy as sp
 
 import saddleforge as sf

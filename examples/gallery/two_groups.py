@@ -3,7 +3,7 @@ Two groups, one model
 =====================
 
 A linear model is fitted to people of two groups. What predicts the label differs between them, and one group is small.
-Who pays for sharing the weights? Mixtures of teachers: Sarao Mannelli, Gerace, Rostamzadeh, Saglietti, arXiv 2205.15935.
+Who pays for sharing the weights? After Sarao Mannelli, Gerace, Rostamzadeh, Saglietti, arXiv 2205.15935.
 """
 
 # %%

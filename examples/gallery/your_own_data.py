@@ -2,11 +2,11 @@
 A learning curve of your own data
 =================================
 
-Given inputs as an array, which curve does the theory draw for ridge regression on them, and does the regression follow it?
+Given inputs as an array, which curve does the theory draw for ridge regression on them, and does it follow?
 """
 
 # %%
-# Any array of samples will do. Here inputs have eigenvalues that fall like a power, and are no longer Gaussian: products of
+# Any array of samples will do. Here inputs have eigenvalues that fall like a power, and are not Gaussian: products of
 # signs and of a random matrix.
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,7 +27,7 @@ curve = sf.curve(
 )
 
 # %%
-# The regression itself: a teacher, noisy labels, a few draws of n = alpha d samples, and the error on fresh ones. In the
+# The regression itself: a teacher, noisy labels, draws of n = alpha d samples, and the error on all of the pool. In the
 # units of the theory fields are x . w / sqrt d.
 alphas, seeds = (0.25, 0.5, 1, 2, 4), 40
 points = []

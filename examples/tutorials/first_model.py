@@ -6,7 +6,7 @@ Logistic regression on labels that are wrong now and then: how much do flipped l
 """
 
 # %%
-# A model is a loss in finitely many numbers. X is what the student computes of a sample, Y what the teacher does, and `u`
+# A model is a loss in finitely many numbers. X is what the student computes of a sample, Y what the teacher does; `u`
 # is noise that is drawn afresh with every sample. Here the label is u sign(Y), and u is -1 with probability `flip`.
 from flipped_labels import flipped_labels  # examples/flipped_labels.py
 
@@ -15,6 +15,8 @@ from flipped_labels import flipped_labels  # examples/flipped_labels.py
 # equations, generates a solver and compiles it; both are kept, and the next call takes a moment.
 import matplotlib.pyplot as plt
 import numpy as np
+
+import saddleforge as sf
 
 solution = sf.solve(sf.problem(flipped_labels, alpha=2))
 print(solution.table())
