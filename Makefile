@@ -38,7 +38,7 @@ values: $(STAMP)             ## rewrite the committed values of every generated 
 
 docs: $(STAMP)               ## the pages, examples executed, warnings are errors; begin at build/docs/html/index.html
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
-	$(BIN)/python -m sphinx -b html -W --keep-going -q -d build/docs/doctrees docs build/docs/html
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q -d build/docs/doctrees docs build/docs/html
 
 # mypy and import-linter cannot see through the editable install: they read the packages through links named after them.
 check: $(STAMP)              ## ruff, mypy, and the rooms that imports may go to

@@ -11,7 +11,7 @@ from pathlib import Path
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # the same bytes whatever their number; the machine stays usable
 
-from saddleforge import __version__
+from saddleforge import __version__, progress
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "build" / "docs" / "scripts"
@@ -36,6 +36,7 @@ def lay_out() -> None:
 
 
 lay_out()
+progress.set_quiet(True)  # pages show results, not how far they are
 
 project = "saddleforge"
 author = "the saddleforge developers"
@@ -98,6 +99,8 @@ def escaped(app, what, name, obj, options, lines):  # type: ignore[no-untyped-de
         for k, piece in enumerate(pieces):
             if k % 2:
                 pieces[k] = piece if piece.startswith("``") else f"`{piece}`"
+                if re.match(r"\w", pieces[k + 1]):  # a plural of code
+                    pieces[k] += "\\ "
             else:
                 pieces[k] = re.sub(r"[|*]|(?<=\w)_(?!\w)", lambda match: "\\" + match[0], piece)
         lines[i] = "".join(pieces)

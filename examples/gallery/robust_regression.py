@@ -9,6 +9,7 @@ beyond a width: how wide should it be, and how strong the ridge? Vilucchio, Troi
 # %%
 # The noise `v` chooses between inliers and outliers; everything else is a loss in one residual.
 import matplotlib.pyplot as plt
+import numpy as np
 import sympy as sp
 
 import saddleforge as sf
@@ -45,7 +46,7 @@ for parameter, published, bracket in (("lambda", 0.398, (0.3, 0.5)), ("width", 0
 # A width of zero is the absolute loss, a large one the square: both are worse, over a wide range of alpha.
 fig, ax = plt.subplots(figsize=(6.4, 4))
 for width in (0.2, 0.964, 8.0):
-    curve = sf.curve(sf.problem(among_outliers, width=width), alpha=(1, 30, 16))
+    curve = sf.curve(sf.problem(among_outliers, width=width), over="alpha", values=np.geomspace(1, 30, 16))
     at = [solution.problem.alpha for solution in curve.solutions]
     ax.loglog(at, [solution.test_error for solution in curve.solutions], label=f"width {width}")
 ax.plot(10, 0.24257, "ko", label="published")

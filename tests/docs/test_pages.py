@@ -1,6 +1,7 @@
 """The pages: commands parse, every public name is in the reference, models are short; built, they do not warn."""
 
 import ast
+import contextlib
 import importlib.util
 import re
 import shlex
@@ -42,10 +43,8 @@ def parse(command: str) -> None:
         group.make_parser(context).parse_args(args=words)
     else:
         assert known is not None, f"no command {words[0]}"
-        try:
+        with contextlib.suppress(MissingParameter):  # prose leaves out models; a missing value is another error
             known.make_context(words[0], words[1:], parent=context)
-        except MissingParameter:
-            pass  # prose names commands without their model; an option without its value is another error
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
