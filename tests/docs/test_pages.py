@@ -113,7 +113,7 @@ def test_every_script_has_a_page_with_a_figure_and_a_notebook(built):
         ("index.html", "The first minute"),
         ("gallery/robust_regression.html", "0.24257"),
         ("theory.html", "mjx-container"),
-        ("search.html?q=crossing", "search page"),
+        ("search.html?q=crossing", "pages matching the search query"),
     ],
 )
 def test_a_browser_shows_pages_without_errors(built, tmp_path, page, shown):
