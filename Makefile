@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 TYPES := build/mypy/saddleforge
 OLDEST_SYMPY := 1.13.0
 
-.PHONY: reproduce test test-all test-oldest-sympy bench generate values check clean
+.PHONY: reproduce test test-all test-oldest-sympy bench generate values docs check clean
 .DELETE_ON_ERROR:
 
 reproduce: $(STAMP)          ## the main job: every table and figure, into results/
@@ -36,6 +36,10 @@ generate: $(STAMP)           ## rewrite generated/ from the catalogue
 values: $(STAMP)             ## rewrite the committed values of every generated expression
 	$(BIN)/python tests/generated/write_values.py
 
+docs: $(STAMP)               ## the pages, examples executed, warnings are errors; begin at build/docs/html/index.html
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q -d build/docs/doctrees docs build/docs/html
+
 # mypy and import-linter cannot see through the editable install: they read the packages through links named after them.
 check: $(STAMP)              ## ruff, mypy, and the rooms that imports may go to
 	$(BIN)/ruff check .
@@ -46,7 +50,7 @@ check: $(STAMP)              ## ruff, mypy, and the rooms that imports may go to
 	cd build/mypy && ../../$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
 
 clean:                       ## remove .venv, caches, build leftovers and results/
-	rm -rf .venv build dist results *.egg-info .pytest_cache .hypothesis .benchmarks .ruff_cache .mypy_cache .coverage
+	rm -rf .venv build dist results docs/gallery docs/tutorials *.egg-info .pytest_cache .hypothesis .benchmarks .ruff_cache .mypy_cache .coverage
 	find derive runtime generated tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml runtime/_version.py
