@@ -342,7 +342,7 @@ class PenaltyPrior(Prior, Protocol):
         """Penalties (N,) and gradients (N, s) at rows w (N, s), known: rows (N, KNOWN) of the teacher."""
 
     def minimisers_at(
-        self, fields: np.ndarray, matrices: np.ndarray, known: np.ndarray, c: np.ndarray
+        self, fields: np.ndarray, stiffness: np.ndarray, known: np.ndarray, c: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """w (N, s) least in r(w) + w^T G w / 2 - w^T b, and dw/db (N, s, s), at b (N, s) and G (N, s, s)."""
 

@@ -139,7 +139,7 @@ def test_a_fold_is_located_to_ten_digits(q: float) -> None:
     x, p = -np.sqrt(q / 3), 2 * (q / 3) ** 1.5
     z = np.array([x * 1.05, p * 1.05])
     equations.border(z)
-    found = correct(equations, z, equations.slopes(z), np.zeros(2), 1e-12, most=30)
+    found = correct(equations, z, equations.slopes(z), np.zeros(2), 1e-11, most=30)
     assert found is not None
     np.testing.assert_allclose(found[0], [x, p], atol=1e-10)
 
