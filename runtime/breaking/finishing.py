@@ -80,11 +80,17 @@ def polished(
             if solution is None:
                 raise
             return replace(solution, status=Status.TIME_LIMIT)
-        if solution is None or reached.relative_error < solution.relative_error:
+        if solution is None or reached.relative_error < solution.relative_error or _refuted(solution, reached):
             solution = reached
         if solution.relative_error <= accuracy:
             break
     return solution
+
+
+def _refuted(solution: BrokenSolution, finer: BrokenSolution) -> bool:
+    """Whether a finer rule has the states where half widths, small by chance, do not reach."""
+    assert solution.state is not None and finer.state is not None
+    return bool(np.any(np.abs(finer.state.pack() - solution.state.pack()) > solution.errors + _ROUNDING))
 
 
 def _finished(
