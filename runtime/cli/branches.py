@@ -27,7 +27,7 @@ from .options import (
     ThreadsOption,
     TimeLimitOption,
 )
-from .outcome import NO_VERDICT, Exit, Outcome, command, cut_short, kept, saved
+from .outcome import NO_VERDICT, Exit, Outcome, aside, command, cut_short, kept, saved
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
@@ -59,7 +59,6 @@ def curve(
     name, ends, count = options.interval(over, counted=True)
     assert ends is not None and count is not None
     target = options.netcdf_file(output, "a curve", force)
-    complete = target is not None and target.exists()
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, name, inverse_temperature)
     symbols = options.own_symbols(problem, rename)
@@ -105,8 +104,7 @@ def curve(
     weak = [s for s in branch.solutions if not s.success]
     early = cut_short(interrupted, branch.out_of_time)
     if early is not None:
-        if complete and target is not None and output is not None:  # what was finished before is worth more
-            target, output = (path.with_suffix(f".interrupted{path.suffix}") for path in (target, output))
+        target, output = aside(target, output)
         status, message = early, kept(early, len(branch.solutions), count, output)
     elif not branch.solutions:
         status = Exit.NOT_CONVERGED
@@ -188,6 +186,7 @@ def follow(
     weak = [s for s in branch.solutions if not s.success]
     early = cut_short(branch.interrupted, branch.out_of_time)
     if early is not None:
+        target, output = aside(target, output)
         status, message = early, kept(early, len(branch.solutions), None, output)
     elif weak:
         status = Exit.NOT_CONVERGED

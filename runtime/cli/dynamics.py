@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -153,16 +152,9 @@ def _times(text: str) -> tuple[float, float, int | None]:
 def _watched(items: list[str] | None) -> dict[str, float]:
     found: dict[str, float] = {}
     for item in items or []:
-        name, equals, value = item.partition("=")
-        number = _number(f"--watch {item}", name, value) if equals else None
-        if not isinstance(number, int | float):
-            raise InputError(f"--watch {item}: OVERLAP=VALUE is expected, as theta_1=0.1")
-        found[name.strip()] = float(number)
+        name, _, value = item.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--watch {item}: OVERLAP=VALUE is expected, as theta_1=0.1") from None
     return found
-
-
-def _number(option: str, name: str, text: str) -> Any:
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise InputError(f"{option}: {name}={text} is no number and no JSON array of numbers") from None

@@ -86,6 +86,14 @@ def kept(early: Exit, finished: int, wanted: int | None, output: Path | None) ->
     return f"{why}; the {finished} finished points{of} are kept{where}"
 
 
+def aside(target: Path | None, output: Path | None) -> tuple[Path | None, Path | None]:
+    """Where a command that ended early writes what it has: beside a file that is there, whose result may be whole."""
+    if target is None or output is None or not target.exists():
+        return target, output
+    suffix = f".interrupted{target.suffix}"
+    return target.with_suffix(suffix), output.with_suffix(suffix)
+
+
 def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
     """Why a solution is none, and what to try next."""
     evidence = getattr(solution, "evidence", {})

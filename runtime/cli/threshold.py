@@ -22,7 +22,7 @@ from .options import (
     ThreadsOption,
     TimeLimitOption,
 )
-from .outcome import Exit, Outcome, command, cut_short, kept, saved
+from .outcome import Exit, Outcome, aside, command, cut_short, kept, saved
 
 if TYPE_CHECKING:
     from ..problems.problem import Problem
@@ -197,6 +197,7 @@ def _critical_line(
     status, message = Exit.DONE, ""
     early = cut_short(line.interrupted, line.out_of_time)
     if early is not None:
+        target, output = aside(target, output)
         status, message = early, kept(early, len(line.values), None, output)
     elif not max(line.errors) <= how["accuracy"]:
         status = Exit.NOT_CONVERGED

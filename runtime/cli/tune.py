@@ -20,7 +20,7 @@ from .options import (
     ThreadsOption,
     TimeLimitOption,
 )
-from .outcome import Exit, Outcome, command, cut_short, kept, saved
+from .outcome import Exit, Outcome, aside, command, cut_short, kept, saved
 
 
 @command
@@ -94,6 +94,8 @@ def tune(
     )
     interrupts.ignore()
     early = cut_short(curve.interrupted, curve.out_of_time)
+    if early is not None and not curve.success:
+        target, output = aside(target, output)
     reasons = [kept(early, len(curve.optima), count, output)] if early is not None else []
     if early is not Exit.INTERRUPTED:
         reasons += [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
