@@ -216,15 +216,16 @@ def _strengths_error(
 
 
 def _splitting(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, answer: Answer) -> Splitting:
-    """Both roots, by a rule and the next finer one."""
+    """Both roots, by a rule; half widths from two coarser ones, which are cheap beside the solution.
+
+    Errors of grids oscillate as their nodes pass places where wells begin: one other rule may agree by chance."""
     problem, rule = breaking_map.problem, breaking_map.rule
     assert not isinstance(rule, Samples)
     roots, responses = [], answer.rows.squares()
-    for used in (rule, rule.finer()):
+    for used in (rule.coarser().coarser(), rule.coarser(), rule):
         found = averages(problem, state, rates, used, slopes=True)
         roots.append([radius(problem, square[0], own) for square, own in zip(found.squares, responses, strict=True)])
         bistable = found.bistable
-    (one, two), (one_finer, two_finer) = roots
-    safety = DIFFERENCE_SAFETY
-    errors = safety * abs(one_finer - one), safety * abs(two_finer - two)
-    return Splitting(one, errors[0], two, errors[1], bistable, len(rates))
+    one, two = roots[-1]
+    errors = DIFFERENCE_SAFETY * np.abs(np.array(roots[:-1]) - roots[-1]).max(axis=0)
+    return Splitting(one, float(errors[0]), two, float(errors[1]), bistable, len(rates))
