@@ -30,6 +30,7 @@ from .threshold import Threshold
 
 # Overlaps are solved to no less than these relative half widths: half the error costs replicates four times as much.
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
+_SHARE = 0.75  # of the accuracy, that integration may take
 _EVALUATIONS = 20  # of a root finder that starts from a bracket
 _PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
 
@@ -75,14 +76,12 @@ def crossing(
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
-        pair = []
-        for follower in (one, other):
-            solution = follower.at(value)
-            if solution is not None and tolerance is not None:
-                solution = _with_loss(follower, value, solution, tolerance / 2)
-            if solution is None:
-                return None
-            pair.append(solution)
+        found = [follower.at(value) for follower in (one, other)]
+        if tolerance is not None:
+            found = _with_losses((one, other), value, found, tolerance)
+        pair = [solution for solution in found if solution is not None]
+        if len(pair) < 2:
+            return None
         slope = None
         if parameter == "alpha":  # d e_t / d alpha = E[M] exactly
             first, second = (s.averages.moreau.mean() for s in pair if s.averages is not None)
@@ -109,6 +108,22 @@ def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
         return difference, sampled + first.second_order + second.second_order
     rounding = ROUNDING * abs(first.training_loss)
     return difference, first.training_loss_error + second.training_loss_error + rounding
+
+
+def _with_losses(
+    followers: Sequence[Branch], value: float, found: Sequence[Solution | None], tolerance: float
+) -> list[Solution | None]:
+    """Both branches with the errors of their training losses together below the tolerance, as far as can be had.
+
+    The one whose error is smaller goes first: what it leaves of the tolerance is the other one's."""
+    pair = list(found)
+    for done, k in enumerate(sorted((0, 1), key=lambda k: one.training_loss_error if (one := pair[k]) else 0.0)):
+        solution, before = pair[k], pair[1 - k]
+        if solution is None or before is None:
+            return pair
+        left = tolerance - before.training_loss_error if done else tolerance / 2
+        pair[k] = _with_loss(followers[k], value, solution, max(left, tolerance / 2))
+    return pair
 
 
 def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
@@ -263,7 +278,7 @@ def _locate(search: Search, evaluate: Evaluate, second: Second, followers: Seque
         agreed = None
         if search.verifies and not root.out_of_time:
             task.describe(f"{kind}: verifying")
-            enough = max(error, accuracy / 2)
+            enough = max(error, accuracy)
             tolerance = 0.1 * enough * abs(slope)
             others = opinions(best.solutions, lambda rule: second(best, rule, tolerance), task.advance)
             agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
@@ -386,7 +401,7 @@ def root_between(
             break  # at an end of the bracket: the slope does not lead to a root
         was_fine, fine = fine, fine or near
         try:
-            evaluation = evaluate(guess, 0.4 * accuracy * abs(slope) if fine else None)
+            evaluation = evaluate(guess, _SHARE * accuracy * abs(slope) if fine else None)
         except TimeLimitError:
             value = min(max(best.value - best.difference / slope, left.value), right.value)
             ends = left.value, right.value
