@@ -10,7 +10,7 @@ import typer
 from .. import interrupts
 from ..errors import InputError
 from . import options
-from .options import AccuracyOption, JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
+from .options import JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
 from .outcome import WHY, Exit, Outcome, command, cut_short, saved
 
 
@@ -25,14 +25,27 @@ def phases(
     start: Annotated[
         str | None, typer.Option("--start", metavar="NAME,...", help="Named starts (default: all that lead anywhere).")
     ] = None,
-    grid: Annotated[str, typer.Option("--grid", metavar="NxM", help="Points along both parameters.")] = "9x5",
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            "--grid",
+            metavar="NxM",
+            help="Points along both parameters (9x5; with averages over more than four dimensions 5x3).",
+        ),
+    ] = None,
     refinements: Annotated[
         int, typer.Option("--refinements", min=0, help="How often rows are halved where boundaries differ or bend.")
     ] = 1,
-    accuracy: AccuracyOption = 1e-3,
+    accuracy: Annotated[
+        float | None,
+        typer.Option("--accuracy", help="Half width asked of every overlap, relative to its block (1e-3; 1e-2 there)."),
+    ] = None,
     boundary_accuracy: Annotated[
-        float, typer.Option("--boundary-accuracy", help="Half width asked of boundaries, in the first parameter.")
-    ] = 3e-3,
+        float | None,
+        typer.Option(
+            "--boundary-accuracy", help="Half width asked of boundaries, in the first parameter (3e-3; 3e-2 there)."
+        ),
+    ] = None,
     output: options.NetcdfOption = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
@@ -50,8 +63,9 @@ def phases(
         if ends is None:
             raise InputError(f"--over {item}: NAME=LO:HI, as alpha=0.3:3 is expected")
         spans[name] = ends
-    points = _points(grid)
-    options.check_positive("--boundary-accuracy", boundary_accuracy)
+    points = None if grid is None else _points(grid)
+    if boundary_accuracy is not None:
+        options.check_positive("--boundary-accuracy", boundary_accuracy)
     target = options.netcdf_file(output, "a phase diagram", force=True)
     options.prepare(None, quiet, seed)
 
