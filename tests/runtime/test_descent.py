@@ -548,3 +548,11 @@ def test_the_plateau_of_two_committees_is_that_of_saad_and_solla():
     growing = (apart[1] > 1e-3) & (apart[1] < 3e-2) & (found.times < lengths[1])
     rate = np.polyfit(found.times[growing], np.log(apart[1][growing]), 1)[0]
     assert lengths[1] - lengths[0] == pytest.approx(np.log(10) / rate, rel=0.1)
+    # The unstable point itself, at the edge of the domain: units that are alike know nothing beside the teacher.
+    point = found.plateaus[0].point
+    np.testing.assert_allclose(point.overlaps.q[0], 1 / 3, atol=2e-6)
+    np.testing.assert_allclose(point.overlaps.theta[0], 1 / np.sqrt(6), atol=2e-6)
+    # As long as Q - C has not fallen, growth is slower.
+    assert point.unstable == 1 and rate < point.eigenvalues[0].real < 1.2 * rate
+    alone = sf.stationary(problem, "flow", {"q": 0.5, "theta": [[[0.42, 0.41], [0.41, 0.42]]]})
+    assert alone.unstable == 1 and alone.eigenvalues[0].real == pytest.approx(point.eigenvalues[0].real, rel=1e-3)
