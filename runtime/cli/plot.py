@@ -61,6 +61,9 @@ def plot(
     draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
     if "plan" in dataset.attrs:
         from ..report.plots.simulation import plot_runs as draw
+
+        if "path_q" in dataset:
+            from ..report.plots.dynamics import plot_passes as draw
     if "phases" in dataset.attrs:
         from ..report.plots.phases import plot_phases as draw
     if "sweep" in dataset.attrs:

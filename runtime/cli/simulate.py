@@ -187,6 +187,11 @@ def simulate(
         text += f"\n\nsaddle point, {near} of {len(simulation.converged)} converged runs near it\n{solution.table()}"
         data |= {"theory": solution.to_json(), "on_branch": near}
     if followed is not None:
+        if target is not None and simulation.runs:
+            from .. import presenting
+            from ..report.simulation_tables import beside_dynamics
+
+            presenting.save(beside_dynamics(simulation, followed), target)
         text += f"\n\nof infinite d\n{followed.table()}"
         data |= {"theory": followed.to_json()}
     if target is not None and kept:

@@ -19,6 +19,9 @@ from saddleforge.descent.flow import Flow
 from saddleforge.descent.schedule import batch_of, schedule_of
 from saddleforge.descent.state import Moments, start_of
 from saddleforge.integration import GaussHermite
+from saddleforge.report.plots.dynamics import plot_passes
+from saddleforge.report.simulation_tables import beside_dynamics, load_runs
+from saddleforge.report.tables import load_dataset
 from saddleforge.simulation.instance import Instance
 from saddleforge.simulation.online import one_pass, weights_with
 
@@ -442,6 +445,20 @@ def test_simulate_makes_one_pass():
     assert found.runs[0].path.shape[0] == 101 and np.isnan(found.runs[0].gradient)
     again = sf.simulate(ridge(alpha=2.0), d=60, seeds=2, start="random", method="sgd", rate="0.3", threads=1)
     np.testing.assert_array_equal(again.runs[1].path, found.runs[1].path)
+
+
+def test_passes_are_kept_in_time_and_drawn_beside_the_dynamics(tmp_path):
+    found = sf.simulate(ridge(alpha=2.0), d=60, seeds=3, start="random", method="sgd", rate=0.3, threads=1)
+    found.save(tmp_path / "passes.nc")
+    for one, other in zip(load_runs(tmp_path / "passes.nc", found.plan), found.runs, strict=True):
+        np.testing.assert_array_equal(one.path, other.path)
+    theory = sf.dynamics(ridge(alpha=2.0), 0.3, found.plan.times, accuracy=1e-3)
+    (axes,) = plot_passes(beside_dynamics(found, theory)).axes
+    drawn = [line for line in axes.lines if len(line.get_xdata()) == 101 and line.get_linewidth() > 1]
+    expected = [[getattr(o, name).ravel()[0] for o in theory.overlaps] for name in ("theta", "q")]
+    assert [list(line.get_ydata()) for line in drawn] == expected
+    (alone,) = plot_passes(load_dataset(tmp_path / "passes.nc")).axes
+    assert len([line for line in alone.lines if line.get_linewidth() == 0.5]) == 2 * 3
 
 
 # What is shown
