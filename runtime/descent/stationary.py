@@ -185,8 +185,10 @@ def of_rows(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
 
     def speed(x: np.ndarray) -> np.ndarray:
         B, L, _ = (part.reshape(shape) for part, shape in zip(np.split(x, ends), shapes, strict=True))
-        drift, _ = flow.at(moments_of(x))
-        return -np.concatenate([((drift.A @ B + drift.b) @ gram).ravel(), (drift.A @ L).ravel(), drift.in_phi])
+        there = moments_of(x)
+        drift, averages = flow.at(there)
+        of_rows = ((drift.A @ B + drift.b) @ gram).ravel(), (drift.A @ L).ravel()
+        return np.concatenate([-of_rows[0], -of_rows[1], flow.trained(there, averages, 1.0)])
 
     x = np.concatenate([part.ravel() for part in begun])
     scale = max(float(np.abs(x).max()), 1e-3)

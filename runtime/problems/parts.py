@@ -203,6 +203,39 @@ class OwnChannel(ProximalChannel, Protocol):
         """Derivatives (N, n) of the losses in these: upper triangles of q, then phi."""
 
 
+class FlowEquations(Protocol):
+    """flow.py: one-pass descent; arrays of atoms first, then contexts."""
+
+    def drift(
+        self, gamma: np.ndarray, ridge: np.ndarray, mean: np.ndarray, H: np.ndarray, K: np.ndarray, in_q: np.ndarray,
+        A: np.ndarray, b: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Fill A (A, s, s) and b (A, s, C + t) of the drift of a row, -(A w + b)."""
+
+    def slope(
+        self, rate: float, batch: float, gamma: np.ndarray, gram: np.ndarray, A: np.ndarray, mean: np.ndarray,
+        K: np.ndarray, square: np.ndarray, S: np.ndarray, T: np.ndarray, P: np.ndarray, new_S: np.ndarray,
+        new_T: np.ndarray, new_P: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Fill the derivatives of the moments S (A, s, s), T (A, C, s) and P (A, s, t) in time."""
+
+    def step(
+        self, rate: float, batch_share: float, gamma: np.ndarray, gram: np.ndarray, A: np.ndarray, b: np.ndarray,
+        mean: np.ndarray, K: np.ndarray, square: np.ndarray, S: np.ndarray, T: np.ndarray, P: np.ndarray,
+        new_S: np.ndarray, new_T: np.ndarray, new_P: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Fill them after a step with a batch of order d."""
+
+
+class OwnFlow(FlowEquations, Protocol):
+    """Of a model with numbers that are trained with the weights."""
+
+    def trained_slope(
+        self, rate: float, in_phi: np.ndarray, own_ridge: np.ndarray, phi: np.ndarray, new_phi: np.ndarray
+    ) -> None:
+        """Fill their derivatives in time."""
+
+
 class ThermalChannel(Channel, Protocol):
     """thermal.py: the channel at a finite temperature."""
 

@@ -32,11 +32,13 @@ from .parts import (
     Channel,
     ErrorBayes,
     ErrorMetric,
+    FlowEquations,
     JumpChannel,
     LabelledChannel,
     Metric,
     ModelFacts,
     OwnChannel,
+    OwnFlow,
     PenaltyPrior,
     PiecesChannel,
     PreciseReference,
@@ -149,6 +151,17 @@ class Solver:
     def thermal(self) -> ThermalChannel:
         """The channel at a finite temperature."""
         return cast(ThermalChannel, self._load("thermal"))
+
+    @cached_property
+    def flow(self) -> FlowEquations:
+        """One-pass descent of a model with a ridge."""
+        return cast(FlowEquations, self._load("flow"))
+
+    @property
+    def own_flow(self) -> OwnFlow:
+        """The same where numbers are trained with the weights."""
+        assert self.model.TRAINED
+        return cast(OwnFlow, self.flow)
 
     @property
     def thermal_averages(self) -> ThermalAverages:

@@ -45,6 +45,9 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type]]:
         yield solver.prior, parts.RidgePrior
         yield solver.ridge_tangent, parts.RidgeTangent
     if solver.has_ridge:
+        yield solver.flow, parts.FlowEquations
+        if solver.model.TRAINED:
+            yield solver.own_flow, parts.OwnFlow
         yield solver.reference, parts.RidgeReference
         if "loss" in solver.reference.DRIVES:
             yield solver.precise_reference, parts.PreciseReference

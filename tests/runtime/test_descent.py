@@ -10,9 +10,10 @@ import sympy as sp
 from scipy.linalg import expm
 
 import saddleforge as sf
-from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage
+from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
 from saddleforge.derive.replicas import dynamics as derivation
 from saddleforge.derive.replicas.algebra.exact import Values
+from saddleforge.derive.theory import descent as equations
 from saddleforge.descent.averages import SlopeAverages, sizes_for
 from saddleforge.descent.escape import drawn
 from saddleforge.descent.flow import Flow
@@ -148,7 +149,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
     """The derivation's equations in numbers, for the only atom of the law."""
     s, t, contexts = problem.student_rank, problem.teacher_rank, problem.contexts
     step = derivation.step(s=s, t=t)
-    rows = derivation.Rows(derivation.Symbols(s, t))
+    rows = equations.Rows(Symbols(s, t))
     p, law = rows.p, problem.law
     gram, gamma = law.gram[0], law.gamma[0]
     named = {
@@ -189,9 +190,9 @@ def evaluated(problem, moments, averages, rate, share, batch):
         common = {
             "rate": rate, "batch": batch, "batch_share": share, "s": sp.Integer(s), "t": sp.Integer(t),
             "Lambda": sp.diag(*map(float, problem.strengths)), "S_atom": matrix(moments.S[0], s, s),
-            "P_atom": matrix(moments.P[0], s, t), f"T_atom{derivation.OTHER}": matrix(moments.T[0, other], s, 1),
+            "P_atom": matrix(moments.P[0], s, t), f"T_atom{equations.OTHER}": matrix(moments.T[0, other], s, 1),
             "tau": lambda at, _: float(at.values["taus"][at.values["context"]]),
-            f"tau{derivation.OTHER}": lambda at, _: float(at.values["taus"][other]),
+            f"tau{equations.OTHER}": lambda at, _: float(at.values["taus"][other]),
         }  # fmt: skip
         sums = {CONTEXTS: tuple((1, own) for own in contexts_of)}
         A = Values(common, sums)(step.after["A_drift"].xreplace(named))
@@ -199,7 +200,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
             (1, {**row, "b_drift": Values({**common, **row}, sums)(step.after["b_drift"].xreplace(named))})
             for row in table
         )
-        at = Values({**common, "A_drift": A}, {**sums, derivation.ATOM: rows_with_b})
+        at = Values({**common, "A_drift": A}, {**sums, equations.ATOM: rows_with_b})
         return np.array(at(step.after[name].xreplace(named)).tolist(), float)
 
     return value
