@@ -139,4 +139,5 @@ def _blocks(moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _like(moments: Moments) -> Moments:
     """Room for as many."""
-    return Moments(*(np.empty(block.shape) for block in (moments.S, moments.T, moments.P)), np.zeros(0))
+    S, T, P = (np.empty(block.shape) for block in (moments.S, moments.T, moments.P))
+    return Moments(S, T, P, np.zeros(0))

@@ -411,7 +411,8 @@ class _Kept:
         found = self._found[key]
         if found is None:
             return None
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+        return kind(**values)
 
     def add(self, found: Mapping[str, Boundary | Meeting | _Probe | None]) -> None:
         """Put away."""

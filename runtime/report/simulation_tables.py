@@ -137,7 +137,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     shapes = {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
-        path = _path(dataset, row, plan) if plan.method == SGD and "path_q" in dataset else None
+        passed = _path(dataset, row, plan) if plan.method == SGD and "path_q" in dataset else None
         blocks = {name: dataset[name].values[row].reshape(shape) for name, shape in shapes.items()}
         phi = np.array([float(dataset[f"trained_{number['name']}"][row]) for number in plan.problem.trained])
         data, penalty, test_error, gradient, late, contraction = (
@@ -156,7 +156,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 late=late,
                 contraction=contraction,
                 multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
-                path=path,
+                path=passed,
                 polish=_polish(dataset, row) if plan.polish else None,
                 controls=_controls(dataset, row) if plan.controls else None,
             )
