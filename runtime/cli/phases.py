@@ -46,6 +46,10 @@ def phases(
             "--boundary-accuracy", help="Half width asked of boundaries, in the first parameter (3e-3; 3e-2 there)."
         ),
     ] = None,
+    stability: Annotated[
+        bool | None,
+        typer.Option("--stability/--no-stability", help="Judge replica symmetry at every point (yes; no there)."),
+    ] = None,
     output: options.NetcdfOption = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
@@ -83,6 +87,7 @@ def phases(
         refinements=refinements,
         accuracy=accuracy,
         boundary_accuracy=boundary_accuracy,
+        stability=stability,
         seed=seed,
         output=target,
         force=force,

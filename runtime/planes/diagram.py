@@ -53,6 +53,7 @@ class PhaseDiagram:
         boundaries: by row, in the order of the first parameter; meetings: points where they meet.
         interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here: rows on which all
             branches are solved, and their boundaries, between points of the grid where no more is known.
+        judged: whether replica symmetry of the solutions was.
     """
 
     problem: Problem
@@ -63,6 +64,7 @@ class PhaseDiagram:
     meetings: tuple[Meeting, ...] = ()
     interrupted: bool = False
     out_of_time: bool = False
+    judged: bool = True
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ def phases(
     refinements: int = 1,
     accuracy: float | None = None,
     boundary_accuracy: float | None = None,
+    stability: bool | None = None,
     seed: int = 0,
     output: str | Path | None = None,
     force: bool = False,
@@ -134,12 +137,15 @@ def phases(
 
     Args:
         over: two parameters and their intervals, as {"alpha": (0.3, 3), "omega": (0, 0.45)}.
-        starts: named starts; by default all of the model that lead to a branch at one of nine probes.
+        starts: named starts; by default all of the model that lead to a branch at one of nine probes (three, in a row
+            half way, where averages have many dimensions).
         points: of the grid, along both, by default (9, 5), or (5, 3) where averages have many dimensions; refinements:
             how often rows are halved where they differ.
         accuracy: of overlaps, as of `solve` (1e-3, or 1e-2 of many dimensions); boundary_accuracy: half width of
             boundaries, in the first parameter, and of points where they meet (3e-3, or 3e-2); in the second it is asked
             for in proportion to the intervals.
+        stability: whether replica symmetry is judged at every point, by default where averages have few dimensions:
+            beyond, that takes several times as long as the solutions.
         output: a file for `save`; solutions and boundaries are kept in the folder `NAME.records` beside it.
         force: remove what is kept there.
         processes: as of `sweep`.
@@ -156,12 +162,15 @@ def phases(
     if coarse or refinements < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
         raise InputError("points are at least 2 along both parameters, refinements at least 0, accuracies above 0")
     at_first = _ACCURACIES[0] if accuracy is None else accuracy
-    chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters)
+    asked_of = "solve" if stability is False else "stability"
+    chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters, asked_of)
     base = chosen.plan(None, [second[1]], False).problem
     if (many := integrated(base).dimension > _FEW) and accuracy is None:
         chosen = replace(chosen, accuracy=_ACCURACIES[many])
     if points is None:
         chosen = replace(chosen, points=_POINTS[many])
+    if many and stability is None:
+        chosen = replace(chosen, ask="solve")
     asked = _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy
     if starts is None:
         starts = tuple(base.solver.model.STARTS)
@@ -184,6 +193,7 @@ class _Chosen:
     accuracy: float
     seed: int
     parameters: Mapping[str, Any]
+    ask: str
 
     def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
         """A sweep of some starts along rows, up or down."""
@@ -194,7 +204,7 @@ class _Chosen:
             grid={name: (*ends, self.points[0]), self.second[0]: list(at)},
             rows=None,
             starts=starts,
-            ask="stability",
+            ask=self.ask,
             accuracy=self.accuracy,
             both_ways=False,
             seed=self.seed,
@@ -228,7 +238,8 @@ class _Study:
         boundaries = [b for b in every if b is not None]
         named = self._chosen.first[0], self._chosen.second[0]
         found = tuple(boundaries), tuple(self._meetings)
-        return PhaseDiagram(self._base, *named, rows, *found, interrupted, out_of_time)
+        judged = self._chosen.ask == "stability"
+        return PhaseDiagram(self._base, *named, rows, *found, interrupted, out_of_time, judged)
 
     def _work(self, refinements: int, accuracy: float) -> None:
         with self._engine.held() as self._engine:
@@ -259,7 +270,8 @@ class _Study:
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
         places = np.linspace(low, high, _PROBES).tolist()
-        heights = np.linspace(bottom, top, _PROBES).tolist()
+        few = integrated(self._base).dimension <= _FEW
+        heights = np.linspace(bottom, top, _PROBES).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
         kept = _Kept(self._folder / "probes.json")
         keys = [self._chosen.plan([start], [at], False).lines[0].key for start, at in asked]
@@ -281,8 +293,8 @@ class _Study:
         ways = {start: score[start] > 0 for start in self._starts if met[start]}
         if not ways:
             raise InputError(
-                f"none of the starts {', '.join(self._starts)} leads to a branch of its name at {_PROBES**2} points of "
-                "the plane; choose other intervals"
+                f"none of the starts {', '.join(self._starts)} leads to a branch of its name at "
+                f"{_PROBES * len(heights)} points of the plane; choose other intervals"
             )
         say(f"branches: {', '.join(ways)}")
         return ways

@@ -93,6 +93,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         axes.set_xlabel(parameter_label(names[0]))
         axes.set_ylabel(parameter_label(names[1]))
         held = held_numbers(dataset)
+        held += [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
         axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
         extra: list[Any] = [
             Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest")
