@@ -55,7 +55,7 @@ def test_growth_from_no_overlap_needs_no_dimension(call):
 
 
 def test_descent_that_diverges_is_not_converged(call):
-    done = call("dynamics", "ridge_regression", "--rate", "8", "--time", "0:100", "--json")
+    done = call("dynamics", "ridge_regression", "--rate", "8", "--time", "0:20", "--accuracy", "1e-3", "--json")
     assert done.status == 3 and "smaller --rate" in done.sentence
     assert json.loads(done.stdout)["status"] == "left_domain"
 
