@@ -223,6 +223,15 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
     assert [row.at for row in whole.rows] == [0.1, 0.55, 1.0] and not whole.interrupted
 
 
+def test_a_single_row_is_drawn_as_a_band():
+    row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
+    places = tuple(diagram._unlocated(row).values())
+    (axes,) = PhaseDiagram(row.problem, "alpha", "omega", (row,), places).plot().axes
+    assert axes.get_ylim() == (pytest.approx(0.25), pytest.approx(0.35))
+    drawn = {line.get_linestyle(): list(line.get_xdata()) for line in axes.lines}
+    assert drawn["-"] == [2.5, 2.5] and drawn["--"] == [1.5, 1.5]  # the crossing, and the end
+
+
 def test_boundaries_that_are_not_located_yet_are_those_of_the_grid():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
     found = diagram._unlocated(row)
