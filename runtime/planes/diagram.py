@@ -211,6 +211,7 @@ class _Chosen:
             simulated=Simulated(),
             given=self.parameters,
             ends=False,
+            thorough=self.ask != "solve",
         )
 
 

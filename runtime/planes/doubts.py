@@ -1,4 +1,4 @@
-"""Points of a row that were reached without the accuracy: whether their branch is there at all.
+"""Points of a row that are far from their accuracy: whether their branch is there at all.
 
 Beyond its fold a branch leaves fixed points behind for rules that are too coarse to tell them from solutions, with half
 widths that assume one. A branch is therefore walked from its last accurate point toward such points, by arclength, and
@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..errors import InputError, NotConvergedError
+from ..problems.overlaps import block_scales
 from ..saddle_point.iteration import Status
+from ..sweeping.line import Record
 from .boundaries import BRACKETED, SPINODAL, Boundary, Change, Row, walked_from
 
-_DOUBTFUL = Status.ACCURACY_NOT_REACHED.value
+_FAR = 10.0  # accuracies that a half width misses by where it says nothing
 _SAME = 1e-6  # of a cell
 
 
@@ -39,7 +43,7 @@ class Doubt:
 def doubts(row: Row) -> Iterator[Doubt]:
     """All of a row; what lies between accurate points is no doubt, and of a branch without any nothing is known."""
     for branch, records in row.records.items():
-        doubtful = [record["status"] == _DOUBTFUL for record in records]
+        doubtful = [_misses_far(row, record) for record in records]
         sure = [n for n in range(len(records)) if row.found(branch, n) and not doubtful[n]]
         if not sure:
             continue
@@ -51,6 +55,15 @@ def doubts(row: Row) -> Iterator[Doubt]:
                 points.append(n)
             if points:
                 yield Doubt(branch, inside, tuple(points))
+
+
+def _misses_far(row: Row, record: Record) -> bool:
+    """Whether a point is so far from its accuracy that its half width, which assumes a solution, says nothing."""
+    if record["status"] != Status.ACCURACY_NOT_REACHED.value:
+        return False
+    u = np.array(record["overlaps"], float)
+    errors = np.array(record["errors"], float) / block_scales(u, row.problem.sizes)
+    return not np.max(errors) <= _FAR * row.accuracy
 
 
 def decided(row: Row, doubt: Doubt, accuracy: float, seed: int) -> Boundary | None:

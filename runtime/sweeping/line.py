@@ -109,7 +109,7 @@ class _Solutions:
             guess = recalled(self._problem(n), self._line.start, earlier)
         begun = bool(branch.known)
         found = branch.at(value, guess=guess)
-        if found is not None and found.status is Status.ACCURACY_NOT_REACHED:
+        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.thorough:
             found = branch.at(value, self._accuracy, guess=found) or found
         if found is not None:
             made = self._of(found)

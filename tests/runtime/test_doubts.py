@@ -13,9 +13,10 @@ VALUES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 ROUGH, SURE, GONE = "accuracy_not_reached", "converged", "lost"
 
 
-def row_of(*statuses):
+def row_of(*statuses, error=0.1):
     def record(n, status):
-        found = {} if status == GONE else {"overlaps": [0.0], "training_loss": 1.0}
+        found = {} if status == GONE else {"overlaps": [0.7, 2.0, 0.0, 0.8], "training_loss": 1.0}
+        found |= {"errors": [0.0, 0.0, 0.0, error]} if found else {}
         return {"n": n, "accuracy": 1e-3, "status": status, **found}
 
     base = sf.problem("phase_retrieval", alpha=1.0)
@@ -34,6 +35,10 @@ def row_of(*statuses):
 )
 def test_in_doubt_is_what_lies_between_the_last_accurate_point_and_the_end(statuses, expected):
     assert list(doubts(row_of(*statuses))) == expected
+
+
+def test_what_misses_the_accuracy_by_little_is_there():
+    assert not list(doubts(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
 
 
 def walked(monkeypatch, event, reached):
