@@ -108,13 +108,13 @@ TimeLimitOption = Annotated[
 
 
 def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
-    """Before a computation: silence, the number of threads, and a cache folder that can be written.
+    """Before a computation: silence, the number of threads, and a cache folder that is the user's.
 
     Raises:
-        InputError: more threads than there are, a negative seed, or an unwritable cache folder.
+        InputError: more threads than there are, a negative seed, or a cache folder that others may write in.
     """
-    from ..files import check_folder
-    from ..problems.compiled import cache_folder, wait_asleep
+    from ..cache import cache_folder
+    from ..problems.compiled import wait_asleep
     from ..progress import set_quiet
 
     set_quiet(quiet)
@@ -128,10 +128,7 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
             raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {available}")
         wait_asleep()
         numba.set_num_threads(threads)
-    try:
-        check_folder(cache_folder())
-    except InputError as error:
-        raise InputError(f"{error}; it is the cache folder: set SADDLEFORGE_CACHE to one that can be written") from None
+    cache_folder()
 
 
 def assignments(items: list[str] | None) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def _logged(error: BaseException) -> str:
     from datetime import datetime
 
     from .._version import __version__
-    from ..problems.compiled import cache_folder
+    from ..cache import cache_folder
 
     text = "".join(
         [
@@ -215,7 +215,7 @@ def _logged(error: BaseException) -> str:
     for folder in (cache_folder() / "logs", Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
         return (

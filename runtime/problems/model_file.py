@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..derive.errors import ModelError
 from ..errors import InputError
@@ -127,7 +127,8 @@ def read_model_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        with _not_ended():
+            spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
     except SystemExit as error:
@@ -138,6 +139,21 @@ def read_model_file(path: Path) -> Any:
     if len(models) != 1:
         raise InputError(f"model file {path} defines {len(models)} models; exactly one is expected")
     return models[0]
+
+
+@contextmanager
+def _not_ended() -> Iterator[None]:
+    """What ends a process without a word (os._exit, os.abort) raises SystemExit in a model file, as exit does."""
+
+    def ended(code: int = 1) -> NoReturn:
+        raise SystemExit(code)
+
+    kept = os._exit, os.abort
+    os._exit = os.abort = ended
+    try:
+        yield
+    finally:
+        os._exit, os.abort = kept
 
 
 def structure_of(model: Any, sizes: dict[str, int]) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from ..cache import cache_folder, numba_folder
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
@@ -22,7 +25,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue
-from .compiled import cache_folder, numba_cache, numba_folder, wait_asleep
+from .compiled import numba_cache, wait_asleep
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -272,9 +275,8 @@ class Solver:
 
     def compiled_before(self, part: str = "channel") -> bool:
         """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
-        folder = os.environ.get("NUMBA_CACHE_DIR") or numba_folder()
         digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
-        mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
+        mark = numba_folder() / f"compiled-{self.name}-{self.key}-{digest}"
         if mark.exists():
             return True
         try:
@@ -346,7 +348,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
     folder = _cached_folder(name, key, _catalogue_source())
-    if not folder.exists():
+    if not _is_whole(folder, "model"):
         _announce(name, key)
         from ..derive.catalogue import catalogue_model  # SymPy
 
@@ -364,7 +366,7 @@ def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     model_path(path)
     record = Record.of(path, repr((sorted(sizes.items()), _generator())), cache_folder() / "model-files")
     name, key, folder, metadata = record.recall() or ("", "", "", "")
-    if folder and (cache_folder() / folder / f"{metadata}.py").exists():
+    if folder and _is_whole(cache_folder() / folder, "model") and _is_whole(cache_folder() / folder, metadata):
         return Solver(name, key, cache_folder() / folder, metadata)
     # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
@@ -381,13 +383,15 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"
-    if not folder.exists():
+    if not _is_whole(folder, "model"):
         _announce(model.name, structure.key)
         _write_solver(model, sizes, folder)
-    if not (folder / f"{metadata}.py").exists():
+    if not _is_whole(folder, metadata):
         from ..derive.emit import writer  # SymPy
 
-        write_whole(folder / f"{metadata}.py", writer.metadata(model, structure))
+        text = writer.metadata(model, structure)
+        write_whole(folder / f"{metadata}.py", text)
+        write_whole(folder / f"{metadata}.json", _digests({f"{metadata}.py": text}))
     return Solver(model.name, structure.key, folder, metadata)
 
 
@@ -400,8 +404,9 @@ def _cached_folder(name: str, key: str, source: bytes) -> Path:
 def _generator() -> str:
     """The generator's digest, which takes a part of a second, kept beside the solvers for the sources as they are."""
     kept = cache_folder() / f"generator-{sources_digest()}"
-    with suppress(OSError):
-        return kept.read_text(encoding="ascii")
+    with suppress(OSError, ValueError):
+        if re.fullmatch("[0-9a-f]+", known := kept.read_text(encoding="ascii")):
+            return known
     digest = generator_digest()
     with suppress(InputError):  # what cannot be kept is computed again
         write_whole(kept, digest)
@@ -420,17 +425,37 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
-        for file, text in written.files.items():
-            (temporary / file).parent.mkdir(exist_ok=True)
-            (temporary / file).write_text(text, encoding="utf-8")
         try:
+            for file, text in {**written.files, "model.json": _digests(written.files)}.items():
+                (temporary / file).parent.mkdir(exist_ok=True)
+                (temporary / file).write_text(text, encoding="utf-8")
+            if folder.exists():  # damaged
+                folder.rename(temporary / "damaged")
             temporary.rename(folder)
+            shutil.rmtree(folder / "damaged", ignore_errors=True)
         except OSError:
-            shutil.rmtree(temporary)
-            if not (folder / "model.py").exists():
+            if not _is_whole(folder, "model"):  # by another process
                 raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"cannot write the generated solver to {folder}: {error.strerror or error}") from error
+        raise InputError(
+            f"cannot write the generated solver to {folder}: {error.strerror or error}; SADDLEFORGE_CACHE names another"
+        ) from error
+
+
+def _digests(files: dict[str, str]) -> str:
+    """What a folder of the cache is to hold, as `_is_whole` reads it."""
+    return json.dumps({name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()})
+
+
+def _is_whole(folder: Path, name: str) -> bool:
+    """Whether all files written under a name (`_digests`) are there as they were: neither truncated nor tidied away."""
+    try:
+        digests = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        return all(hashlib.sha256((folder / file).read_bytes()).hexdigest() == known for file, known in digests.items())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _announce(name: str, key: str) -> None:

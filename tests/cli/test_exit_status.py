@@ -358,7 +358,7 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatc
     assert done.stderr == f"saddleforge: cannot write {target}: {tmp_path / 'file'} is a file, not a folder\n"
 
 
-def test_an_unwritable_cache_folder_is_2_and_names_the_variable(call, monkeypatch, tmp_path):
+def test_a_cache_folder_that_is_a_file_is_2_and_names_the_variable(call, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "file"))
     done = call("solve", "ridge_regression")
