@@ -357,6 +357,29 @@ def netcdf_file(output: Path | None, what: str, force: bool) -> Path | None:
     return new_file(output, force)
 
 
+def check_goes_on(target: Path | None, output: Path | None, what: str, force: bool) -> None:
+    """A file that is there is one that `what` (sweep, phases) wrote, beside the records from which it goes on.
+
+    Raises:
+        InputError: it is not, and --force is not given.
+    """
+    if target is None or force or not target.exists():
+        return
+    from ..files import occupied
+    from ..report.tables import load_dataset
+    from ..sweeping.records import folder_of
+
+    folder = folder_of(target)
+    if not folder.is_dir():
+        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder.name}")
+    try:
+        own = what in load_dataset(target).attrs
+    except InputError:
+        own = False
+    if not own:
+        raise occupied(output or target, f"the file exists, and `saddleforge {what}` did not write it")
+
+
 def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
     """Overlaps of a solution that `solve --json` or `solve -o` wrote, to start from.
 
@@ -368,6 +391,7 @@ def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
     import numpy as np
 
     from ..problems.overlaps import Overlaps
+    from ..report.contract import check_schema
 
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -375,6 +399,7 @@ def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
         raise InputError(f"--from {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise InputError(f"--from {path}: not a JSON file written by `saddleforge solve -o`") from error
+    check_schema(f"--from {path}", data.get("schema") if isinstance(data, dict) else None)
     blocks = data.get("overlaps") if isinstance(data, dict) else None
     if not isinstance(blocks, dict):
         raise InputError(f"--from {path}: it holds no `overlaps` of one solution, as `saddleforge solve -o` writes")

@@ -230,10 +230,10 @@ def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
     code = outcome.status.code
     try:
         if as_json:
-            from ..report.contract import dumps
+            from ..report.contract import document
 
             assert isinstance(outcome.data, dict)
-            print(dumps(outcome.data), file=stdout)
+            print(document(outcome.data), file=stdout)
         elif outcome.text:
             print(outcome.text.rstrip("\n"), file=stdout)
         stdout.flush()

@@ -55,12 +55,9 @@ def phases(
     target = options.netcdf_file(output, "a phase diagram", force=True)
     options.prepare(None, quiet, seed)
 
-    from ..files import occupied
     from ..planes.diagram import phases as study
-    from ..sweeping.records import folder_of
 
-    if target is not None and target.exists() and not folder_of(target).is_dir() and not force:
-        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder_of(target)}")
+    options.check_goes_on(target, output, "phases", force)
     diagram = study(
         model,
         over=spans,

@@ -90,7 +90,7 @@ def solve(
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..digits import DOUBLES
     from ..files import absolute, new_file, write_whole
-    from ..report.contract import dumps
+    from ..report.contract import document
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -137,7 +137,7 @@ def solve(
     data = outcome.data() if callable(outcome.data) else outcome.data
 
     def save(path: Path) -> None:
-        write_whole(path, dumps(data) + "\n")
+        write_whole(path, document(data) + "\n")
 
     return saved(save, target, output, outcome.text, lambda word, file: data, outcome.status, outcome.message)
 

@@ -94,10 +94,9 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     if "plan" not in dataset.attrs:
         raise InputError(f"{path} holds no simulation")
     for name in ("model", "digest", "parameters", "plan"):
-        if dataset.attrs[name] != wanted[name]:
-            raise InputError(
-                f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}"
-            )
+        there = dataset.attrs.get(name)
+        if there != wanted[name]:
+            raise InputError(f"{path} holds another simulation: its {name} is {there}, not {wanted[name]}")
     contexts, s, t, _ = plan.problem.sizes
     shapes = {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
     runs = []

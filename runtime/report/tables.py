@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 import xarray
 
@@ -26,7 +28,7 @@ from ..problems import gauge
 from ..problems.columns import block_shape, column_of
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
-from .contract import clean, parameters_json
+from .contract import SCHEMA, check_schema, clean, parameters_json
 
 if TYPE_CHECKING:
     from ..problems.overlaps import Overlaps
@@ -345,7 +347,7 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
     path = check_writable(Path(path))
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole.nc"
-        dataset.to_netcdf(whole, engine="h5netcdf")
+        dataset.assign_attrs(schema=SCHEMA).to_netcdf(whole, engine="h5netcdf")
         write_whole(path, whole.read_bytes())
 
 
@@ -358,19 +360,33 @@ def loss_difference_along(first: xarray.Dataset, second: xarray.Dataset) -> tupl
     return common, difference, first["training_loss_error"].values[left] + second["training_loss_error"].values[right]
 
 
+def _read(path: Path) -> tuple[xarray.Dataset | None, str]:
+    """A file of netCDF, or why there is none."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None  # h5netcdf closes what it could not open
+    try:
+        with h5py.File(path, "r"):
+            pass
+        return xarray.load_dataset(path, engine="h5netcdf"), ""
+    except OSError as error:
+        return None, error.strerror or "it is not a netCDF 4 file"
+    except Exception:  # whatever the libraries meet in bytes that are no table
+        return None, "it is damaged, or not a netCDF 4 file"
+    finally:
+        sys.unraisablehook = hook
+
+
 def load_dataset(path: str | Path) -> xarray.Dataset:
-    """Read a file written by `save_dataset` into memory.
+    """Read a file written by `save_dataset`, of this release or an earlier one, into memory.
 
     Raises:
-        InputError: no such file, not netCDF, or not a table of this package.
+        InputError: no such file, damaged or not netCDF, not a table of this package, or one of a later schema.
     """
     path = Path(path)
-    try:
-        dataset = xarray.load_dataset(path, engine="h5netcdf")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or 'it is not a netCDF 4 file'}") from error
-    except ValueError as error:
-        raise InputError(f"cannot read {path}: it is not a netCDF 4 file") from error
+    dataset, reason = _read(path)
+    if dataset is None:
+        raise InputError(f"cannot read {path}: {reason}")
     if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
         raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
+    check_schema(path, dataset.attrs.pop("schema", None))
     return dataset
