@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import report
+from . import deprecation, report
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -264,6 +264,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in deprecation.NAMES:
+        gone = deprecation.NAMES[name]
+        deprecation.warn(f"{__name__}.{name}", gone, 1)
+        return __getattr__(gone.instead)
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_WHERE[name]}", __name__), name)

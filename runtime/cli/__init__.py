@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ..deprecation import current
 from ..interrupts import heed, ignore
 
 
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     from .streams import opened, tell
 
     opened()
+    given, renamed = current(given)
+    for sentence in renamed:
+        tell(f"saddleforge: {sentence}")
 
     try:
         from .app import app

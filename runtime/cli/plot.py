@@ -71,6 +71,10 @@ def plot(
         figure = draw(dataset)
     except KeyError as error:
         raise InputError(f"{file} cannot be drawn: it lacks {error.args[0]}") from error
+    except InputError:
+        raise
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{file} cannot be drawn: it is not laid out as this release writes tables ({error})") from error
     interrupts.ignore()
     save_figure(figure, target, source)
     return Outcome(f"wrote {output}", {"file": str(output)})
