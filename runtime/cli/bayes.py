@@ -8,7 +8,16 @@ import typer
 
 from ..errors import InputError
 from . import options
-from .options import JsonOption, ModelArgument, QuietOption, SetOption, StartOption, ThreadsOption, TimeLimitOption
+from .options import (
+    JsonOption,
+    MemoryOption,
+    ModelArgument,
+    QuietOption,
+    SetOption,
+    StartOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
 from .outcome import Exit, Outcome, advice, command
 
 
@@ -36,6 +45,7 @@ def bayes(
         typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
     ] = None,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,

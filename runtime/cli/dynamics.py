@@ -12,6 +12,7 @@ from . import options
 from .options import (
     ForceOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
     NetcdfOption,
     QuietOption,
@@ -69,6 +70,7 @@ def dynamics(
     output: NetcdfOption = None,
     force: ForceOption = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,

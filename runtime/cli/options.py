@@ -106,6 +106,15 @@ TimeLimitOption = Annotated[
     ),
 ]
 
+MemoryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--memory",
+        metavar="GB",
+        help="Gigabytes that a process of this command may use for its data; without enough, a sentence.",
+    ),
+]
+
 
 def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
     """Before a computation: silence, the number of threads, and a cache folder that is the user's.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from .. import environment
 from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import ignore, recognised
+from ..interrupts import ignore, pressed, recognised
 from ..progress import step
 from .streams import drop, kept_for, tell
 
@@ -150,7 +150,8 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
                 environment.check()
                 said = arguments.get("quiet") is False  # what can be silenced may take long
                 limit = time_limit(arguments.get("time_limit"))
-                with recognised(), limit, step(function.__name__) if said else nullcontext():
+                least = environment.memory_limit(arguments.get("memory_limit"))
+                with least, recognised(), limit, step(function.__name__) if said else nullcontext():
                     outcome = function(**arguments)
                     if as_json and callable(outcome.data):
                         outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
@@ -170,7 +171,8 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
 
 def _failure(error: BaseException) -> Outcome:
     """The outcome of a command that raised."""
-    if isinstance(error, KeyboardInterrupt):
+    known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
+    if isinstance(error, KeyboardInterrupt) or (pressed() and not known and not _is_model_error(error)):
         return _failed(Exit.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
         return _failed(Exit.WRONG_INPUT, str(error))

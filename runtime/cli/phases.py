@@ -10,7 +10,16 @@ import typer
 from .. import interrupts
 from ..errors import InputError
 from . import options
-from .options import AccuracyOption, JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
+from .options import (
+    AccuracyOption,
+    JsonOption,
+    MemoryOption,
+    ModelArgument,
+    QuietOption,
+    SeedOption,
+    SetOption,
+    TimeLimitOption,
+)
 from .outcome import WHY, Exit, Outcome, command, cut_short, saved
 
 
@@ -39,6 +48,7 @@ def phases(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over what is there, records included.")] = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     seed: SeedOption = 0,
     quiet: QuietOption = False,

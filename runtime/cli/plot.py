@@ -74,7 +74,7 @@ def plot(
     except InputError:
         raise
     except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise InputError(f"{file} cannot be drawn: it is not laid out as this release writes tables ({error})") from error
+        raise InputError(f"{file} cannot be drawn: it is not laid out as tables are ({error})") from error
     interrupts.ignore()
     save_figure(figure, target, source)
     return Outcome(f"wrote {output}", {"file": str(output)})

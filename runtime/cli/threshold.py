@@ -13,6 +13,7 @@ from . import options
 from .options import (
     ForceOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
     ProofOption,
     QuietOption,
@@ -83,6 +84,7 @@ def threshold(
     ] = None,
     force: ForceOption = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,

@@ -13,6 +13,7 @@ from . import options
 from .options import (
     ForceOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
     QuietOption,
     SeedOption,
@@ -50,6 +51,7 @@ def tune(
     ] = None,
     force: ForceOption = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,

@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..budget import sharp
 from ..derive.errors import ModelError
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from .catalogue import catalogue
 from .inputs import FromSource, executing
 
@@ -67,7 +68,7 @@ def symbolic_model(model: Any) -> Any:
     path = model_path(model)
     if path is None:
         raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
-    with executing():
+    with executing(), sharp():
         return read_model_file(path)
 
 
@@ -131,6 +132,8 @@ def read_model_file(path: Path) -> Any:
             spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
+    except TimeLimitError:
+        raise
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except Exception as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from ..budget import sharp
 from ..cache import cache_folder, numba_folder
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
@@ -370,7 +371,9 @@ def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
         return Solver(name, key, cache_folder() / folder, metadata)
     # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
-        solver = _generated(read_model_file(path), sizes)
+        with sharp():
+            model = read_model_file(path)
+        solver = _generated(model, sizes)
     record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder())), solver.metadata])
     return solver
 
@@ -418,7 +421,7 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     from ..derive.emit.writer import generate  # SymPy
 
     try:
-        with step(f"deriving and generating the solver of {model.name}"):
+        with step(f"deriving and generating the solver of {model.name}"), sharp():
             written = generate(model, structure_of(model, sizes))
     except (ModelError, TypeError) as error:
         raise InputError(f"model {model.name} cannot be generated: {error}") from error
