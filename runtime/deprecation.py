@@ -83,7 +83,7 @@ def renamed_arguments(**old: Gone) -> Callable[[Callable[P, R]], Callable[P, R]]
                     raise TypeError(f"{function.__name__}: {name} and {gone.instead} are one argument; give the latter")
                 warn(f"{function.__name__}({name}=...)", gone, 1)
                 passed[gone.instead] = passed.pop(name)
-            return function(*arguments, **passed)  # type: ignore[arg-type]
+            return function(*arguments, **passed)
 
         return call
 

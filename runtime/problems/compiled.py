@@ -8,19 +8,22 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any, ClassVar
 
 from ..cache import numba_folder, unkept
+from ..errors import InputError
+from ..files import write_whole
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+SOURCE = "source"
 _LONGEST, _POLL = 60.0, 0.02  # seconds, while another process compiles the same function
 
 
@@ -119,20 +122,24 @@ def _ready_cache() -> type[Any]:
         def _save_data(self, name: str, data: Any) -> None:
             self._write(self._data_path(name), data)
 
-    class Locator(CompileResultCacheImpl._locator_classes[0]):  # type: ignore[misc]
-        """Where `config.CACHE_DIR` says, whether it can be written or not."""
+    located: Any = CompileResultCacheImpl._locator_classes[0]
+
+    class Locator(located):
+        """In `code_folder`, whether it can be written or not."""
+
+        def __init__(self, py_func: Any, py_file: str) -> None:
+            self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+            self._cache_path = str(code_folder(Path(py_file)))
 
         @classmethod
         def from_function(cls, py_func: Any, py_file: str) -> Any:
             return cls(py_func, py_file) if os.path.exists(py_file) else None
 
-        @classmethod
-        def get_suitable_cache_subpath(cls, py_file: str) -> Any:
-            # Bytes that the locale has no characters for cannot be encoded, which Numba's own does.
-            return super().get_suitable_cache_subpath(os.fsencode(py_file).decode(errors="backslashreplace"))
-
     class ReadyImpl(CompileResultCacheImpl):
-        _locator_classes: ClassVar[list[Any]] = [Locator, *CompileResultCacheImpl._locator_classes[1:]]
+        _locator_classes: ClassVar[list[Any]] = [  # type: ignore[misc]
+            Locator,
+            *CompileResultCacheImpl._locator_classes[1:],
+        ]
 
     class ReadyCache(FunctionCache):
         _impl_class = ReadyImpl
@@ -163,8 +170,9 @@ def _ready_cache() -> type[Any]:
                 lock = _locked(Path(self.cache_path) / ".lock", _LONGEST)
                 with lock or nullcontext():
                     super().save_overload(sig, data)
-            except OSError as error:
-                unkept(Path(self.cache_path).parent, error)
+                    _note(self._impl.locator._py_file, Path(self.cache_path))
+            except (OSError, InputError) as error:
+                unkept(numba_folder(), error)
             finally:
                 self._release()
 
@@ -174,6 +182,31 @@ def _ready_cache() -> type[Any]:
                 claim.close()
 
     return ReadyCache
+
+
+def code_folder(source: Path) -> Path:
+    """Where the machine code of a file is: a folder for the one it lies in (`SOURCE` in it names that), in it another
+    for the file as it is now, so that what has gone can be told from what is still there."""
+    status = source.stat()
+    name = f"{source.stem}-{_digest(source, status.st_mtime_ns, status.st_size)}"
+    at = os.path.dirname(os.path.abspath(source))
+    return numba_folder() / f"{os.path.basename(at)}_{hashlib.sha256(os.fsencode(at)).hexdigest()[:20]}" / name
+
+
+@lru_cache(maxsize=1024)
+def _digest(source: Path, _changed: int, _size: int) -> str:
+    return digest_of(source.read_bytes())
+
+
+def digest_of(content: bytes) -> str:
+    """Of a source, as `code_folder` has it in a name."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _note(source: str, folder: Path) -> None:
+    note = folder.parent / SOURCE
+    if not note.exists():
+        write_whole(note, os.fsencode(os.path.dirname(os.path.abspath(source))))
 
 
 def _locked(path: Path, longest: float) -> IO[bytes] | None:

@@ -151,12 +151,14 @@ def _not_ended() -> Iterator[None]:
     def ended(code: int = 1) -> NoReturn:
         raise SystemExit(code)
 
-    kept = os._exit, os.abort
-    os._exit = os.abort = ended
+    kept = {name: getattr(os, name) for name in ("_exit", "abort")}
+    for name in kept:
+        setattr(os, name, ended)
     try:
         yield
     finally:
-        os._exit, os.abort = kept
+        for name, function in kept.items():
+            setattr(os, name, function)
 
 
 def structure_of(model: Any, sizes: dict[str, int]) -> Any:

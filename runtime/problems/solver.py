@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from ..budget import sharp
-from ..cache import cache_folder, numba_folder
+from ..cache import cache_folder
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
@@ -26,7 +26,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue
-from .compiled import numba_cache, wait_asleep
+from .compiled import code_folder, numba_cache, wait_asleep
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -275,17 +275,8 @@ class Solver:
         return self.model.DIGEST
 
     def compiled_before(self, part: str = "channel") -> bool:
-        """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
-        digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
-        mark = numba_folder() / f"compiled-{self.name}-{self.key}-{digest}"
-        if mark.exists():
-            return True
-        try:
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-        except OSError:
-            pass
-        return False
+        """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
+        return code_folder(self.folder / f"{part}.py").is_dir()
 
     def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path, str]]:
         # The modules are loaded anew where it is unpickled.
@@ -349,7 +340,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
     folder = _cached_folder(name, key, _catalogue_source())
-    if not _is_whole(folder, "model"):
+    if not is_whole(folder, "model"):
         _announce(name, key)
         from ..derive.catalogue import catalogue_model  # SymPy
 
@@ -365,9 +356,9 @@ def _catalogue_source() -> bytes:
 
 def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
     model_path(path)
-    record = Record.of(path, repr((sorted(sizes.items()), _generator())), cache_folder() / "model-files")
+    record = Record.of(path, repr((sorted(sizes.items()), generator())), cache_folder() / "model-files")
     name, key, folder, metadata = record.recall() or ("", "", "", "")
-    if folder and _is_whole(cache_folder() / folder, "model") and _is_whole(cache_folder() / folder, metadata):
+    if folder and is_whole(cache_folder() / folder, "model") and is_whole(cache_folder() / folder, metadata):
         return Solver(name, key, cache_folder() / folder, metadata)
     # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
@@ -386,10 +377,10 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"
-    if not _is_whole(folder, "model"):
+    if not is_whole(folder, "model"):
         _announce(model.name, structure.key)
         _write_solver(model, sizes, folder)
-    if not _is_whole(folder, metadata):
+    if not is_whole(folder, metadata):
         from ..derive.emit import writer  # SymPy
 
         text = writer.metadata(model, structure)
@@ -399,12 +390,12 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
 
 
 def _cached_folder(name: str, key: str, source: bytes) -> Path:
-    digest = hashlib.sha256(source + _generator().encode()).hexdigest()[:16]
+    digest = hashlib.sha256(source + generator().encode()).hexdigest()[:16]
     return cache_folder() / "solvers" / f"{name}-{digest}" / key
 
 
 @cache
-def _generator() -> str:
+def generator() -> str:
     """The generator's digest, which takes a part of a second, kept beside the solvers for the sources as they are."""
     kept = cache_folder() / f"generator-{sources_digest()}"
     with suppress(OSError, ValueError):
@@ -437,7 +428,7 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
             temporary.rename(folder)
             shutil.rmtree(folder / "damaged", ignore_errors=True)
         except OSError:
-            if not _is_whole(folder, "model"):  # by another process
+            if not is_whole(folder, "model"):  # by another process
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -448,16 +439,17 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
 
 
 def _digests(files: dict[str, str]) -> str:
-    """What a folder of the cache is to hold, as `_is_whole` reads it."""
-    return json.dumps({name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()})
+    """What a folder of the cache is to hold, as `is_whole` reads it."""
+    known = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    return json.dumps({"generator": generator(), "files": known})
 
 
-def _is_whole(folder: Path, name: str) -> bool:
+def is_whole(folder: Path, name: str) -> bool:
     """Whether all files written under a name (`_digests`) are there as they were: neither truncated nor tidied away."""
     try:
-        digests = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        digests = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["files"]
         return all(hashlib.sha256((folder / file).read_bytes()).hexdigest() == known for file, known in digests.items())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
