@@ -228,7 +228,19 @@ def _logged(error: BaseException) -> str:
     return "this is a bug in saddleforge; please report it with the traceback above"
 
 
+def interrupted(as_json: bool) -> int:
+    """Say that the program was interrupted before a command began, or after it was done; nothing where one said so."""
+    ignore()
+    if _told:
+        return Exit.INTERRUPTED.code
+    return _print(_failed(Exit.INTERRUPTED, "interrupted before there was a result"), as_json, sys.stdout)
+
+
+_told: list[Outcome] = []  # what this process has printed
+
+
 def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+    _told.append(outcome)
     code = outcome.status.code
     try:
         if as_json:
@@ -262,6 +274,7 @@ def usage_error(error: Any, as_json: bool) -> int:
 def leave(status: int) -> NoReturn:
     """End the process with a status, quietly where the reader of stdout has gone or Ctrl-C is pressed again."""
     ignore()
+    _told.clear()
     if status == Exit.BROKEN_PIPE.code:
         drop(sys.stdout)
     sys.exit(status)
