@@ -141,11 +141,17 @@ def simulate(
             if not force:
                 raise occupied(output or target, str(error)) from None
     kept = {run.seed: run for run in known}
+    unwritten: InputError | None = None
 
     def keep(run: Run) -> None:
+        nonlocal unwritten
         every = {**kept, run.seed: run}
         if target is not None:
-            Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(target)
+            try:
+                Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(target)
+                unwritten = None
+            except InputError as error:  # the disk is full, say: what is found is printed all the same
+                unwritten = error
         kept[run.seed] = run
 
     wanted = range(first, first + seeds)
@@ -189,6 +195,8 @@ def simulate(
     if followed is not None:
         text += f"\n\nof infinite d\n{followed.table()}"
         data |= {"theory": followed.to_json()}
+    if unwritten is not None:
+        return Outcome(text, data, Exit.WRONG_INPUT, str(unwritten))
     if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)
