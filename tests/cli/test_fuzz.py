@@ -3,16 +3,18 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import numba
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from saddleforge.cli import main
 from saddleforge.problems.compiled import wait_asleep
 from saddleforge.progress import set_quiet
 
+NOT_SHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds
 STATUSES = (0, 2, 3)
 MODELS = [
     "ridge_regression",
@@ -244,3 +246,135 @@ def test_any_command_line_ends_with_a_result_or_a_sentence(here, capsys, argumen
 @given(arguments=command_lines())
 def test_many_command_lines_end_with_a_result_or_a_sentence(here, capsys, arguments):
     check(capsys, arguments)
+
+
+# Model files
+
+TERMS = [
+    "X[0]",
+    "Y[0]",
+    "u",
+    "X[0] * Y[0]",
+    "Y[0] - X[0]",
+    "Y[0] + u - X[0]",
+    "1 - sp.sign(Y[0]) * X[0]",
+    "X[-1] - Y[0]",
+]
+SHAPES = [
+    *(
+        "sf.half_square({})",
+        "sp.Abs({})",
+        "sp.Max(0, {})",
+        "sf.softplus({})",
+        "sp.sqrt(1 + ({})**2)",
+        "sp.Max(0, {})**2",
+    ),
+    *(
+        "sp.log(1 + ({})**2)",
+        "1 - sp.exp(-({})**2)",
+        "sp.Max({0}, -2 * ({0}))",
+        "sf.rounded_hinge({}, 1)",
+        "({})**4 / 4",
+    ),
+    *(
+        "sp.Piecewise((({0})**2 / 2, sp.Abs({0}) < 1), (sp.Abs({0}) - sp.Rational(1, 2), True))",
+        "sp.cos({})",
+        "-({})**2",
+    ),
+    *(
+        "({})**3",
+        "1 / ({})",
+        "sp.log({})",
+        "sp.Heaviside({})",
+        "sp.sign({})",
+        "sp.exp({})",
+        "sp.floor({})",
+        "sp.oo * ({})",
+    ),
+    *("sp.gamma({})", "sp.Symbol('w') * ({})", "0 * ({})", "sp.I * ({})", "{}", "c * ({})**2"),
+]
+NOISES = [
+    "",
+    'noise={"u": sf.GaussianNoise(variance="c")}',
+    'noise={"u": sf.GaussianNoise(variance=-1)}',
+    'noise={"u": sf.DiscreteNoise((1, -1), (0.75, 0.25))}',
+    'noise={"u": sf.DiscreteNoise((1, -1), lambda Y, c: (c, 1 - c))}',
+    'noise={"u": sf.DiscreteNoise((0, 0), (2, 3))}',
+]
+PENALTIES = [
+    *(
+        "",
+        "regulariser=sf.Ridge(0.1)",
+        "regulariser=sf.Ridge(0)",
+        "regulariser=sf.Ridge(-1)",
+        "regulariser=sf.Sphere()",
+    ),
+    *("regulariser=sf.penalty(lambda w: sp.Abs(w[0]))", "regulariser=sf.penalty(lambda w: w[0]**4 + w[0]**2)"),
+    *(
+        "regulariser=sf.penalty(lambda w: -w[0]**2)",
+        "regulariser=sf.penalty(lambda w: sp.Max(0, w[0] - 1))",
+        "regulariser=3",
+    ),
+]
+LAWS = [
+    "",
+    "tokens=2",
+    "tokens=2, student=2",
+    "student=2",
+    "teacher=2",
+    "clusters=2",
+    "law=sf.sparse_teacher",
+    "tokens=0",
+]
+LAWS += [
+    "law=sf.binary_teacher",
+    "tokens=2, law=sf.clustered_tokens, clusters=2",
+    "law=sf.unstructured_tokens",
+    "law=1",
+]
+METRICS = ["", "metric=lambda h, Y: (Y[0] - h[0]) ** 2", "metric=lambda h, Y: sp.Heaviside(-h[0] * Y[0])", "metric=0"]
+METRICS += ["metric=lambda h, Y: 1 / h[0]", "metric=lambda: 1"]
+STARTS = ['starts={"semantic": sf.Start(teacher=0.6)}', "", 'starts={"semantic": sf.Start(teacher=7)}', "starts={}"]
+FILE = """import sympy as sp
+
+import saddleforge as sf
+
+
+@sf.model({fields})
+def drawn(X, Y{noise}, *, c=sf.Parameter(0.5, 0)):
+    return {loss}
+"""
+
+
+@st.composite
+def model_files(draw):
+    """Losses of one shape or two, well posed or not, with a law, noise, penalty and metric that may fit."""
+    shape = st.tuples(st.sampled_from(SHAPES), st.sampled_from(TERMS)).map(lambda pair: pair[0].format(pair[1]))
+    loss = " + ".join(draw(st.lists(shape, min_size=1, max_size=2)))
+    noise = draw(st.sampled_from(NOISES[1:] if "u" in loss.replace("sqrt", "") else NOISES))
+    usual = st.sampled_from  # the first of a list is what a model does without
+    fields = [draw(usual(choices)) for choices in (LAWS, PENALTIES, METRICS, STARTS)]
+    return FILE.format(fields=", ".join(filter(None, [*fields, noise])), noise=", u" * bool(noise), loss=loss)
+
+
+@pytest.mark.slow
+@settings(max_examples=int(os.environ.get("SADDLEFORGE_FUZZ", 60)), phases=NOT_SHRUNK, **ANY)
+@given(text=model_files())
+def test_a_drawn_model_is_derived_and_solved_or_refused(here, capsys, text):
+    Path("drawn.py").write_text(text)
+    for arguments in (
+        ["derive", "drawn.py"],
+        ["solve", "drawn.py", "--set", "alpha=2", "--json", "--time-limit", "20"],
+    ):
+        try:
+            check(capsys, arguments)
+        except BaseException:
+            print(text)
+            raise
+
+
+@settings(max_examples=6, derandomize=True, phases=NOT_SHRUNK, **ANY)
+@given(text=model_files())
+def test_a_drawn_model_is_derived_or_refused(here, capsys, text):
+    Path("drawn.py").write_text(text)
+    check(capsys, ["derive", "drawn.py", "--time-limit", "20"])
