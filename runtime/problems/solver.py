@@ -276,7 +276,8 @@ class Solver:
 
     def compiled_before(self, part: str = "channel") -> bool:
         """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
-        return code_folder(self.folder / f"{part}.py").is_dir()
+        # Of the problem in fewer dimensions where there is one, which is all that is compiled then.
+        return any(code_folder(file).is_dir() for file in self.folder.rglob(f"{part}.py"))
 
     def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path, str]]:
         # The modules are loaded anew where it is unpickled.
