@@ -202,7 +202,7 @@ class FormulaPrinter(Printer):
     def _print_Derivative(self, expr: sp.Derivative) -> str:
         names = (expr.expr.func.__name__, expr.variables[0].name)
         if not all(name in self.entries for name in names):  # of a function that SymPy cannot differentiate
-            return str(super()._print_Derivative(expr))  # type: ignore[misc]
+            return str(super()._print_Derivative(expr))
         function, variable = (self.entries[n][self.form] for n in names)
         return self.leaf("derivative", function, variable)
 

@@ -202,7 +202,8 @@ class Problem:
     @cached_property
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
-        return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+        with np.errstate(invalid="ignore"):  # of negative ones, which are refused
+            return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
 
     @cached_property
     def is_gaussian(self) -> np.ndarray:

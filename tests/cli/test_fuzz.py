@@ -379,3 +379,10 @@ def test_a_function_without_a_derivative_is_printed_and_not_solved(here, call):
     assert "floor" in call("derive", "drawn.py").stdout
     done = call("solve", "drawn.py", "--set", "alpha=2")
     assert done.status == 2 and "no printer knows floor" in done.sentence
+
+
+def test_infinity_in_a_loss_is_refused_in_a_sentence(here, call):
+    """Found by drawing: a TypeError of mpmath."""
+    Path("drawn.py").write_text(FILE.format(fields="", noise="", loss="sp.oo * X[0]"))
+    done = call("derive", "drawn.py")
+    assert done.status == 2 and "loss holds an infinity or no number: oo*x_0_0" in done.sentence
