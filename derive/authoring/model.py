@@ -484,8 +484,6 @@ class _Builder:
             raise ModelError(
                 f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
             ) from error
-        if getattr(value, "has", None) and value.has(sp.oo, -sp.oo, sp.zoo, sp.nan):
-            raise ModelError(f"model {self.model.name}: {field_name} holds an infinity or no number: {value}")
         self._known(
             value.free_symbols - extra,
             field_name,

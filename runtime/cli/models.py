@@ -108,8 +108,11 @@ def derive(
     else:
         from ..derive.report.text import describe as render
     narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
-    with sharp():
-        text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, dynamics=dynamics, **narrow)
+    try:
+        with sharp():
+            text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, dynamics=dynamics, **narrow)
+    except TypeError as error:  # of SymPy, which infinities in a loss bring to its end, say
+        raise InputError(f"model {loaded.name} cannot be derived: {error}") from error
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if target is not None:
         interrupts.ignore()
