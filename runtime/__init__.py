@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .planes.diagram import PhaseDiagram, phases
     from .problems.data import law_of_data
     from .problems.model_file import derivation
+    from .problems.overlaps import Overlaps
     from .problems.problem import Problem, problem
     from .reference.solution import PreciseSolution
     from .reference.thresholds import PreciseThreshold
@@ -86,6 +87,7 @@ _WHERE = {
     "bayes_threshold": "bayes.thresholds",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",
+    "Overlaps": "problems.overlaps",
     "problem": "problems.problem",
     "Problem": "problems.problem",
     "solve": "breaking.solve",
@@ -190,6 +192,7 @@ __all__ = [
     "NotProvedError",
     "Optimum",
     "Output",
+    "Overlaps",
     "Parameter",
     "PhaseDiagram",
     "PreciseSolution",

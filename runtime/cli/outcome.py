@@ -97,10 +97,8 @@ def aside(target: Path | None, output: Path | None) -> tuple[Path | None, Path |
 def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
     """Why a solution is none, and what to try next."""
     evidence = getattr(solution, "evidence", {})
-    if found := getattr(solution, "found", ""):
-        return f"{solution.status.words} from start {solution.start}: {found}"
     reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
-    return f"{solution.status.words} from start {solution.start}{reason}: {solution.status.advice}"
+    return f"{solution.status.words} from start {solution.start}{reason}: {solution.advice}"
 
 
 def saved(

@@ -251,9 +251,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: d
     failed: list[Solution] = []
     ranked = [_judged(found, judge) for found in solutions(problem, on_failure=failed.append, **chosen)]
     if not ranked and all(s.status is failed[0].status for s in failed):
-        raise NotConvergedError(
-            f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"
-        )
+        raise NotConvergedError(f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].advice}")
     if not ranked:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "

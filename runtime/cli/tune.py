@@ -14,6 +14,7 @@ from .options import (
     ForceOption,
     JsonOption,
     ModelArgument,
+    OnOption,
     QuietOption,
     SeedOption,
     SetOption,
@@ -33,7 +34,7 @@ def tune(
         str,
         typer.Option("--minimise", metavar="OBSERVABLE", help="As test_error; with a minus, as -theta, maximised."),
     ] = "test_error",
-    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch, by its start.")] = None,
+    on: OnOption = None,
     along: Annotated[
         str | None,
         typer.Option(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,27 +65,34 @@ def symbolic_model(model: Any) -> Any:
         from ..derive.catalogue import catalogue_model  # SymPy
 
         return catalogue_model(str(model))
-    path = model_path(model)
+    path, name = model_path(model)
     if path is None:
         raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
     with executing():
-        return read_model_file(path)
+        return read_model_file(path, name)
 
 
-def model_path(model: str | Path) -> Path | None:
-    """The path of a user's model file, checked to be readable; None where the name is no path.
+_PICKED = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
+
+
+def model_path(model: str | Path) -> tuple[Path | None, str]:
+    """The path of a user's model file, checked to be readable, and which of its models; no path where it is none.
+
+    `file.py:name` is the model of that name; without one the file has a single model, and the name is empty.
 
     Raises:
         InputError: the file cannot be read.
     """
-    name, path = str(model), Path(model)
-    if not (name.endswith(".py") or os.sep in name):
-        return None
+    picked = _PICKED.fullmatch(str(model))
+    text, name = picked.groups() if picked else (str(model), "")
+    path = Path(text)
+    if not (text.endswith(".py") or os.sep in text):
+        return None, ""
     try:
         path.read_bytes()
     except OSError as error:
         raise InputError(f"model file {path}: {error.strerror or error}") from error
-    return path
+    return path, name
 
 
 def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0, **sizes: int) -> ModelDerivation:
@@ -109,14 +117,14 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
     return ModelDerivation(loaded, structure_of(loaded, sizes), names or {}, rsb)
 
 
-def read_model_file(path: Path) -> Any:
-    """Execute a user's model file and return the one Model it defines; those who call it put back what that changed.
+def read_model_file(path: Path, wanted: str = "") -> Any:
+    """Execute a user's model file and return the Model of a name, or the one it defines.
 
-    Modules are found beside it, as a script finds them. What it does to the working directory, the environment,
-    sys.path and sys.argv is undone (`put_back`).
+    Those who call it put back what that changed. Modules are found beside it, as a script finds
+    them. What it does to the working directory, the environment, sys.path and sys.argv is undone (`put_back`).
 
     Raises:
-        InputError: the file fails, or defines none or several.
+        InputError: the file fails, defines no model of that name, or without a name none or several.
     """
     from ..derive.authoring.model import Model  # SymPy
 
@@ -134,10 +142,17 @@ def read_model_file(path: Path) -> Any:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except Exception as error:
         raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
-    models = [value for value in vars(module).values() if isinstance(value, Model)]
-    if len(models) != 1:
-        raise InputError(f"model file {path} defines {len(models)} models; exactly one is expected")
-    return models[0]
+    models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
+    known = ", ".join(models) or "none"
+    if wanted:
+        if wanted not in models:
+            raise InputError(f"model file {path} defines no model {wanted!r}; its models are {known}")
+        return models[wanted]
+    distinct = list({id(value): value for value in models.values()}.values())
+    if len(distinct) != 1:
+        which = f" ({known}): name one, as {path}:{next(iter(models))}" if models else "; exactly one is expected"
+        raise InputError(f"model file {path} defines {len(distinct)} models{which}")
+    return distinct[0]
 
 
 def structure_of(model: Any, sizes: dict[str, int]) -> Any:

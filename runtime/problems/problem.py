@@ -370,7 +370,7 @@ def _build(
                 "alpha in (0, inf)",
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
-                *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()],
+                *[f"{n.rstrip('_')} in {s['allowed']}{_meaning(s)}" for n, s in specs.items()],
                 *_size_names(solver),
             ]
         )
@@ -386,6 +386,10 @@ def _build(
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
+
+
+def _meaning(spec: Mapping[str, Any]) -> str:
+    return f" ({spec['doc']})" if spec["doc"] else ""
 
 
 def _inverse_temperature(value: Any, solver: Solver) -> float | None:
@@ -509,7 +513,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     if high is not None:
         bad |= (array >= high) if spec["open_high"] else (array > high)
     if bad.any():
-        raise InputError(f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}")
+        raise InputError(f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}{_meaning(spec)}")
     if not shape:
         return float(array)
     array.setflags(write=False)

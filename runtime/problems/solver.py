@@ -324,8 +324,9 @@ def load_solver(model: Any, **sizes: int) -> Solver:
     text = str(model)
     if text in catalogue():
         return _from_catalogue(text, sizes)
-    if text.endswith(".py") or os.sep in text:
-        return _from_file(Path(text), sizes)
+    path, name = model_path(text)
+    if path is not None:
+        return _from_file(path, name, sizes)
     raise InputError(f"no model {text!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
 
 
@@ -360,15 +361,14 @@ def _catalogue_source() -> bytes:
     return b"".join(file.name.encode() + file.read_bytes() for file in files)
 
 
-def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
-    model_path(path)
-    record = Record.of(path, repr((sorted(sizes.items()), _generator())), cache_folder() / "model-files")
+def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
+    record = Record.of(path, repr((wanted, sorted(sizes.items()), _generator())), cache_folder() / "model-files")
     name, key, folder, metadata = record.recall() or ("", "", "", "")
     if folder and (cache_folder() / folder / f"{metadata}.py").exists():
         return Solver(name, key, cache_folder() / folder, metadata)
     # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
-        solver = _generated(read_model_file(path), sizes)
+        solver = _generated(read_model_file(path, wanted), sizes)
     record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder())), solver.metadata])
     return solver
 

@@ -12,14 +12,13 @@ from .._version import __version__
 from ..errors import InputError
 from ..presenting import to_dataset
 from ..problems.columns import block_shape
-from ..problems.overlaps import Overlaps
 from ..simulation.controls import COUNT as CONTROLS
 from ..simulation.controls import Controls
 from ..simulation.run import Plan, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from ..simulation.wells import Polish
 from .contract import clean, parameters_json
-from .tables import BLOCKS, describe_fields, load_dataset
+from .tables import BLOCKS, describe_fields, load_dataset, overlaps_of_row
 
 _OF_PLAN = (
     "d",
@@ -98,19 +97,15 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
             raise InputError(
                 f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}"
             )
-    contexts, s, t, _ = plan.problem.sizes
-    shapes = {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
-        blocks = {name: dataset[name].values[row].reshape(shape) for name, shape in shapes.items()}
-        phi = np.array([float(dataset[f"trained_{number['name']}"][row]) for number in plan.problem.trained])
         data, penalty, test_error, gradient, late, contraction = (
             float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late", "contraction")
         )
         runs.append(
             Run(
                 seed=int(seed),
-                overlaps=Overlaps(**blocks, phi=phi),
+                overlaps=overlaps_of_row(dataset, row, plan.problem),
                 data=data,
                 penalty=penalty,
                 test_error=test_error,

@@ -35,8 +35,8 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
         + f"; {solution.status.words}, residual "
         + (f"{solution.residual:.1e}" if np.isfinite(solution.residual) else "not known"),
     ]
-    if solution.status.advice:
-        lines.append(f"  {solution.status.advice}")
+    if solution.advice:
+        lines.append(f"  {solution.advice}")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     if solution.multipliers is not None and solution.multipliers_error is not None:
         lines.append(multiplier_line(solution.multipliers, solution.multipliers_error))

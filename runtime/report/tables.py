@@ -24,12 +24,12 @@ from ..following.follow import Followed
 from ..presenting import save, to_dataset
 from ..problems import gauge
 from ..problems.columns import block_shape, column_of
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
 from .contract import clean, parameters_json
 
 if TYPE_CHECKING:
-    from ..problems.overlaps import Overlaps
     from ..stability.assess import Stability
 
 
@@ -66,7 +66,7 @@ LONG_NAMES = {
     "lost_from": "last value of the first axis at which a line had its branch",
     "lost_to": "first value at which it had not",
 }
-_BROKEN_NAMES = {
+BROKEN_COLUMNS = {
     "q": "overlap of a minimiser's weights with themselves, q_1",
     "q_between": "overlap of two of the lowest states, q_0",
     "distance": "Delta = q_1 - q_0",
@@ -152,7 +152,7 @@ def broken_dataset(curve: BrokenCurve, stability: bool = True) -> xarray.Dataset
     }
     for name, pick in scalars.items():
         dataset[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
-    for name, text in _BROKEN_NAMES.items():
+    for name, text in BROKEN_COLUMNS.items():
         dataset[name].attrs["long_name"] = text
     return dataset
 
@@ -347,6 +347,26 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
         whole = Path(folder) / "whole.nc"
         dataset.to_netcdf(whole, engine="h5netcdf")
         write_whole(path, whole.read_bytes())
+
+
+def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
+    """The overlaps of one point or run of a table of this problem's structure.
+
+    Raises:
+        InputError: it is of another structure.
+    """
+    blocks = {}
+    for name in BLOCKS:
+        expected = block_shape(problem, name)
+        found = dataset[name].values[row] if name in dataset else np.zeros(0)
+        if found.shape != expected:
+            raise InputError(f"{name} has shape {found.shape} in the table; this structure needs {expected}")
+        blocks[name] = found.reshape(problem.contexts, *expected[2:])
+    names = [f"trained_{number['name']}" for number in problem.trained]
+    missing = [name for name in names if name not in dataset]
+    if missing:
+        raise InputError(f"the trained number {missing[0].removeprefix('trained_')!r} is missing in the table")
+    return Overlaps(**blocks, phi=np.array([float(dataset[name].values[row]) for name in names]))
 
 
 def loss_difference_along(first: xarray.Dataset, second: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

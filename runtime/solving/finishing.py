@@ -324,4 +324,5 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         training_loss_error=np.nan,
         test_error=np.nan,
         test_error_error=np.nan,
+        outside=point.outside if status is Status.LEFT_DOMAIN else "",
     )

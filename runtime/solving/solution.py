@@ -13,7 +13,7 @@ from .. import budget, presenting
 from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
 from ..integration import Averages, Rule
-from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
 from ..progress import step
@@ -25,6 +25,24 @@ from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
 from ..saddle_point.state_map import StateMap
 from ..stability.assess import Stability, assess
 from .thermal import Gibbs, gibbs
+
+
+@dataclass(frozen=True)
+class HalfWidths(Overlaps):
+    """Half widths under the names of what they belong to: of overlaps in their shapes, of losses and errors.
+
+    Attributes:
+        training_loss, test_error: half widths; nan where there is none.
+    """
+
+    training_loss: float = np.nan
+    test_error: float = np.nan
+
+    @classmethod
+    def of(cls, errors: np.ndarray, sizes: Sizes, training_loss: float, test_error: float) -> HalfWidths:
+        """From packed half widths of the overlaps, and those of training loss and test error."""
+        blocks = Overlaps.unpack(errors, sizes)
+        return cls(blocks.q, blocks.V, blocks.m, blocks.theta, blocks.phi, training_loss, test_error)
 
 
 @dataclass(frozen=True)
@@ -44,6 +62,7 @@ class Solution:
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
+        outside: where the iteration left the domain, which matrix lost positivity and along what, in words.
     """
 
     problem: Problem
@@ -71,6 +90,12 @@ class Solution:
     loss_rule: Rule | None = None
     multipliers_error: np.ndarray | None = None
     judge: bool = True
+    outside: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What happened and what to try, in a sentence; empty where it converged."""
+        return f"{self.outside}; {self.status.advice}" if self.outside else self.status.advice
 
     @property
     def training_loss(self) -> float:
@@ -94,13 +119,13 @@ class Solution:
 
     @property
     def success(self) -> bool:
-        """Whether it is a solution to the accuracy asked; `status.advice` says what to try otherwise."""
+        """Whether it is a solution to the accuracy asked; `advice` says what to try otherwise."""
         return self.status.success
 
     @property
-    def half_widths(self) -> Overlaps:
-        """Errors in the shape of the overlaps."""
-        return Overlaps.unpack(self.errors, self.overlaps.sizes)
+    def half_widths(self) -> HalfWidths:
+        """Of everything reported, by its name: q, V, m, theta, phi in their shapes, training_loss and test_error."""
+        return HalfWidths.of(self.errors, self.overlaps.sizes, self.training_loss_error, self.test_error_error)
 
     @property
     def relative_error(self) -> float:

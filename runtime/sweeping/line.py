@@ -179,7 +179,7 @@ def _missed(solution: Solution | None) -> Record:
     if solution is None:
         return {"status": Status.MAX_ITERATIONS.value, "reason": Status.MAX_ITERATIONS.advice}
     if solution.losses is None:
-        return {"status": solution.status.value, "reason": solution.status.advice}
+        return {"status": solution.status.value, "reason": solution.advice}
     status = Status.ENDED_ELSEWHERE
     return {"status": status.value, "branch": solution.branch, "reason": f"it led to a {solution.branch} solution"}
 
