@@ -75,6 +75,12 @@ def solve(
         bool,
         typer.Option("--stability/--no-stability", help="Say whether the solution is stable; scans may go without."),
     ] = True,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Say why this rule: dimensions, kinks and jumps of the averages, what was tried."
+        ),
+    ] = False,
     rsb: RsbOption = 0,
     parisi: Annotated[
         float | None,
@@ -109,6 +115,10 @@ def solve(
         raise InputError(f"--no-stability goes without --rsb {rsb}, which is asked what comes after an instability")
     if rsb and (all_branches or verify or proof or wanted is not None):
         raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
+    if explain and (rsb or all_branches or accuracy < DOUBLES or proof):
+        raise InputError(
+            f"--explain goes with one start and accuracies of {DOUBLES:g} and above, without --rsb, --proof"
+        )
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
@@ -130,6 +140,7 @@ def solve(
         try:
             found = _judged(_solve_one(problem, begin, chosen, verify, proof), stability_)
             outcome = _solved(found, wanted, json, symbols)
+            outcome = _explained(outcome, found) if explain else outcome
         except NotProvedError as error:
             outcome = _not_proved(error, json, symbols)
     if target is None:
@@ -176,6 +187,19 @@ def _solved(
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
     text = "\n".join([text, "", found.table()])
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
+
+
+def _explained(outcome: Outcome, solution: Solution) -> Outcome:
+    """With the reasons for its rule: below the text, or as `explanation` in the object."""
+    from dataclasses import replace
+
+    from ..report.solution import explanation_lines
+
+    def data() -> dict[str, Any]:
+        return {**(outcome.data() if callable(outcome.data) else outcome.data), "explanation": solution.explanation}
+
+    text = "\n".join([outcome.text, *explanation_lines(solution)]) if outcome.text else ""
+    return replace(outcome, text=text, data=data)
 
 
 def _not_proved(error: NotProvedError, json: bool, symbols: dict[str, str]) -> Outcome:

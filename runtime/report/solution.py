@@ -61,6 +61,11 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     return "\n".join(lines)
 
 
+def explanation_lines(solution: Solution) -> list[str]:
+    """What `--explain` prints below a solution."""
+    return ["why this rule:", *(f"  {sentence}" for sentence in solution.explanation)]
+
+
 def multiplier_line(strengths: np.ndarray, errors: np.ndarray) -> str:
     """The ridge that keeps given norms, a strength a column of W with its error."""
     shown = ", ".join(with_error(value, error) for value, error in zip(strengths, errors, strict=True))

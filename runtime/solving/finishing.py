@@ -161,6 +161,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         symmetry=task.symmetry,
         shifts=shifts,
         residual_shift=residual_shift,
+        tried=tuple(task.told),
         multipliers_error=(
             Multipliers(state_map, overlaps, averages).half_widths(
                 shifts,
@@ -325,4 +326,5 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         test_error=np.nan,
         test_error_error=np.nan,
         outside=point.outside if status is Status.LEFT_DOMAIN else "",
+        tried=tuple(task.told),
     )

@@ -24,6 +24,7 @@ from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
 from ..saddle_point.state_map import StateMap
 from ..stability.assess import Stability, assess
+from .explaining import explanation
 from .thermal import Gibbs, gibbs
 
 
@@ -63,6 +64,7 @@ class Solution:
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
         outside: where the iteration left the domain, which matrix lost positivity and along what, in words.
+        tried: by which rules, and how that went.
     """
 
     problem: Problem
@@ -91,6 +93,12 @@ class Solution:
     multipliers_error: np.ndarray | None = None
     judge: bool = True
     outside: str = ""
+    tried: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def explanation(self) -> list[str]:
+        """Why this rule: dimensions, kinks and jumps of the averages, then what was tried, a sentence each."""
+        return explanation(self.problem, self.overlaps, self.averages, self.tried)
 
     @property
     def advice(self) -> str:

@@ -209,9 +209,7 @@ def test_one_of_several_models_of_a_file_is_picked_by_name(call, tmp_path):
     file.write_text("import saddleforge as sf\n" + model.format("one", 1) + model.format("double", 2))
     several = call("solve", file, "--set", "alpha=2")
     assert several.status == 2 and f"(one, double): name one, as {file}:one" in several.sentence
-    assert (
-        "no model 'three'; its models are one, double" in call("solve", f"{file}:three", "--set", "alpha=2").sentence
-    )
+    assert "no model 'three'; its models are one, double" in call("solve", f"{file}:three", "--set", "alpha=2").sentence
     found = [
         json.loads(call("solve", f"{file}:{name}", "--set", "alpha=2", "--json", "--no-stability").stdout)
         for name in ("one", "double")
