@@ -118,7 +118,20 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
     for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
         if reduced is not None:
             files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest).items()}
+    for name in at.others:
+        files |= {f"metric_{name}/{file}": text for file, text in _metric_files(model, at.with_metric(name)).items()}
     return {name: _tidy(text) for name, text in files.items()}
+
+
+def _metric_files(model: Model, at: ModelAt) -> dict[str, str]:
+    """Of another metric of the same model: what is known of it, its averages, and what it reads of the fields."""
+    digest = at.digest()
+    files = {"model.py": metadata_file(model, at, _header(digest, "model.py"), no_proximal_map(at))}
+    files |= _rendered({"metric.py": metric_context(at, _unpacker(at))}, at, digest, f"{at.name}, {at.first}")
+    reduced = reduced_metric(at)
+    if reduced is not None:
+        files |= {f"reduced_metric/{name}": text for name, text in _reduced_files(reduced, digest).items()}
+    return files
 
 
 def _reduced_files(at: ReducedModel, digest: str) -> dict[str, str]:

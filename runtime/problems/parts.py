@@ -37,6 +37,7 @@ class ModelFacts(Protocol):
     NOISE: Sequence[tuple[str, bool]]
     STRENGTHS: Sequence[str]
     HOLDS_Q: bool
+    METRICS: tuple[str, ...]
     NONNEGATIVE: bool
     REGULARISER: str
     NO_PROXIMAL_MAP: str

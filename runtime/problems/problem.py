@@ -119,6 +119,24 @@ class Problem:
         return self.solver.model.TRAINED
 
     @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Of the test errors, where there are several; the first is `test_error`."""
+        return self.solver.model.METRICS
+
+    def by_metric(self, name: str) -> Problem:
+        """The same problem with another one of its metrics for the test error.
+
+        Raises:
+            InputError: it has none of this name.
+        """
+        if name in self.metric_names[:1]:
+            return self if self.solver.base is None else replace(self, solver=self.solver.base)
+        if name not in self.solver.metrics:
+            known = ", ".join(self.metric_names) or "none by name"
+            raise InputError(f"{self.solver.name} has no metric {name!r}; it has {known}")
+        return replace(self, solver=self.solver.metrics[name])
+
+    @property
     def vanishing(self) -> tuple[str, ...]:
         """Parameters at whose zero the model is meant: half widths hold what they move."""
         return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])

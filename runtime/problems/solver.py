@@ -61,12 +61,14 @@ class Solver:
 
     Attributes:
         metadata: name of the file of its metadata, without suffix: models that differ in nothing else share a folder.
+        base: the solver that has the rest, where this is one of its other metrics.
     """
 
     name: str
     key: str
     folder: Path
     metadata: str = "model"
+    base: Solver | None = None
 
     @cached_property
     def model(self) -> ModelFacts:
@@ -78,7 +80,17 @@ class Solver:
         """Of the problems that averages are those of, where these have fewer dimensions: of "loss" (over the channel)
         and "metric"."""
         folders = {integrand: self.folder / f"reduced_{integrand}" for integrand in ("loss", "metric")}
-        return {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
+        found = {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
+        if self.base is not None and "loss" in self.base.reduced:
+            found["loss"] = self.base.reduced["loss"]
+        return found
+
+    @cached_property
+    def metrics(self) -> dict[str, Solver]:
+        """By the names of the other metrics, where there are several: the same with that one for the test error."""
+        base = self if self.base is None else self.base
+        others = base.model.METRICS[1:]
+        return {name: Solver(base.name, base.key, base.folder / f"metric_{name}", base=base) for name in others}
 
     @cached_property
     def facts(self) -> ReducedFacts:
@@ -273,7 +285,7 @@ class Solver:
     def compiled_before(self, part: str = "channel") -> bool:
         """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
         folder = os.environ.get("NUMBA_CACHE_DIR") or numba_folder()
-        digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
+        digest = hashlib.sha256(self._path(part).read_bytes()).hexdigest()[:12]
         mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
         if mark.exists():
             return True
@@ -284,12 +296,17 @@ class Solver:
             pass
         return False
 
-    def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path, str]]:
+    def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
         # The modules are loaded anew where it is unpickled.
-        return Solver, (self.name, self.key, self.folder, self.metadata)
+        return Solver, (self.name, self.key, self.folder, self.metadata, self.base)
+
+    def _path(self, part: str) -> Path:
+        """Of a file: its own, or that of the solver that has the rest."""
+        path = self.folder / f"{part}.py"
+        return path if self.base is None or path.exists() else self.base._path(part)
 
     def _load(self, part: str) -> ModuleType:
-        path = self.folder / f"{part}.py"
+        path = self._path(part)
         text = path.read_bytes()
         name = f"saddleforge_solver_{self.name}_{self.key}_{hashlib.sha256(text).hexdigest()[:12]}_{part}"
         if name in sys.modules:
@@ -421,7 +438,7 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
         for file, text in written.files.items():
-            (temporary / file).parent.mkdir(exist_ok=True)
+            (temporary / file).parent.mkdir(parents=True, exist_ok=True)
             (temporary / file).write_text(text, encoding="utf-8")
         try:
             temporary.rename(folder)

@@ -12,7 +12,7 @@ _DATASET = "xarray.core.dataset"  # the module of xarray.Dataset
 _WORDS = {
     "solution": ["solving.solution"],
     "thresholds": ["thresholds.threshold"],
-    "responses": ["responses.answers", "responses.tuning"],
+    "responses": ["responses.answers", "responses.tuning", "responses.joint"],
     "precise": ["reference.solution"],
     "bayes": ["bayes.solution", "bayes.thresholds"],
     "breaking": ["breaking.solution"],
@@ -29,7 +29,10 @@ _FACES = (
     (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
     (presenting.to_dataset, {"tables": ["breaking.curve"]}),
     (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
-    (presenting.to_frame, {"frames": ["branches.branch", _DATASET], "responses": ["responses.answers"]}),
+    (
+        presenting.to_frame,
+        {"frames": ["branches.branch", "following.follow", _DATASET], "responses": ["responses.answers"]},
+    ),
     (presenting.to_frame, {"comparison": ["comparison.compare"]}),
     (presenting.to_dataset, {"sweep_tables": ["sweeping.sweep"], "phase_tables": ["planes.diagram"]}),
     (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),

@@ -49,6 +49,7 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
             if math.isfinite(solution.baseline_error):
                 text += f"   (linear baseline {solution.baseline_error:.12g})"
             lines.append(text)
+        lines += [f"    {name:<11} {with_error(*found)}" for name, found in solution.other_errors.items()]
     rule = solution.rule
     lines.append(f"  integrator {rule.name}, {rule.size}; errors are {solution.error_kind}")
     if not solution.judge:
@@ -180,6 +181,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
             else None
         ),
         "test_error": solution.test_error,
+        "test_errors": solution.test_errors or None,
         "baseline_error": solution.baseline_error,
         "errors": {
             "overlaps": blocks_json(problem, solution.half_widths),
@@ -187,6 +189,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
             "multipliers": solution.multipliers_error,
             "training_loss": solution.training_loss_error,
             "test_error": solution.test_error_error,
+            "test_errors": solution.half_widths.test_errors or None,
         },
         "error_kind": solution.error_kind,
         "integrator": solution.rule.describe(),

@@ -246,6 +246,9 @@ def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.D
         "residual",
     ):
         scalars(name, attrgetter(name))
+    for name in problem.metric_names[1:] if problem is not None else ():
+        for suffix, part in (("", 0), ("_error", 1)):
+            scalars(f"test_error_{name}{suffix}", partial(_of_metric, name, part))
     scalars("baseline_error", lambda s: beside[id(s)].baseline_error)
     words("status", lambda s: s.status.value)
     words("branch", lambda s: s.branch)
@@ -313,6 +316,12 @@ def _stability_scalar(
 ) -> float:
     stability = judged[id(solution)]
     return np.nan if stability is None else pick(stability)
+
+
+def _of_metric(name: str, part: int, solution: Any) -> float:
+    """Value (0) or half width (1) of a named test error; nan where there is none."""
+    beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
+    return float(beside.other_errors.get(name, (np.nan, np.nan))[part])
 
 
 def _coordinates(problem: Problem | None, axis: str, values: np.ndarray) -> dict[str, Any]:

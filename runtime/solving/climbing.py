@@ -277,7 +277,8 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
     moved = [np.abs(solution.overlaps.pack() - with_sign_of(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
     wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
     share = wider.relative_error / solution.relative_error
-    return replace(wider, test_error_error=share * solution.test_error_error)
+    others = {name: (value, share * error) for name, (value, error) in solution.other_errors.items()}
+    return replace(wider, test_error_error=share * solution.test_error_error, other_errors=others)
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:

@@ -19,17 +19,14 @@ def _dimensions(problem: Problem) -> list[str]:
     part = integrated(problem)
     fields, teachers = problem.tokens * problem.student_rank, problem.tokens * problem.teacher_rank
     noise = len(problem.noise_scale)
-    known = ", ".join(
-        f"{count} of {what}"
-        for count, what in ((fields, "the student"), (teachers, "the teacher"), (noise, "noise"))
-        if count
-    )
+    counted = (fields, "the student"), (teachers, "the teacher"), (noise, "noise")
+    known = ", ".join(f"{count} of {what}" for count, what in counted if count)
     words = [f"fields: {known}, {problem.dimension} dimensions in all{_of_labels(problem)}"]
     if part is not problem:
-        left = part.solver.channel.FIELDS
+        cases, plural = _of_labels(part).replace("choices of labels", "cases"), "s" * (part.dimension > 1)
         words.append(
-            f"the loss reads fewer combinations of them: {left} of the student, {part.dimension} dimension{'s' * (part.dimension > 1)} in "
-            f"all{_of_labels(part).replace('choices of labels', 'cases')} (`saddleforge derive` names them)"
+            f"the loss reads fewer combinations of them: {part.solver.channel.FIELDS} of the student, {part.dimension} "
+            f"dimension{plural} in all{cases} (`saddleforge derive` names them)"
         )
     if problem.inverse_temperature is not None:
         words.append("a finite temperature: averages over Boltzmann laws of the fields, in place of proximal points")

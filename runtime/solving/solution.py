@@ -34,16 +34,26 @@ class HalfWidths(Overlaps):
 
     Attributes:
         training_loss, test_error: half widths; nan where there is none.
+        test_errors: of the named metrics, as `Solution.test_errors`.
     """
 
     training_loss: float = np.nan
     test_error: float = np.nan
+    test_errors: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, errors: np.ndarray, sizes: Sizes, training_loss: float, test_error: float) -> HalfWidths:
-        """From packed half widths of the overlaps, and those of training loss and test error."""
+    def of(
+        cls,
+        errors: np.ndarray,
+        sizes: Sizes,
+        training_loss: float,
+        test_error: float,
+        test_errors: Mapping[str, float] | None = None,
+    ) -> HalfWidths:
+        """From packed half widths of the overlaps, and those of training loss and test errors."""
         blocks = Overlaps.unpack(errors, sizes)
-        return cls(blocks.q, blocks.V, blocks.m, blocks.theta, blocks.phi, training_loss, test_error)
+        known = training_loss, test_error, test_errors or {}
+        return cls(blocks.q, blocks.V, blocks.m, blocks.theta, blocks.phi, *known)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ class Solution:
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
+        other_errors: of the metrics beside the first, by name: value and half width.
         outside: where the iteration left the domain, which matrix lost positivity and along what, in words.
         tried: by which rules, and how that went.
     """
@@ -93,7 +104,16 @@ class Solution:
     multipliers_error: np.ndarray | None = None
     judge: bool = True
     outside: str = ""
+    other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     tried: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def test_errors(self) -> dict[str, float]:
+        """By the names of the metrics, the first first; empty where there is none or one without a name."""
+        names = self.problem.metric_names
+        if not names or self.losses is None:
+            return {}
+        return {names[0]: self.test_error, **{name: value for name, (value, _) in self.other_errors.items()}}
 
     @property
     def explanation(self) -> list[str]:
@@ -133,7 +153,9 @@ class Solution:
     @property
     def half_widths(self) -> HalfWidths:
         """Of everything reported, by its name: q, V, m, theta, phi in their shapes, training_loss and test_error."""
-        return HalfWidths.of(self.errors, self.overlaps.sizes, self.training_loss_error, self.test_error_error)
+        named = {name: self.other_errors.get(name, (0.0, self.test_error_error))[1] for name in self.test_errors}
+        sizes = self.overlaps.sizes
+        return HalfWidths.of(self.errors, sizes, self.training_loss_error, self.test_error_error, named)
 
     @property
     def relative_error(self) -> float:

@@ -222,3 +222,16 @@ def test_what_a_parameter_means_is_said_where_it_is_refused(call):
     assert (
         "Delta in [0, inf) (variance of the label noise)" in call("solve", "ridge_regression", "--set", "a=1").sentence
     )
+
+
+def test_several_parameters_are_tuned_together(call, tmp_path):
+    chosen = ("--set", "alpha=2", "--over", "lambda=0.01:10", "--over", "Delta=0.1:1", "--accuracy", "1e-2")
+    done = call("tune", "ridge_regression", *chosen, "-o", tmp_path / "best.json")
+    assert (
+        done.status == 3 and "Delta = 0.1 (the lower end of the interval)" in done.stdout and "wider" in done.sentence
+    )
+    assert json.loads((tmp_path / "best.json").read_text())["parameter"] == ["lambda", "Delta"]
+    refused = call("tune", "ridge_regression", *chosen, "--along", "alpha=1:2:3")
+    assert refused.status == 2 and "one --over" in refused.sentence
+    alone = ("--set", "alpha=2", "--over", "lambda=0.01:10", "--accuracy", "1e-2")
+    assert call("tune", "ridge_regression", *alone, "--integrator", "gauss-hermite", "--points", "20").status == 0
