@@ -23,7 +23,7 @@ _WORDS = {
 }
 _FACES = (
     (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
-    (presenting.table, {"comparison": ["comparison.compare"]}),
+    (presenting.table, {"comparison": ["comparison.compare", "comparison.own_points"]}),
     (presenting.to_json, {**_WORDS, "solution": [*_WORDS["solution"], "solving.thermal"]}),
     (presenting.to_json, {"stability": ["stability.assess", "stability.jumps", "channel.landscape"]}),
     (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
@@ -33,7 +33,7 @@ _FACES = (
         presenting.to_frame,
         {"frames": ["branches.branch", "following.follow", _DATASET], "responses": ["responses.answers"]},
     ),
-    (presenting.to_frame, {"comparison": ["comparison.compare"]}),
+    (presenting.to_frame, {"comparison": ["comparison.compare", "comparison.own_points"]}),
     (presenting.to_dataset, {"sweep_tables": ["sweeping.sweep"], "phase_tables": ["planes.diagram"]}),
     (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),
     (presenting.to_dataset, {"dynamics_tables": ["descent.dynamics"]}),
@@ -42,7 +42,10 @@ _FACES = (
     (presenting.to_tabular, {"frames": ["branches.branch"]}),
     (presenting.save, {"tables": [_DATASET]}),
     (presenting.plot, {"plots.sweeps": ["sweeping.sweep"], "plots.phases": ["planes.diagram"]}),
-    (presenting.plot, {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare"]}),
+    (
+        presenting.plot,
+        {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare", "comparison.own_points"]},
+    ),
 )
 
 
