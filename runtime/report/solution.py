@@ -130,7 +130,8 @@ def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown:
                 parts.append(f"{shown['theta'][0]}{index} {value}")
             lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
     for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
-        lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained)")
+        held = f"ridge {float(number['ridge']):g}" if number["ridge"] else "no ridge"
+        lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained, {held})")
     return lines
 
 

@@ -28,6 +28,7 @@ from .task import Task
 
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
+_RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
 _FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
@@ -338,6 +339,18 @@ class _Tested:
             return np.nan
 
 
+def run_off(problem: Problem, overlaps: Overlaps) -> str:
+    """Which trained number runs off without anything that holds it, in words; empty where none does."""
+    for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
+        if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
+            held = f"its ridge {float(number['ridge']):g} does not hold it" if number["ridge"] else "it has no ridge"
+            return (
+                f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end in its direction "
+                f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
+            )
+    return ""
+
+
 def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
     """The last iterate as a solution that is none: no losses, half widths nan.
 
@@ -358,6 +371,6 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         training_loss_error=np.nan,
         test_error=np.nan,
         test_error_error=np.nan,
-        outside=point.outside if status is Status.LEFT_DOMAIN else "",
+        outside=run_off(task.problem, point.overlaps) or (point.outside if status is Status.LEFT_DOMAIN else ""),
         tried=tuple(task.told),
     )

@@ -40,15 +40,20 @@ def test_how_far_fields_are_from_gaussian_is_measured(capsys):
 
 
 def test_a_teacher_is_fitted_with_its_noise_and_its_length_is_freed_of_it():
-    rng = np.random.default_rng(3)
-    x, gamma = power_inputs(1500, 150, 0.5, 3)
-    w = rng.standard_normal(150)
-    fit = sf.fitted_teacher(x, x @ w / np.sqrt(150) + np.sqrt(0.5) * rng.standard_normal(1500))
-    assert fit.noise == pytest.approx(0.5, rel=0.06)
-    true, seen = np.mean(gamma * w**2), np.mean(gamma * fit.rows[:, 0] ** 2)
-    freed = sf.law_of_data(x, teacher=fit).law.rho_star.item()
-    assert abs(freed / true - 1) < 0.6 * abs(seen / true - 1)
-    assert freed == pytest.approx(true, rel=0.1)
+    """E gamma pi^2 of the fitted rows is too large by noise d / n or so; what the law has of them is not."""
+    noises, seen, freed = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng([1, seed])
+        x, gamma = power_inputs(400, 40, 0.5, seed)
+        w = rng.standard_normal(40)
+        fit = sf.fitted_teacher(x, x @ w / np.sqrt(40) + np.sqrt(0.5) * rng.standard_normal(400))
+        true = np.mean(gamma * w**2)
+        noises.append(fit.noise)
+        seen.append(np.mean(gamma * fit.rows[:, 0] ** 2) / true)
+        freed.append(sf.law_of_data(x, teacher=fit).law.rho_star.item() / true)
+    assert np.mean(noises) == pytest.approx(0.5, rel=0.05)
+    width = np.std(freed, ddof=1) / np.sqrt(40)
+    assert np.mean(seen) > 1.15 and abs(np.mean(freed) - 1) < 3.5 * width < 0.2
     for bad in ({"ridge": 0.0}, {"y": np.zeros(5)}):
         with pytest.raises(InputError):
             sf.fitted_teacher(**{"x": x, "y": x[:, 0], **bad})

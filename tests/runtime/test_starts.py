@@ -114,3 +114,22 @@ def test_a_start_that_lies_inside_is_taken_as_it_is():
     problem = regression()
     begun = start_overlaps(problem, "semantic")
     assert StateMap(problem, Sobol(6, 1)).why_outside(begun.pack(), begun.sizes) == ""
+
+
+def test_a_trained_number_that_nothing_holds_is_named():
+    """Of softplus(-beta y X) the risk falls as beta grows and W shrinks, whose ridge alone is paid for."""
+    import sympy as sp
+
+    from saddleforge.solving.finishing import run_off
+
+    @sf.model(regulariser=sf.Ridge(0.5))
+    def unheld(X, Y, *, beta=sf.trained(1)):
+        """Logistic loss with a steepness."""
+        return sf.softplus(-beta * sp.sign(Y[0]) * X[0])
+
+    problem = sf.problem(unheld, alpha=0.5)
+    far, near = (sf.Overlaps.measured(q=0.1, theta=0.1, V=1.0, phi=[value]) for value in (70.0, 2.0))
+    assert "beta runs off (70)" in run_off(problem, far) and "it has no ridge" in run_off(problem, far)
+    assert run_off(problem, near) == ""
+    shown = sf.solve(problem, "semantic", accuracy=1e-2, time_limit=1e-3)
+    assert "(trained, no ridge)" in shown.table()
