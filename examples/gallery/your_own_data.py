@@ -7,8 +7,8 @@ it assumes, and do measured points follow?
 """
 
 # %%
-# Any arrays will do. Here inputs have eigenvalues that fall like a power, and are not Gaussian: products of signs and of
-# a random matrix. Labels hold noise. The teacher is known to nobody below.
+# Any arrays will do. Here inputs have eigenvalues that fall like a power, and are not Gaussian: products of signs and
+# of a random matrix. Labels hold noise. The teacher is known to nobody below.
 import matplotlib.pyplot as plt
 import numpy as np
 

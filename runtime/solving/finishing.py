@@ -345,7 +345,7 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
         if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
             held = f"its ridge {float(number['ridge']):g} does not hold it" if number["ridge"] else "it has no ridge"
             return (
-                f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end in its direction "
+                f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end along it "
                 f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
             )
     return ""
