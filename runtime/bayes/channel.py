@@ -14,13 +14,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numba import get_num_threads
 from scipy.linalg import block_diag
 
+from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
+from .averages import Averages, add_up, varying
+from .mixture import averages_by_omega
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
+_REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
 _SCAN = 2e5  # points of a look over all coordinates
@@ -62,27 +67,6 @@ def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
     for _, w in axes:
         weights = np.add.outer(weights, w).ravel()
     return np.ascontiguousarray(points), weights
-
-
-def root(matrix: np.ndarray) -> np.ndarray:
-    """Square root of positive semidefinite matrices (..., n, n)."""
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-
-
-@dataclass(frozen=True)
-class Averages:
-    """Averages at one overlap.
-
-    Attributes:
-        outer: E_c[g_l g_l^T] summed over the tokens of a context, (C, t, t).
-        log_evidence: E log Z_out, nats a sample (densities of what is observed and continuous).
-        norm: sum of all weights, 1 if the rule is fine enough.
-    """
-
-    outer: np.ndarray
-    log_evidence: float
-    norm: float
 
 
 class Channel:
@@ -210,47 +194,53 @@ class Channel:
             )
         return self._tables[key]
 
-    def _normal_nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Trapezoid for the standard normal law of L t fields, corners cut off."""
-        nodes, weights = tensor([midpoints(self.counts[0], _REACH)] * self.module.FIELDS)
-        kept = (nodes * nodes).sum(axis=1) < _REACH**2
-        return np.ascontiguousarray(nodes[kept]), np.ascontiguousarray(weights[kept])
+    def _normal_nodes(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the standard normal law of so many fields: the points of a lattice in a ball, of the spacing that so many
+        points across it have."""
+        if dimension < 2:
+            return tensor([midpoints(self.counts[0], _REACH)] * dimension)
+        spacing = 2 * _REACH_OF_SEVERAL / self.counts[0]
+        nodes = spacing * points_in_ball(sampling_lattice(dimension), _REACH_OF_SEVERAL / spacing)
+        weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
+        return nodes, weights
 
-    def averages(self, q: np.ndarray) -> Averages:
-        """Averages at overlaps q, (C, t, t), 0 <= q < rho*."""
+    def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
+        """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
         law = self.problem.law
+        scale = float(np.abs(law.rho_star).max())
         outer = np.zeros_like(q)
+        response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = norm = 0.0
-        nodes, weights = self._normal_nodes()
         for labels, probability in self.problem.label_choices:
             contexts = self.problem.context_of(labels)
             fields, measure, seen, law_of_y, _ = self.table(labels)
+            self_overlap, rho = q[contexts], law.rho_star[contexts]
+            gain = self_overlap @ np.linalg.inv(rho)
+            spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
+            factor = varying(spread, scale)
+            nodes, weights = self._normal_nodes(factor.shape[1])
             if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > _MOST_NODES:
                 raise NotConvergedError(
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
                     f"{_MOST_NODES:g} evaluations"
                 )
-            self_overlap, rho = q[contexts], law.rho_star[contexts]
             variance = rho - self_overlap
             precision = np.linalg.inv(variance)
             log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
             mean = law.teacher_means[contexts].ravel()
             if self.by_fields:
-                gain = self_overlap @ np.linalg.inv(rho)
-                left = block_diag(*root(self_overlap - gain @ self_overlap))
-                rows = self.module.averages_by_fields(
-                    fields, measure, law_of_y, mean, block_diag(*gain), left, precision, log_norm, nodes, weights
-                )
+                total = self.module.averages_by_fields(
+                    fields, measure, law_of_y, mean, block_diag(*gain), factor, precision, log_norm, nodes, weights,
+                    int(curved),
+                ).sum(axis=0)  # fmt: skip
             else:
-                rows = self.module.averages_by_omega(
-                    fields, measure, seen, mean, block_diag(*root(self_overlap)), precision, log_norm, nodes, weights
+                total = averages_by_omega(
+                    fields, measure, seen, mean + nodes @ factor.T, weights, precision, log_norm, curved, get_num_threads()
                 )
-            total = rows.sum(axis=0)
             norm += probability * total[0]
             log_evidence += probability * total[1]
-            squares = total[2:].reshape(len(contexts), *q.shape[1:])
-            np.add.at(outer, contexts, probability * squares)
-        return Averages(outer, log_evidence, norm)
+            add_up(outer, response, contexts, probability * total[2:])
+        return Averages(outer, log_evidence, norm, response)
 
     def settle(self, q: np.ndarray, tolerance: float) -> tuple[Averages, float]:
         """Refine axis after axis until averages change by less than `tolerance` relative to their size.

@@ -14,7 +14,7 @@ import numpy as np
 from ..channel.nodes import gauss_hermite, midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
-from .channel import root
+from .averages import root
 
 _REACH, START_POINTS, _GROWTH = 9.0, 32, 1.5
 _MOST_POINTS = 20_000
@@ -117,7 +117,7 @@ class Prior:
     def _sum(
         self, fields: np.ndarray, weights: np.ndarray, group: _Group, Q: np.ndarray, means: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        values, moments = self.problem.solver.bayes.rows_at(
+        values, moments, _ = self.problem.solver.bayes.rows_at(
             np.ascontiguousarray(fields), group.shares, Q, np.ascontiguousarray(means), group.factors
         )
         return np.einsum("n,ni,nj->ij", weights, moments, moments), float(weights @ values)

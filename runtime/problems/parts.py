@@ -535,6 +535,8 @@ class Bayes(Protocol):
     FIELDS: int
     OBSERVED: Sequence[tuple[Any, ...]]
     HIDDEN: Sequence[tuple[Any, ...]]
+    FREE: Sequence[int]
+    AFFINE: bool
     NEEDS: str
 
     def needs_at(self, c: np.ndarray) -> float:
@@ -543,22 +545,23 @@ class Bayes(Protocol):
     def fields_at(self, observed: np.ndarray, hidden: np.ndarray, c: np.ndarray) -> Rows:
         """Fields (N, H, L t), log |det dPsi| and log P(observed | Y) (N, H)."""
 
-    def averages_by_omega(
-        self, fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, mean: np.ndarray, factor: np.ndarray,
-        precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Rows (1, log Z, g_l g_l^T), one a node of the observed; nodes (M, L t) and weights (M,) of omega."""
-
     def averages_by_fields(
         self, fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, mean: np.ndarray, gain: np.ndarray,
-        factor: np.ndarray, precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray,
+        factor: np.ndarray, precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray, curved: int,
     ) -> np.ndarray:  # fmt: skip
-        """The same with the fields Y first, where all that is hidden is discrete."""
+        """Rows (1, log Z, g_l g_l^T, with `curved` squares of dg/domega), one a node of the observed, where all that is
+        hidden is discrete; nodes (M, R) and weights (M,) of omega given the fields."""
+
+    def posterior_at(
+        self, observed: np.ndarray, omega: np.ndarray, precision: np.ndarray, log_norm: float, choices: np.ndarray,
+        free: np.ndarray, factor: np.ndarray, nodes: np.ndarray, log_weight: float, c: np.ndarray, curved: int,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """log Z (N,), g (N, L t) and, with `curved`, dg/domega (N, L t, L t) at points (N, .) and (N, L t)."""
 
     def rows_at(
         self, fields: np.ndarray, shares: np.ndarray, Q: np.ndarray, means: np.ndarray, factors: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """log Z_w (N,) and posterior means (N, t) of rows exposed to fields (N, t)."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """log Z_w (N,), posterior means (N, t) and covariances (N, t, t) of rows exposed to fields (N, t)."""
 
 
 class ErrorBayes(Bayes, Protocol):

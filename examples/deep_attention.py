@@ -1,0 +1,42 @@
+"""Two layers of attention with a skip connection, one column each: which layer can be learned, and when.
+
+z1 = x w1 / sqrt d mixes the tokens, A = softmax(z1 z1^T) + c 1, and y = softmax(u u^T) with u = A z2, z2 = x w2 / sqrt d.
+Of y the learner reads u up to a sign; the sign and z1 stay hidden. Troiani et al., arXiv 2502.00901: at c = 1 the second
+layer from alpha = 0.14, the first from 0.79 on.
+"""
+
+import saddleforge as sf
+
+
+def mixing(z, c):
+    """Attention of the first layer, with its skip connection."""
+    return sf.softmax(z * z.T) + c * sf.Matrix([[1, 0], [0, 1]])
+
+
+def attention(fields, c):
+    """Attention of the second layer; columns of the fields are layers."""
+    u = mixing(fields[:, 0], c) * fields[:, 1]
+    return sf.softmax(u * u.T)
+
+
+def read(a, b, u1, u2, sign, c):
+    """Fields of both layers: z1 = (a, b), z2 = sign A^{-1} u."""
+    z = sf.Matrix([a, b])
+    values = sign * mixing(z, c).inv() * sf.Matrix([u1, u2])
+    return z.row_join(values)
+
+
+@sf.model(
+    tokens=2,
+    student=2,
+    teacher=2,
+    metric=lambda h, Y, c: sf.square(attention(Y, c) - attention(h, c)),
+    starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
+    output=sf.Output(read, observed={"u1": "positive", "u2": "real"}, hidden={"a": "real", "b": "real", "sign": (-1, 1)}),
+)
+def deep_attention(X, Y, *, c=sf.Parameter(1, 0, open_low=True)):
+    """Square loss between the layers of student and teacher."""
+    return sf.square(attention(Y, c) - attention(X, c)) / 2
+
+
+# saddleforge bayes examples/deep_attention.py --threshold weak-recovery
