@@ -36,12 +36,14 @@ class Averages:
         log_evidence: E log Z_out, nats a sample (densities of what is observed and continuous).
         norm: sum of all weights, 1 if the rule is fine enough.
         response: d outer / dq, (C, t, t, C, t, t), docs/theory.md (13.9); None where it was not asked for.
+        samples: replicates of a sampled rule, whose mean this is; empty for others.
     """
 
     outer: np.ndarray
     log_evidence: float
     norm: float
     response: np.ndarray | None = None
+    samples: tuple[Averages, ...] = ()
 
 
 def add_up(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
@@ -53,3 +55,10 @@ def add_up(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray,
         for l, context in enumerate(contexts):
             for k, other in enumerate(contexts):
                 response[context, :, :, other] += squares[l, :, :, k]
+
+
+def change(one: Averages, other: Averages) -> float:
+    """Largest difference, of squares relative to their size."""
+    scale = max(np.abs(other.outer).max(), 1e-12)
+    moved = np.abs(one.outer - other.outer).max() / scale
+    return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))

@@ -9,7 +9,7 @@ stays hidden, the fields Y first and omega given them, which stays well conditio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,15 +21,17 @@ from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
-from .averages import Averages, add_up, varying
+from .averages import Averages, add_up, change, varying
 from .mixture import averages_by_omega
+from .planted import Planted, suits
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
 _SCAN = 2e5  # points of a look over all coordinates
-_MOST_NODES = 3e8  # evaluations of one average
+_MOST_NODES = {True: 3e8, False: 2e10}  # evaluations of one average, by fields and by omega
+_MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
 START_POINTS, _GROWTH = 24, 1.4
 
 
@@ -74,6 +76,7 @@ class Channel:
 
     Attributes:
         counts: points of the normal fields, then of each continuous coordinate, observed before hidden.
+        planted: the rule for fields that stay hidden, where a product has too many dimensions.
 
     Raises:
         InputError: the model has no output channel, or parameters at which it is another one.
@@ -88,6 +91,7 @@ class Channel:
         self.by_fields = not any(c.continuous for c in self.hidden)
         self.counts = [START_POINTS] * (1 + sum(c.continuous for c in self.every))
         self._tables: dict[Any, Any] = {}
+        self.planted = Planted(problem)
         for labels, _ in problem.label_choices:
             if not self.module.needs_at(problem.constants(labels)) > 0:
                 raise InputError(
@@ -204,10 +208,62 @@ class Channel:
         weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
         return nodes, weights
 
+    def is_sampled(self, q: np.ndarray) -> bool:
+        """Whether averages at q are taken by sampling: hidden fields, and too many coordinates for a product."""
+        if self.by_fields or not suits(self.module):
+            return False
+        varied = varying(q[: self.problem.tokens * self.problem.clusters : self.problem.clusters], self._scale)
+        return varied.shape[1] > _MOST_VARYING or sum(c.continuous for c in self.every) > _MOST_COORDINATES
+
+    @cached_property
+    def _scale(self) -> float:
+        return float(np.abs(self.problem.law.rho_star).max())
+
+    @cached_property
+    def kept_by_signs(self) -> list[int]:
+        """Columns of the teacher whose sign what is observed does not tell: the law of the fields is even in them."""
+        law, t = self.problem.law, self.problem.teacher_rank
+        if not suits(self.module) or law.rows is not None or np.abs(law.teacher_means).max() > 0:
+            return []
+        fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
+        found = []
+        for column in range(t):
+            others = [a for a in range(t) if a != column]
+            turned = fields.copy()
+            turned[:, column::t] *= -1
+            told = max(
+                np.abs(self.planted.observed(fields, labels) - self.planted.observed(turned, labels)).max()
+                for labels, _ in self.problem.label_choices
+            )
+            if told < 1e-9 and not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0:
+                found.append(column)
+        return found
+
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
-        law = self.problem.law
-        scale = float(np.abs(law.rho_star).max())
+        found = self.planted.averages(q, curved) if self.is_sampled(q) else self._by_product(q, curved)
+        return self._even(found, q)
+
+    def _even(self, found: Averages, q: np.ndarray) -> Averages:
+        """What is zero by the sign of a column that is not coupled to others, exactly zero."""
+        t = q.shape[1]
+        odd = np.zeros((t, t), bool)
+        for column in self.kept_by_signs:
+            others = [a for a in range(t) if a != column]
+            if not np.abs(q[:, column][:, others]).max(initial=0.0) > 0:
+                odd[column, others] = odd[others, column] = True
+        if not odd.any():
+            return found
+        mixed = odd[:, :, None, None] ^ odd[None, None]  # squares of one parity do not answer to those of another
+        return replace(
+            found,
+            outer=np.where(odd, 0.0, found.outer),
+            response=None if found.response is None else np.where(mixed[None, :, :, None], 0.0, found.response),
+            samples=tuple(self._even(sample, q) for sample in found.samples),
+        )
+
+    def _by_product(self, q: np.ndarray, curved: bool) -> Averages:
+        law, most = self.problem.law, _MOST_NODES[self.by_fields]
         outer = np.zeros_like(q)
         response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = norm = 0.0
@@ -217,12 +273,12 @@ class Channel:
             self_overlap, rho = q[contexts], law.rho_star[contexts]
             gain = self_overlap @ np.linalg.inv(rho)
             spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
-            factor = varying(spread, scale)
+            factor = varying(spread, self._scale)
             nodes, weights = self._normal_nodes(factor.shape[1])
-            if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > _MOST_NODES:
+            if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > most:
                 raise NotConvergedError(
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
-                    f"{_MOST_NODES:g} evaluations"
+                    f"{most:g} evaluations"
                 )
             variance = rho - self_overlap
             precision = np.linalg.inv(variance)
@@ -250,6 +306,9 @@ class Channel:
         Raises:
             NotConvergedError: the rule would grow too large.
         """
+        if self.is_sampled(q):
+            self.planted.settle(q, max(tolerance, 1e-5))
+            return self.averages(q), 0.0
         current = self.averages(q)
         while True:
             changes = []
@@ -257,21 +316,15 @@ class Channel:
                 before = list(self.counts)
                 self.counts[axis] = int(np.ceil(self.counts[axis] * _GROWTH))
                 finer = self.averages(q)
-                changes.append(_change(current, finer))
+                changes.append(change(current, finer))
                 if changes[-1] < tolerance:
                     self.counts = before
                 else:
                     current = finer
             if max(changes) < tolerance:
-                if abs(current.norm - 1) > 1e-6:
+                if abs(current.norm - 1) > max(1e-6, 10 * tolerance):
                     raise InputError(
                         f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: "
                         f"probabilities of what is observed add up to {current.norm:.9g}"
                     )
                 return current, sum(changes)
-
-
-def _change(one: Averages, other: Averages) -> float:
-    scale = max(np.abs(other.outer).max(), 1e-12)
-    moved = np.abs(one.outer - other.outer).max() / scale
-    return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))

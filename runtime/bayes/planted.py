@@ -1,10 +1,9 @@
 """Averages over an output channel with continuous hidden coordinates, from the teacher's side.
 
 Fields Y of a sentence are drawn, omega given them, and what is observed follows from Y; the posterior is then a sum over
-the hidden coordinates on a lattice around omega. All outer coordinates are standard normal and the integrand is smooth
-in them on the scale of one, also where much is known, so that a sum over the points of a good lattice in a ball
-converges geometrically (docs/theory.md (11.18)). It needs two things of a channel: continuous hidden coordinates that are
-fields themselves, and observed ones that follow from the fields by linear equations, the hidden ones being known.
+the hidden coordinates on a lattice around omega. Draws are scrambled Sobol points, whose replicates tell how far off
+averages are. It needs two things of a channel: continuous hidden coordinates that are fields themselves, and observed
+ones that follow from the fields by linear equations, the hidden ones being known.
 """
 
 from __future__ import annotations
@@ -18,10 +17,15 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ..channel.lattices import points_in_ball, sampling_lattice
+from ..channel.nodes import sobol_normal
+from ..errors import NotConvergedError
 from ..problems.problem import Problem
-from .averages import Averages, add_up, root, varying
+from .averages import Averages, add_up, change, root, varying
 from .mixture import squares
 
+REPLICATES = 8
+_REACH = 5.0  # standard deviations of what is hidden
+_FINEST = 0.04
 _AT_ONCE = 1 << 16
 
 
@@ -33,40 +37,65 @@ def suits(module: Any) -> bool:
 
 @dataclass
 class Planted:
-    """The rule, at one spacing of each of its two lattices.
+    """The rule.
 
     Attributes:
-        outer, inner: spacings of the lattices in Y and omega, and of the hidden coordinates, in standard deviations.
-        outer_reach, inner_reach: radii of the balls.
+        log2: of the points of a replicate; inner: spacing of the lattice of hidden coordinates, in standard deviations.
     """
 
     problem: Problem
-    outer: float = 1.4
+    log2: int = 10
     inner: float = 0.7
-    outer_reach: float = 5.0
-    inner_reach: float = 5.0
 
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
+        samples = [self._replicate(q, curved, seed) for seed in range(REPLICATES)]
+        mean = {
+            name: np.mean([getattr(sample, name) for sample in samples], axis=0)
+            for name in ("outer", "log_evidence", "norm", *(["response"] if curved else []))
+        }
+        return Averages(**mean, samples=tuple(samples))
+
+    def _replicate(self, q: np.ndarray, curved: bool, seed: int) -> Averages:
         law = self.problem.law
         outer = np.zeros_like(q)
         response = np.zeros((*q.shape, *q.shape)) if curved else None
-        log_evidence = norm = 0.0
+        log_evidence = 0.0
         for labels, probability in self.problem.label_choices:
             contexts = self.problem.context_of(labels)
             rho, mean = law.rho_star[contexts], law.teacher_means[contexts].ravel()
             factor = varying(q[contexts], float(np.abs(law.rho_star).max()))
             width = block_diag(*root(rho - q[contexts]))
-            nodes, weights = _ball(factor.shape[1] + len(width), self.outer, self.outer_reach)
-            norm += probability * weights.sum()
+            nodes = sobol_normal(factor.shape[1] + len(width), self.log2, seed, ())
+            shares = np.full(len(nodes), 1 / len(nodes))
             for begin in range(0, len(nodes), _AT_ONCE):
-                part, shares = nodes[begin : begin + _AT_ONCE], weights[begin : begin + _AT_ONCE]
+                part, weights = nodes[begin : begin + _AT_ONCE], shares[begin : begin + _AT_ONCE]
                 omega = mean + part[:, : factor.shape[1]] @ factor.T
-                observed = self._observed(omega + part[:, factor.shape[1] :] @ width.T, labels)
+                observed = self.observed(omega + part[:, factor.shape[1] :] @ width.T, labels)
                 values, g, curvature = self.posterior(observed, omega, q, labels, curved)
-                log_evidence += probability * float(shares @ values)
-                add_up(outer, response, contexts, probability * squares(shares, g, curvature, q.shape[1]))
-        return Averages(outer, log_evidence, norm, response)
+                log_evidence += probability * float(weights @ values)
+                add_up(outer, response, contexts, probability * squares(weights, g, curvature, q.shape[1]))
+        return Averages(outer, log_evidence, 1.0, response)
+
+    def settle(self, q: np.ndarray, tolerance: float) -> None:
+        """Refine the sum over what is hidden until averages over few draws move by less than `tolerance`.
+
+        Raises:
+            NotConvergedError: it would take too many nodes.
+        """
+        few = Planted(self.problem, 6, self.inner)
+        current = few._replicate(q, False, 0)
+        while True:
+            few.inner = self.inner / 1.3
+            if few.inner < _FINEST:
+                raise NotConvergedError(
+                    f"the posterior of what stays hidden in {self.problem.solver.name} is too narrow at q = "
+                    f"{np.array2string(q[0], precision=4)} for a sum around the known part of the fields"
+                )
+            finer = few._replicate(q, False, 0)
+            if change(current, finer) < tolerance:
+                return
+            current, self.inner = finer, few.inner
 
     def posterior(
         self, observed: np.ndarray, omega: np.ndarray, q: np.ndarray, labels: tuple[int, ...], curved: bool = False
@@ -77,7 +106,7 @@ class Planted:
         module, free = self.problem.solver.bayes, self._free
         places = [module.FREE[i] for i in free]
         factor = np.linalg.cholesky(block_diag(*variance)[np.ix_(places, places)])
-        nodes = self.inner * points_in_ball(sampling_lattice(len(free)), self.inner_reach / self.inner)
+        nodes = self.inner * points_in_ball(sampling_lattice(len(free)), _REACH / self.inner)
         log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum()
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
         return module.posterior_at(
@@ -96,7 +125,7 @@ class Planted:
         hidden = self.problem.solver.bayes.HIDDEN
         return np.array(list(product(*[values if kind == "discrete" else (0.0,) for _, kind, values in hidden])))
 
-    def _observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
+    def observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
         """What is observed at fields (N, L t), by linear equations for each choice of what is hidden and discrete."""
         module, constants = self.problem.solver.bayes, self.problem.constants(labels)
         count = len(module.OBSERVED)
@@ -113,11 +142,3 @@ class Planted:
             allowed = (solved[:, positive] > 0).all(axis=1)
             found[allowed] = solved[allowed]
         return found
-
-
-def _ball(dimension: int, spacing: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points of a lattice moved off the origin, where what is observed may be on the edge of its domain."""
-    nodes = spacing * points_in_ball(sampling_lattice(dimension), reach / spacing)
-    nodes = nodes + 0.3 * spacing * np.sqrt(np.arange(2, dimension + 2) % 1.7)
-    weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
-    return nodes, weights
