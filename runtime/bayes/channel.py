@@ -32,7 +32,7 @@ _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
 _SCAN = 2e5  # points of a look over all coordinates
 _MOST_NODES = {True: 3e8, False: 2e10}  # evaluations of one average, by fields and by omega
 _MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
-START_POINTS, _GROWTH = 24, 1.4
+START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 
 
 def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +89,8 @@ class Channel:
         self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
         self.every = [*self.observed, *self.hidden]
         self.by_fields = not any(c.continuous for c in self.hidden)
-        self.counts = [START_POINTS] * (1 + sum(c.continuous for c in self.every))
+        few = START_POINTS_OF_SEVERAL if suits(self.module) else START_POINTS
+        self.counts = [few] * (1 + sum(c.continuous for c in self.every))
         self._tables: dict[Any, Any] = {}
         self.planted = Planted(problem)
         for labels, _ in problem.label_choices:
@@ -275,6 +276,8 @@ class Channel:
             spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
             factor = varying(spread, self._scale)
             nodes, weights = self._normal_nodes(factor.shape[1])
+            if len(self.kept_by_signs) == q.shape[1]:
+                nodes, weights = _half(nodes, weights)
             if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > most:
                 raise NotConvergedError(
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
@@ -328,3 +331,12 @@ class Channel:
                         f"probabilities of what is observed add up to {current.norm:.9g}"
                     )
                 return current, sum(changes)
+
+
+def _half(nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One of each pair of opposite nodes, with the weight of both."""
+    if not nodes.shape[1]:
+        return nodes, weights
+    signs = np.sign(np.where(np.abs(nodes) < 1e-12, 0.0, nodes))
+    leading = np.take_along_axis(signs, np.argmax(signs != 0, axis=1)[:, None], axis=1)[:, 0]
+    return np.ascontiguousarray(nodes[leading >= 0]), np.where(leading > 0, 2.0, 1.0)[leading >= 0] * weights[leading >= 0]

@@ -40,16 +40,18 @@ class Planted:
     """The rule.
 
     Attributes:
-        log2: of the points of a replicate; inner: spacing of the lattice of hidden coordinates, in standard deviations.
+        log2: of the points of a replicate; inner: spacing of the lattice of hidden coordinates, in standard deviations;
+            seeds: of the replicates.
     """
 
     problem: Problem
-    log2: int = 10
+    log2: int = 7
     inner: float = 0.7
+    seeds: tuple[int, ...] = tuple(range(REPLICATES))
 
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
-        samples = [self._replicate(q, curved, seed) for seed in range(REPLICATES)]
+        samples = [self._replicate(q, curved, seed) for seed in self.seeds]
         mean = {
             name: np.mean([getattr(sample, name) for sample in samples], axis=0)
             for name in ("outer", "log_evidence", "norm", *(["response"] if curved else []))

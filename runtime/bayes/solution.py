@@ -133,8 +133,7 @@ def bayes_optimal(
     whole = state.everything
     q = whole * (1 - 1e-3) if start == "informed" else state.nothing
     # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
-    tolerance, rough = (accuracy, 10 * accuracy) if suits(state.channel.module) else (accuracy / 10, 0.0)
-    rough = max(tolerance, rough, 1e-6)
+    tolerance, rough = (accuracy, 0.1) if suits(state.channel.module) else (accuracy / 10, max(accuracy / 10, 1e-6))
     if start == "uninformed" and state.uninformative:
         factor, direction = growth(state)
         if alpha * factor <= 1:
@@ -207,34 +206,39 @@ def _left(state: State, q: np.ndarray) -> float:
 
 
 def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: float) -> np.ndarray | None:
-    """Newton on the map's gap; None where it does not converge to a solution within `reach`.
+    """Newton on the map's gap, then Broyden's method; None where it does not converge to a solution within `reach`.
 
     A solution that leaves less than half of what q leaves unknown is refused: q may be on its way to rho*.
     """
     x = state.pack(q)
     scale = np.abs(state.pack(state.rho)).max()
     block = np.ix_(range(len(q)), state.columns, state.columns)
-    # The derivative of a sampled average is the average of derivatives up to sampling: steps shrink by a factor each.
-    rest = accuracy / 30 if state.channel.is_sampled(q) else 1e-13
+    # A rough rule's average of derivatives is not quite the derivative of its averages, which Broyden's update learns.
+    rest = accuracy / 30 if suits(state.channel.module) else 1e-13
 
     def inside(at: np.ndarray) -> bool:
         there = state.unpack(at)[block]
         lowest, room = np.linalg.eigvalsh(there).min(), np.linalg.eigvalsh(state.rho[block] - there).min()
         return bool(lowest > -1e-4 * scale and room > 0)
 
-    for _ in range(12):
+    matrix, move, value = None, np.zeros_like(x), np.zeros_like(x)
+    for _ in range(24):
         if not inside(x):
             return None
         budget.check()
-        averages = state.channel.averages(state.unpack(x), curved=True)
-        value = state.pack(state.reached(averages, alpha)) - x
+        averages = state.channel.averages(state.unpack(x), curved=matrix is None)
+        before, value = value, state.pack(state.reached(averages, alpha)) - x
         if np.abs(value).max() < 1e-14 * scale:
             break
+        if matrix is None:
+            matrix = state.jacobian(averages, alpha) - np.eye(len(x))
+        else:
+            matrix += np.outer(value - before - matrix @ move, move) / (move @ move)
         try:
-            move = np.linalg.solve(state.jacobian(averages, alpha) - np.eye(len(x)), value)
+            move = -np.linalg.solve(matrix, value)
         except np.linalg.LinAlgError:
             return None
-        x = x - move
+        x = x + move
         if np.abs(move).max() < rest * scale:
             break
     else:
