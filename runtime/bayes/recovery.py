@@ -110,35 +110,36 @@ class _Branch:
 
     def __init__(self, problem: Problem, of: int, known: list[int]) -> None:
         self.state, self.of = State(problem, known), of
-        self.near: tuple[float, float] | None = None
+        self.place: tuple[float, float, float] | None = None
         self.guess: Point | None = None
 
     def _excess(self, logit: float) -> tuple[float, Point, float]:
         """log of the growth at the point of the branch with this overlap."""
-        point = self.state.point(float(1 / (1 + np.exp(-logit))), self.guess)
-        averages = point.averages
-        if averages.response is None:
-            averages = self.state.channel.averages(point.q, curved=True)
-        factor = _growth(self.state, self.of, averages, point.alpha)
+        point = self.state.point(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
+        factor = _growth(self.state, self.of, point.averages, point.alpha)
         self.guess = point
         return float(np.log(factor)), point, factor
 
     def find(self) -> tuple[float, float, np.ndarray]:
-        """By the secant rule from the last place, or from where a look along the branch finds a change of sign."""
-        low, high = self.near or self._bracket()
+        """By the secant rule from where a look along the branch finds a change of sign; once that is done, for another
+        rule, by one step with its slopes."""
+        if self.place is not None:
+            logit, slope, alpha_slope = self.place
+            value, point, factor = self._excess(logit)
+            return point.alpha - alpha_slope * value / slope, factor / point.alpha, point.q
+        low, high = self._bracket()
         below, above = self._excess(low), self._excess(high)
         for _ in range(30):
-            if above[0] == below[0]:
+            slope = (above[0] - below[0]) / (high - low)
+            alpha_slope = (above[1].alpha - below[1].alpha) / (high - low)
+            if abs(above[0]) < 1e-5:
                 break
-            new = high - above[0] * (high - low) / (above[0] - below[0])
-            low, below, high = high, above, float(np.clip(new, high - 1, high + 1))
+            low, below, high = high, above, float(np.clip(high - above[0] / slope, high - 1, high + 1))
             above = self._excess(high)
-            if abs(high - low) < 1e-7 or abs(above[0]) < 1e-9:
-                break
         else:
             raise NotConvergedError("the growth on the branch has no zero where it was looked for")
-        self.near = (high - 1e-2, high)
-        return above[1].alpha, above[2] / above[1].alpha, above[1].q
+        self.place = (high, slope, alpha_slope)
+        return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
 
     def _bracket(self) -> tuple[float, float]:
         last = None

@@ -167,7 +167,7 @@ class State:
         trace = float(np.einsum("cij,cij->", hats, q))
         return -trace / 2 + self.prior.log_integral(hats) + alpha * averages.log_evidence
 
-    def point(self, share: float, guess: Point | None = None) -> Point:
+    def point(self, share: float, guess: Point | None = None, curved: bool = False) -> Point:
         """The solution whose overlaps have a given share, and the alpha that belongs to it.
 
         For one unknown this is alpha(q) itself; else Newton in the overlaps and log alpha at fixed share.
@@ -177,7 +177,7 @@ class State:
         """
         if self.pack(self.rho).size == 1:
             q = share * self.everything
-            averages = self.channel.averages(q)
+            averages = self.channel.averages(q, curved)
             return Point(share, self._alpha(q, averages), q, averages)
         q = share * self.everything if guess is None else guess.q * (share / guess.share)
         alpha = 1.0 if guess is None else guess.alpha
@@ -191,7 +191,7 @@ class State:
         else:
             raise NotConvergedError(f"no solution of state evolution was found at a share {share:.6g} of the overlap")
         q = self.unpack(x[:-1])
-        return Point(share, float(np.exp(x[-1])), q, self.channel.averages(q))
+        return Point(share, float(np.exp(x[-1])), q, averages)
 
     def _gap(self, x: np.ndarray, share: float, averages: Averages) -> np.ndarray:
         q = self.unpack(x[:-1])
