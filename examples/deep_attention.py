@@ -1,8 +1,7 @@
-"""Two layers of attention with a skip connection, one column each: which layer can be learned, and when.
+"""Two layers of attention with a skip connection c, one column each: which layer can be learned, and when.
 
-z1 = x w1 / sqrt d mixes the tokens, A = softmax(z1 z1^T) + c 1, and y = softmax(u u^T) with u = A z2, z2 = x w2 / sqrt d.
-Of y the learner reads u up to a sign; the sign and z1 stay hidden. Troiani et al., arXiv 2502.00901: at c = 1 the second
-layer from alpha = 0.14, the first from 0.79 on.
+z1 = x w1 / sqrt d mixes the tokens, A = softmax(z1 z1^T) + c 1; z2 = x w2 / sqrt d, u = A z2, y = softmax(u u^T).
+Of y one reads u up to a sign; the sign and z1 stay hidden. After Troiani et al., arXiv 2502.00901.
 """
 
 import saddleforge as sf
@@ -22,8 +21,7 @@ def attention(fields, c):
 def read(a, b, u1, u2, sign, c):
     """Fields of both layers: z1 = (a, b), z2 = sign A^{-1} u."""
     z = sf.Matrix([a, b])
-    values = sign * mixing(z, c).inv() * sf.Matrix([u1, u2])
-    return z.row_join(values)
+    return z.row_join(sign * mixing(z, c).inv() * sf.Matrix([u1, u2]))
 
 
 @sf.model(
@@ -32,7 +30,7 @@ def read(a, b, u1, u2, sign, c):
     teacher=2,
     metric=lambda h, Y, c: sf.square(attention(Y, c) - attention(h, c)),
     starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
-    output=sf.Output(read, observed={"u1": "positive", "u2": "real"}, hidden={"a": "real", "b": "real", "sign": (-1, 1)}),
+    output=sf.Output(read, {"u1": "positive", "u2": "real"}, hidden={"a": "real", "b": "real", "sign": (-1, 1)}),
 )
 def deep_attention(X, Y, *, c=sf.Parameter(1, 0, open_low=True)):
     """Square loss between the layers of student and teacher."""

@@ -294,7 +294,15 @@ class Channel:
                 ).sum(axis=0)  # fmt: skip
             else:
                 total = averages_by_omega(
-                    fields, measure, seen, mean + nodes @ factor.T, weights, precision, log_norm, curved, get_num_threads()
+                    fields,
+                    measure,
+                    seen,
+                    mean + nodes @ factor.T,
+                    weights,
+                    precision,
+                    log_norm,
+                    curved,
+                    get_num_threads(),
                 )
             norm += probability * total[0]
             log_evidence += probability * total[1]
@@ -339,4 +347,6 @@ def _half(nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return nodes, weights
     signs = np.sign(np.where(np.abs(nodes) < 1e-12, 0.0, nodes))
     leading = np.take_along_axis(signs, np.argmax(signs != 0, axis=1)[:, None], axis=1)[:, 0]
-    return np.ascontiguousarray(nodes[leading >= 0]), np.where(leading > 0, 2.0, 1.0)[leading >= 0] * weights[leading >= 0]
+    return np.ascontiguousarray(nodes[leading >= 0]), np.where(leading > 0, 2.0, 1.0)[leading >= 0] * weights[
+        leading >= 0
+    ]

@@ -1,9 +1,9 @@
 """Averages over an output channel with continuous hidden coordinates, from the teacher's side.
 
-Fields Y of a sentence are drawn, omega given them, and what is observed follows from Y; the posterior is then a sum over
-the hidden coordinates on a lattice around omega. Draws are scrambled Sobol points, whose replicates tell how far off
-averages are. It needs two things of a channel: continuous hidden coordinates that are fields themselves, and observed
-ones that follow from the fields by linear equations, the hidden ones being known.
+Fields Y of a sentence are drawn, omega given them, and what is observed follows from Y; the posterior is then a sum
+over the hidden coordinates on a lattice around omega. Draws are scrambled Sobol points, whose replicates tell how far
+off averages are. It needs two things of a channel: continuous hidden coordinates that are fields themselves, and
+observed ones that follow from the fields by linear equations, the hidden ones being known.
 """
 
 from __future__ import annotations

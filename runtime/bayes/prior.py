@@ -106,9 +106,7 @@ class Prior:
         else:
             nodes, weights = tensor([midpoints(self.count, _REACH)] * t)
             widths = [root(Q @ factor @ factor.T @ Q + Q) for factor in group.factors]
-            fields = np.concatenate(
-                [Q @ mean + nodes @ width for mean, width in zip(group.means, widths, strict=True)]
-            )
+            fields = np.concatenate([Q @ mean + nodes @ width for mean, width in zip(group.means, widths, strict=True)])
             weights = np.concatenate([share * weights for share in group.shares])
             means = np.broadcast_to(group.means, (len(fields), *group.means.shape))
         return weights, *self.problem.solver.bayes.rows_at(

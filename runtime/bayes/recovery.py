@@ -199,7 +199,7 @@ def _drawn(place: _Fixed | _Branch, accuracy: float) -> Recovery:
             return Recovery(alpha, error, growth, found[0][2], [2**planted.log2] * REPLICATES)
         if planted.log2 >= _MOST_DRAWS:
             raise NotConvergedError(
-                f"alpha = {alpha:.6g} is known to {error:.1e} from 2^{planted.log2} draws a replicate; ask for a larger "
-                "--accuracy"
+                f"alpha = {alpha:.6g} is known to {error:.1e} from 2^{planted.log2} draws a replicate; ask for a "
+                "larger --accuracy"
             )
         planted.log2 += 1

@@ -13,8 +13,8 @@ from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import left, step
-from .planted import suits
 from .linear import growth, radius
+from .planted import suits
 from .prediction import test_error
 from .state import State
 from .thresholds import free_entropy_of_recovery
@@ -39,8 +39,8 @@ class BayesSolution:
         free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
         residual: undamped, relative to rho*; steps: of state evolution.
         columns: of the teacher, from 0 on, that anything was learned of; the others were held at nothing.
-        growth: factor by which a small change of q, those of columns held at nothing among them, grows most in a step of
-            state evolution: stable below 1; NaN where there is none, as at perfect recovery.
+        growth: factor by which a small change of q, that of columns held at nothing among them, grows most in a step
+            of state evolution: stable below 1; NaN where there is none, as at perfect recovery.
     """
 
     problem: Problem
@@ -284,8 +284,8 @@ def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: floa
         further = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE)))
         if planted.log2 + further > _MOST_DRAWS:
             raise NotConvergedError(
-                f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws a "
-                f"replicate; {accuracy:g} needs more than 2^{_MOST_DRAWS}: ask for a larger --accuracy"
+                f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws "
+                f"a replicate; {accuracy:g} needs more than 2^{_MOST_DRAWS}: ask for a larger --accuracy"
             )
         left(f"half width {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
         planted.log2 += min(further, 3)

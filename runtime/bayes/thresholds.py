@@ -122,9 +122,7 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     )
 
 
-def column_recovery(
-    problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float
-) -> BayesThreshold:
+def column_recovery(problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float) -> BayesThreshold:
     """Weak recovery of one column, others being known as `given` says (`recovery`)."""
     found = recovery(problem, of, given, accuracy)
     known = {f"overlap_of_column_{column}": float(found.q[0, column - 1, column - 1]) for column in sorted(given)}

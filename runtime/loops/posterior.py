@@ -14,7 +14,7 @@ def shift(centre, factor, node, out):
 
 @njit(cache=True, error_model="numpy")
 def centre(squares, total, g, precision):
-    """Turn sums of s s^T, the lower triangle of `squares` (D, D), into Cov(s) - precision, blocks (L, t, t) of D = L t."""
+    """Turn sums of s s^T, the lower triangle of `squares` (D, D), into Cov(s) - precision, of blocks (L, t, t)."""
     block = precision.shape[1]
     for i in range(g.shape[0]):
         for j in range(i + 1):
