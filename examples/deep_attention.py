@@ -37,4 +37,4 @@ def deep_attention(X, Y, *, c=sf.Parameter(1, 0, open_low=True)):
     return sf.square(attention(Y, c) - attention(X, c)) / 2
 
 
-# saddleforge bayes examples/deep_attention.py --threshold weak-recovery
+# saddleforge bayes examples/deep_attention.py --set alpha=0.4 --columns 2 --alone --accuracy 2e-3

@@ -1,7 +1,7 @@
 """Three layers of attention with skip connections c, one column each: what is learned of the last one, and when.
 
-z_k = x w_k / sqrt d; A1 = softmax(z1 z1^T) + c 1, v = A1 z2, A2 = softmax(v v^T) + c 1, u = A2 A1 z3, y = softmax(u u^T).
-Of y one reads u up to a sign; the sign, z1 and z2 stay hidden. After Troiani et al., arXiv 2502.00901.
+z_k = x w_k / sqrt d, A1 = softmax(z1 z1^T) + c 1, v = A1 z2, A2 = softmax(v v^T) + c 1; u = A2 A1 z3, softmax(u u^T).
+is seen. One reads u up to a sign; the sign, z1 and z2 stay hidden. After Troiani et al., arXiv 2502.00901.
 """
 
 import saddleforge as sf
@@ -37,4 +37,4 @@ def three_layers(X, Y, *, c=sf.Parameter(1, 0, open_low=True)):
     return sf.square(attention(Y, c) - attention(X, c)) / 2
 
 
-# saddleforge bayes examples/three_layers.py --threshold weak-recovery --of 3 --accuracy 5e-2
+# saddleforge bayes examples/three_layers.py --set alpha=0.1 --alone --accuracy 1e-2
