@@ -18,6 +18,8 @@ from .state import Point, State
 
 BRANCH = "branch"
 _LOGITS = np.arange(-3.0, 7.1, 0.5)  # of the overlaps at which the growth is looked at on the branch
+_MOST_STARTED, _STARTED = 32, 20  # points of omega, and of coordinates of the channel, to begin with on a branch
+_NEAR = 1e-2  # of log growth from zero: what its slopes are then off by is below 1e-4
 _GROWTH, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 12, 16
 
 
@@ -112,6 +114,8 @@ class _Branch:
         self.state, self.of = State(problem, known), of
         self.place: tuple[float, float, float] | None = None
         self.guess: Point | None = None
+        counts = self.state.channel.counts
+        counts[:] = [_MOST_STARTED, *[_STARTED] * (len(counts) - 1)]
 
     def _excess(self, logit: float) -> tuple[float, Point, float]:
         """log of the growth at the point of the branch with this overlap."""
@@ -121,18 +125,23 @@ class _Branch:
         return float(np.log(factor)), point, factor
 
     def find(self) -> tuple[float, float, np.ndarray]:
-        """By the secant rule from where a look along the branch finds a change of sign; once that is done, for another
-        rule, by one step with its slopes."""
-        if self.place is not None:
-            logit, slope, alpha_slope = self.place
-            value, point, factor = self._excess(logit)
-            return point.alpha - alpha_slope * value / slope, factor / point.alpha, point.q
-        low, high = self._bracket()
-        below, above = self._excess(low), self._excess(high)
+        """By the secant rule from where a look along the branch finds a change of sign; for another rule from the last
+        place, where one step with its slopes does if that is small."""
+        if self.place is None:
+            low, high = self._bracket()
+            below, above = self._excess(low), self._excess(high)
+        else:
+            high, slope, alpha_slope = self.place
+            above = self._excess(high)
+            if abs(above[0]) < _NEAR:
+                return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
+            low, below = high, above
+            high = high - float(np.clip(above[0] / slope, -0.5, 0.5))
+            above = self._excess(high)
         for _ in range(30):
             slope = (above[0] - below[0]) / (high - low)
             alpha_slope = (above[1].alpha - below[1].alpha) / (high - low)
-            if abs(above[0]) < 1e-5:
+            if abs(above[0]) < _NEAR / 100:
                 break
             low, below, high = high, above, float(np.clip(high - above[0] / slope, high - 1, high + 1))
             above = self._excess(high)

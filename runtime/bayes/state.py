@@ -121,6 +121,7 @@ class State:
         size = len(self.first) * len(places[0])
         if not size:
             return np.zeros((0, 0))
+        assert averages.response is not None
         moved = np.stack([self._symmetric(unit, places) for unit in np.eye(size)])
         answers = alpha * np.einsum("cabdij,kdij->kcab", averages.response, moved)
         images = self.prior.slope(self.hats(averages.outer, alpha), answers)
