@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 TYPES := build/mypy/saddleforge
 OLDEST_SYMPY := 1.13.0
 
-.PHONY: reproduce test test-all test-oldest-sympy bench generate values docs check clean
+.PHONY: reproduce test test-all test-oldest-sympy bench generate values docs check release version clean
 .DELETE_ON_ERROR:
 
 reproduce: $(STAMP)          ## the main job: every table and figure, into results/
@@ -48,6 +48,12 @@ check: $(STAMP)              ## ruff, mypy, and the rooms that imports may go to
 	cd $(TYPES) && ln -s ../../../runtime/* ../../../derive ../../../generated .
 	$(BIN)/mypy
 	cd build/mypy && ../../$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
+
+release: $(STAMP)            ## sdist and wheel, their metadata, and both in fresh environments of every Python here
+	$(BIN)/python .ci/release.py try
+
+version: $(STAMP)            ## VERSION=X.Y.Z: the number, and what is unreleased in the changelog under it
+	$(BIN)/python .ci/release.py version $(VERSION)
 
 clean:                       ## remove .venv, caches, build leftovers and results/
 	rm -rf .venv build dist results docs/gallery docs/tutorials *.egg-info .pytest_cache .hypothesis .benchmarks .ruff_cache .mypy_cache .coverage

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import report
+from . import deprecation, report
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .breaking.solve import solve
     from .budget import time_limit
     from .comparison.compare import compare, scaling
+    from .comparison.own_points import Beside, LearningCurve, beside, learning_curve
     from .derive.authoring.language import (
         Matrix,
         by_label,
@@ -58,12 +59,15 @@ if TYPE_CHECKING:
     from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
     from .planes.diagram import PhaseDiagram, phases
-    from .problems.data import law_of_data
+    from .problems.data import DataLaw, FittedTeacher, fitted_teacher, law_of_data
     from .problems.model_file import derivation
+    from .problems.overlaps import Overlaps
     from .problems.problem import Problem, problem
+    from .problems.spectra import RandomFeatures, power_law, random_features
     from .reference.solution import PreciseSolution
     from .reference.thresholds import PreciseThreshold
     from .responses.answers import Sensitivities, Sensitivity
+    from .responses.joint import JointOptimum, Trial
     from .responses.sensitivity import sensitivities
     from .responses.tuned_curve import TunedCurve, tuned_curve
     from .responses.tuning import Optimum, tune
@@ -86,6 +90,7 @@ _WHERE = {
     "bayes_threshold": "bayes.thresholds",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",
+    "Overlaps": "problems.overlaps",
     "problem": "problems.problem",
     "Problem": "problems.problem",
     "solve": "breaking.solve",
@@ -130,6 +135,18 @@ _WHERE = {
     "where": "digits",
     "Threshold": "thresholds.threshold",
     "law_of_data": "problems.data",
+    "DataLaw": "problems.data",
+    "FittedTeacher": "problems.data",
+    "fitted_teacher": "problems.data",
+    "RandomFeatures": "problems.spectra",
+    "power_law": "problems.spectra",
+    "random_features": "problems.spectra",
+    "Beside": "comparison.own_points",
+    "LearningCurve": "comparison.own_points",
+    "beside": "comparison.own_points",
+    "learning_curve": "comparison.own_points",
+    "JointOptimum": "responses.joint",
+    "Trial": "responses.joint",
     "compare": "comparison.compare",
     "finite_transition": "simulation.finite_transition",
     "scaling": "comparison.compare",
@@ -173,16 +190,21 @@ _WHERE = {
 __all__ = [
     "BayesSolution",
     "BayesThreshold",
+    "Beside",
     "BrokenCurve",
     "BrokenSolution",
     "CriticalLine",
     "Curve",
+    "DataLaw",
     "DiscreteNoise",
     "Dynamics",
     "Escape",
+    "FittedTeacher",
     "Followed",
     "GaussianNoise",
     "InputError",
+    "JointOptimum",
+    "LearningCurve",
     "Matrix",
     "Model",
     "ModelError",
@@ -190,11 +212,13 @@ __all__ = [
     "NotProvedError",
     "Optimum",
     "Output",
+    "Overlaps",
     "Parameter",
     "PhaseDiagram",
     "PreciseSolution",
     "PreciseThreshold",
     "Problem",
+    "RandomFeatures",
     "RateLimit",
     "Ridge",
     "SaddleforgeError",
@@ -209,11 +233,13 @@ __all__ = [
     "Threshold",
     "TimeLimitError",
     "Tokens",
+    "Trial",
     "TunedCurve",
     "__version__",
     "almeida_thouless",
     "bayes_optimal",
     "bayes_threshold",
+    "beside",
     "binary_teacher",
     "by_label",
     "clustered_tokens",
@@ -226,15 +252,19 @@ __all__ = [
     "dynamics",
     "escape",
     "finite_transition",
+    "fitted_teacher",
     "follow",
     "half_square",
     "instability",
     "isotropic_tokens",
     "law_of_data",
+    "learning_curve",
     "model",
     "penalty",
     "phases",
+    "power_law",
     "problem",
+    "random_features",
     "rate_limit",
     "rho",
     "rounded_hinge",
@@ -264,6 +294,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in deprecation.NAMES:
+        gone = deprecation.NAMES[name]
+        deprecation.warn(f"{__name__}.{name}", gone, 1)
+        return __getattr__(gone.instead)
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_WHERE[name]}", __name__), name)

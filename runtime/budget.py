@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from .errors import InputError, TimeLimitError
+from .interrupts import alarm
 
 _deadline: ContextVar[tuple[float, float] | None] = ContextVar("deadline", default=None)
 _best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
@@ -65,6 +66,29 @@ def check(expected: float = 0.0) -> None:
     limit = _deadline.get()
     if limit is not None and limit[0] - time.monotonic() <= expected:
         raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation")
+
+
+@contextmanager
+def sharp() -> Iterator[None]:
+    """What neither looks at the clock nor has anything to hand over (symbols, a model file) is ended by the limit all
+    the same, wherever it is.
+
+    In the main thread of a system with timers; elsewhere nothing happens.
+
+    Raises:
+        TimeLimitError: the time is used up.
+    """
+    limit = _deadline.get()
+    if limit is None:
+        yield
+        return
+    check()
+
+    def end() -> None:
+        raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation")
+
+    with alarm(remaining(), end):
+        yield
 
 
 @contextmanager

@@ -146,9 +146,7 @@ def solve_precisely(
         check_ball_arithmetic()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
     if near.losses is None and near.status is not Status.TIME_LIMIT:
-        raise NotConvergedError(
-            f"no solution in double precision to start from: {near.status.words}; {near.status.advice}"
-        )
+        raise NotConvergedError(f"no solution in double precision to start from: {near.status.words}; {near.advice}")
     try:
         if near.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the search for a solution in double precision")

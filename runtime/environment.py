@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .errors import InputError
 
 _THREADS, _LAYER = "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER"
 _LAYERS = ("default", "safe", "threadsafe", "forksafe", "tbb", "omp", "workqueue")
+_LEAST_DATA = 0.5  # gigabytes: Python with its libraries, and a compilation
 _LEAST = 1_000_000_000  # bytes of address space: less ends linear algebra while it loads
+
+
+@contextmanager
+def memory_limit(gigabytes: float | None) -> Iterator[None]:
+    """Let this process, and those that it starts, use no more for its data; None: as much as there is.
+
+    Raises:
+        InputError: too little to work with; or a system that knows no such limit.
+    """
+    if gigabytes is None:
+        yield
+        return
+    if not _LEAST_DATA <= gigabytes < math.inf:
+        raise InputError(f"memory = {gigabytes!r} is out of range; allowed are gigabytes in [{_LEAST_DATA}, inf)")
+    try:
+        import resource
+
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+    except (ImportError, AttributeError):
+        raise InputError("a limit of memory needs a system that has one (RLIMIT_DATA)") from None
+    most = int(1e9 * gigabytes)
+    if before[1] != resource.RLIM_INFINITY:
+        most = min(most, before[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def check() -> None:

@@ -115,7 +115,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as stream:
-                stream.write(content.encode() if isinstance(content, str) else content)
+                stream.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:

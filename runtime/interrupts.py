@@ -7,10 +7,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer")  # the latter of llvmlite
+_SOON, _AGAIN = 0.02, 0.5  # seconds
+_pressed = False
 _WATCH = 0.5  # seconds between looks at who the parent is
 
 
@@ -18,7 +22,51 @@ def heed() -> None:
     """Both raise KeyboardInterrupt: a shell starts its background jobs with Ctrl-C ignored, and a batch system that
     ends a job gives it some seconds to put away what it has."""
     for number in _SIGNALS:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """KeyboardInterrupt, but not where it would be lost."""
+    global _pressed
+    if _is_deaf(frame):
+        again = threading.Timer(_SOON, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+        return
+    _pressed = True
+    signal.default_int_handler(number, frame)
+
+
+def _is_deaf(frame: FrameType | None) -> bool:
+    """Whether what is raised here is lost: callbacks of C and finalisers ignore it."""
+    while frame is not None:
+        if frame.f_code.co_name in _DEAF:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
+    """Call `ring`, which raises, after so many seconds of this block, and again where the error was swallowed.
+
+    In the main thread of a system with timers; elsewhere nothing happens.
+    """
+    if not _interruptible() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda _, frame: None if _is_deaf(frame) else ring())
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), _AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pressed() -> bool:
+    """Whether this process was interrupted: compiled code and libraries may have made another error of it."""
+    return _pressed
 
 
 @contextmanager

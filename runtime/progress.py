@@ -89,7 +89,8 @@ class _Helper:
             return
         now, before = monotonic(), self._notes
         begun = now if text and not before.text else before.begun
-        self._note(before._replace(begun=begun, changed=now, text=" ".join(text.split()).encode()))
+        said = " ".join(text.split()).encode(errors="backslashreplace")
+        self._note(before._replace(begun=begun, changed=now, text=said))
 
     def printed(self) -> None:
         """Something else was just printed."""

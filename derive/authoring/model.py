@@ -60,6 +60,8 @@ class ModelAt:
         unbounded: whether the author says that the regulariser holds a loss without a lower bound.
         output: what a Bayes-optimal learner observes of Y, or None.
         written: loss, metric and baseline as their author wrote them, by these names.
+        others: where several metrics have names, those beside the first, which `metric` is: name -> the metric, its
+            kinks, and what its author wrote. first: the name of that one, empty where there is a single metric.
     """
 
     name: str
@@ -81,12 +83,20 @@ class ModelAt:
     unbounded: bool = False
     output: OutputAt | None = None
     written: Mapping[str, Callable[..., Any] | None] = field(default_factory=dict)
+    others: Mapping[str, tuple[sp.Expr, tuple[sp.Expr, ...], Callable[..., Any]]] = field(default_factory=dict)
+    first: str = ""
+
+    def with_metric(self, name: str) -> ModelAt:
+        """The same with one of the other metrics in the place of the first."""
+        metric, kinks, written = self.others[name]
+        return replace(self, metric=metric, metric_kinks=kinks, written={**self.written, "metric": written}, first=name)
 
     @property
     def own(self) -> list[sp.Symbol]:
         """What loss and metric hold of the solution itself: entries of q, token by token, and the trained numbers."""
         q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
         others = [e for e in (self.metric, *self.loss_kinks, *self.metric_kinks) if e is not None]
+        others += [e for metric, kinks, _ in self.others.values() for e in (metric, *kinks)]
         held = self.loss_holds_q or any(e.has(*leaves(self.Q)) for e in others)
         return [s for matrix in q for s in matrix if held] + [s for s, _ in self.trained.values()]
 
@@ -141,6 +151,9 @@ class ModelAt:
         ]
         if self.output is not None:
             parts.append(self.output.identity)
+        if self.others:
+            parts.append(self.first)
+            parts.append([(n, sp.srepr(e), [sp.srepr(k) for k in kinks]) for n, (e, kinks, _) in self.others.items()])
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -154,6 +167,10 @@ class Model:
     `trained(start)`. `output` says what is observed of Y, for Bayes-optimal inference: an `Output`, or a function of
     the Structure that returns one or None.
 
+    `metric` is the test error of a sentence, a function of h (L x s, the student's fields) and of what else the loss
+    may ask for: Y, noise, k, Q, parameters, trained numbers; or several of these by name, {"all": ..., "one": ...},
+    of which the first is the test error. `metric_kinks` are then by name, too.
+
     Raises:
         ModelError: on construction, when a field does not fit; the sentence names it.
     """
@@ -164,11 +181,11 @@ class Model:
     law: Callable[..., Tokens] = unstructured_tokens
     regulariser: Regulariser = field(default_factory=Ridge)
     noise: Mapping[str, GaussianNoise | DiscreteNoise] = field(default_factory=dict)
-    metric: Callable[..., Any] | None = None
+    metric: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None
     baseline: Callable[..., Any] | None = None
     starts: Mapping[str, Start] = field(default_factory=lambda: dict(DEFAULT_STARTS))
     loss_kinks: Callable[..., Any] | None = None
-    metric_kinks: Callable[..., Any] | None = None
+    metric_kinks: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None
     unbounded: bool = False
     output: Output | Callable[[Structure], Output | None] | None = None
     summary: str = ""
@@ -185,9 +202,35 @@ class Model:
         for name, law in self.noise.items():
             if not isinstance(law, GaussianNoise | DiscreteNoise):
                 raise ModelError(f"model {self.name}: noise {name!r} must be GaussianNoise or DiscreteNoise")
+        for name in self.metrics:
+            if name and not re.fullmatch(r"[a-z]\w*", name, re.IGNORECASE | re.ASCII):
+                raise ModelError(f"model {self.name}: the metric's name {name!r} is not allowed (letters, digits, _)")
+        if isinstance(self.metric, Mapping) and not self.metric:
+            raise ModelError(f"model {self.name}: metric is empty; leave it out where there is none")
+        unknown = set(self._kinks_by_metric) - {"", *self.metrics}
+        if unknown:
+            raise ModelError(f"model {self.name}: metric_kinks of {unknown.pop()!r}, which is no metric")
         if not isinstance(self.regulariser, Regulariser):
             raise ModelError(f"model {self.name}: regulariser must be a Regulariser such as Ridge()")
         self.at()
+
+    @property
+    def metrics(self) -> Mapping[str, Callable[..., Any]]:
+        """Test errors by name, the first first; a single one has the name ''."""
+        if self.metric is None:
+            return {}
+        return self.metric if isinstance(self.metric, Mapping) else {"": self.metric}
+
+    @property
+    def _kinks_by_metric(self) -> Mapping[str, Callable[..., Any]]:
+        kinks = self.metric_kinks
+        if kinks is None:
+            return {}
+        return kinks if isinstance(kinks, Mapping) else {next(iter(self.metrics), ""): kinks}
+
+    def kinks_of(self, metric: str) -> Callable[..., Any] | None:
+        """What the author says of where a metric has kinks."""
+        return self._kinks_by_metric.get(metric)
 
     def default_structure(self) -> Structure:
         """The structure with every free size at its default."""
@@ -253,6 +296,7 @@ class Model:
             [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
             self.summary,
             self.source,
+            *(name for name in self.metrics if name),
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -283,9 +327,17 @@ class _Builder:
         loss = self._scalar(self.call("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
         if not loss.has(*self.X):
             raise ModelError(f"model {model.name}: the loss does not depend on X, so nothing can be learned")
-        metric = baseline = None
-        if model.metric is not None:
-            metric = self._scalar(self.call("metric", model.metric, h=self.X, Y=self.Y, **self.u), "metric")
+        baseline = None
+        metrics = {
+            metric: (
+                self._scalar(self.call(where, function, h=self.X, Y=self.Y, **self.u), where),
+                self._kinks(f"metric_kinks {metric}".strip(), model.kinks_of(metric), "h"),
+                function,
+            )
+            for metric, function in model.metrics.items()
+            for where in (f"metric {metric}".strip(),)
+        }
+        first, *others = metrics or [""]
         if model.baseline is not None:
             B = sp.Matrix(structure.tokens, structure.tokens, lambda i, j: sp.Symbol(f"B_{i}_{j}", real=True))
             expression = self._scalar(
@@ -317,15 +369,17 @@ class _Builder:
             Q=self.Q,
             trained=self.trained,
             loss=loss,
-            metric=metric,
+            metric=metrics[first][0] if metrics else None,
             baseline=baseline,
             law=law_arrays,
             regulariser=model.regulariser,
             loss_kinks=self._kinks("loss_kinks", model.loss_kinks, "X"),
-            metric_kinks=self._kinks("metric_kinks", model.metric_kinks, "h"),
+            metric_kinks=(metrics[first][1] if metrics else self._kinks("metric_kinks", model.kinks_of(""), "h")),
             unbounded=model.unbounded,
             output=output,
-            written={"loss": model.loss, "metric": model.metric, "baseline": model.baseline},
+            written={"loss": model.loss, "metric": model.metrics.get(first), "baseline": model.baseline},
+            others={name: metrics[name] for name in others},
+            first=first,
         )
 
     def _check_symbols(self, parameters: Mapping[str, Parameter]) -> None:

@@ -114,6 +114,21 @@ class OutputAt:
     written: Output
 
     @property
+    def free(self) -> tuple[int, ...]:
+        """Of every hidden coordinate the field, counted token by token, that it is itself; -1 where it is none."""
+        places = {field: place for place, field in enumerate(self.fields)}
+        return tuple(places.get(c.symbol, -1) if c.continuous else -1 for c in self.hidden)
+
+    @property
+    def affine(self) -> bool:
+        """Whether the observed coordinates follow from the fields by linear equations, the hidden ones being known."""
+        seen = [c.symbol for c in self.observed]
+        if self.log_likelihood != 0 or not all(c.continuous for c in self.observed):
+            return False
+        slopes = self.fields.reshape(len(self.fields), 1).jacobian(seen)
+        return not any(sp.simplify(entry).has(symbol) for entry in slopes for symbol in seen if entry.has(symbol))
+
+    @property
     def identity(self) -> str:
         """What a digest must see of it."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]

@@ -64,7 +64,9 @@ class Tokens:
     def from_arrays(
         cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
     ) -> Tokens:
-        """The law of tokens seen as data, with numbers for entries; `law_of_data` has the arguments and its quality.
+        """The law of tokens seen as data, with numbers for entries.
+
+        `law_of_data` has the arguments, and measures of how far the data are from it, of which it warns.
 
         Raises:
             InputError: the arrays do not fit together.

@@ -19,6 +19,7 @@ import sympy as sp
 from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
 from ..digest import generator_digest
+from ..theory.kinks import LOSS_JUMPS, slope_jump
 from ..theory.pieces import no_proximal_map
 from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
 from .kernel import Frozen, Kernel, recorded, stamped
@@ -27,6 +28,7 @@ from .probes import check_bounded, check_convex, check_real
 from .sides.bayes_source import bayes_context
 from .sides.channel import build_channel, constants_of
 from .sides.channel_source import bounds_context, channel_context
+from .sides.flow_source import flow_context
 from .sides.metadata_source import metadata_file, reduced_metadata_file
 from .sides.metric_source import metric_context
 from .sides.prior_source import prior_context
@@ -44,6 +46,7 @@ SOURCES = {
     "bounds.py": ("emit/sides/channel_source.py", "emit/templates/bounds.py.jinja"),
     "tangent.py": ("emit/sides/tangent_source.py", "emit/templates/tangent.py.jinja"),
     "prior.py": ("emit/sides/prior_source.py", "emit/templates/prior.py.jinja"),
+    "flow.py": ("emit/sides/flow_source.py", "emit/templates/flow.py.jinja"),
     "thermal.py": ("emit/sides/thermal_source.py", "emit/templates/thermal.py.jinja"),
     "metric.py": ("emit/sides/metric_source.py", "emit/templates/metric.py.jinja"),
     "reference.py": (
@@ -112,13 +115,28 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
         }
         if not channel.sides:
             contexts["bounds.py"] = bounds_context(channel, unpack)
+    if at.regulariser.kind == "ridge" and not slope_jump(at).startswith(LOSS_JUMPS):
+        contexts["flow.py"] = flow_context(at)
     if at.output is not None:
         contexts["bayes.py"] = bayes_context(at, at.output, unpack)
     files |= _rendered(contexts, at, digest, at.name)
     for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
         if reduced is not None:
             files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest).items()}
+    for name in at.others:
+        files |= {f"metric_{name}/{file}": text for file, text in _metric_files(model, at.with_metric(name)).items()}
     return {name: _tidy(text) for name, text in files.items()}
+
+
+def _metric_files(model: Model, at: ModelAt) -> dict[str, str]:
+    """Of another metric of the same model: what is known of it, its averages, and what it reads of the fields."""
+    digest = at.digest()
+    files = {"model.py": metadata_file(model, at, _header(digest, "model.py"), no_proximal_map(at))}
+    files |= _rendered({"metric.py": metric_context(at, _unpacker(at))}, at, digest, f"{at.name}, {at.first}")
+    reduced = reduced_metric(at)
+    if reduced is not None:
+        files |= {f"reduced_metric/{name}": text for name, text in _reduced_files(reduced, digest).items()}
+    return files
 
 
 def _reduced_files(at: ReducedModel, digest: str) -> dict[str, str]:

@@ -1,105 +1,22 @@
-"""Stochastic gradient descent in one pass, for large d: the update of a row, and closed equations for the second
-moments of the rows of a spectral atom (docs/theory.md section 19)."""
+"""Stochastic gradient descent in one pass, for large d: the update of a row, and checks of what it leads to
+(docs/theory.md section 19)."""
 
 from __future__ import annotations
 
 from functools import cache
-from math import prod
 from typing import Any
 
 import sympy as sp
-from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.model import ModelAt
-from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, stein
+from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
 from ..errors import ModelError
+from ..theory.descent import ATOM, OTHER, RATE, RATE_TRAINED, Rows, moment_equations, row_equations
 from ..theory.kinks import LOSS_JUMPS, slope_jump
 from .algebra.exact import Source, Values, is_zero
 from .algebra.step import Expressions, Step, Test
 from .message_passing import ENTRY
 from .steps.partition import DIMENSION
-
-ATOM = "atom"  # the average over the rows of a spectral atom, at given eigenvalues
-RATE = sp.Symbol("rate", positive=True)
-RATE_TRAINED = sp.Symbol("rate_trained", positive=True)
-BATCH = sp.Symbol("batch", positive=True)  # sentences of a step
-SHARE = sp.Symbol("batch_share", positive=True)  # sentences of a step over d, where they are of order d
-OTHER = "@c'"  # a second context of the row, beside the generic one
-
-
-class Rows:
-    """What is known of the rows of an atom: moments by what they are averages of.
-
-    Attributes:
-        S (s x s), T (s x 1, of a context), P (s x t): E[w w^T], E[w tau_c], E[w pi^T]; A and b of a row's drift.
-        D, X, Y: slope of the loss in the fields of a token, and these fields; H, K, mean, square: averages of D.
-    """
-
-    def __init__(self, p: Symbols) -> None:
-        s, t = p.s, p.t
-        self.p = p
-        self.S, self.P = sp.MatrixSymbol("S_atom", s, s), sp.MatrixSymbol("P_atom", s, t)
-        self.T, self.T_other = sp.MatrixSymbol("T_atom", s, 1), sp.MatrixSymbol(f"T_atom{OTHER}", s, 1)
-        self.tau_other = sp.Symbol(f"tau{OTHER}", real=True)
-        self.D, self.X, self.dX = (
-            sp.MatrixSymbol("loss_slope", s, 1),
-            sp.MatrixSymbol("X_token", s, 1),
-            sp.MatrixSymbol("dX", s, 1),
-        )
-        self.A, self.b = sp.MatrixSymbol("A_drift", s, s), sp.MatrixSymbol("b_drift", s, 1)
-        self.H, self.K = sp.MatrixSymbol("H_slope", s, s), sp.MatrixSymbol("K_slope", s, t)
-        self.mean, self.square = MatrixAverage(CHANNEL, self.D), MatrixAverage(CHANNEL, self.D * self.D.T)
-        self.noise = MatrixAverage(CONTEXTS, p.gamma * self.square)
-
-    def average(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
-        """E of scalar times a product that is quadratic in (w, tau, pi) of a row, over the rows of the atom.
-
-        Raises:
-            TypeError: it is not quadratic in them.
-        """
-        p = self.p
-        taus = [tau for tau in (p.tau, self.tau_other) if scalar.has(tau)]
-        scalar = scalar / prod(taus, start=sp.Integer(1))
-        own = [n for n, factor in enumerate(factors) if factor in (p.w, p.w.T, p.pi, p.pi.T)]
-        if len(own) + len(taus) != 2 or (len(own) == 2 and own[1] != own[0] + 1):
-            raise TypeError(f"{factors} with {scalar} is no second moment of a row")
-        if not own:
-            return (scalar * Average(ATOM, sp.Mul(*taus)) * sp.MatMul(*factors)).doit()
-        inside = sp.MatMul(*[factors[n] for n in own])
-        known = {
-            p.w * p.w.T: self.S, p.w * p.pi.T: self.P, p.pi * p.w.T: self.P.T,
-            p.tau * p.w: self.T, self.tau_other * p.w: self.T_other,
-            p.tau * p.w.T: self.T.T, self.tau_other * p.w.T: self.T_other.T,
-        }  # fmt: skip
-        whole = sp.MatMul(*taus, inside).doit()
-        moment = known.get(whole, MatrixAverage(ATOM, whole))
-        return (scalar * sp.MatMul(*factors[: own[0]], moment, *factors[own[-1] + 1 :])).doit()
-
-    def linear(self, expression: MatrixExpr) -> MatrixExpr:
-        """The average over the rows of a sum of products, those under a sum over contexts included."""
-        total: MatrixExpr = sp.ZeroMatrix(*expression.shape)
-        for term in sp.MatAdd.make_args(expression):
-            scalar, factors = _product(term)
-            sums = [n for n, factor in enumerate(factors) if getattr(factor, "kind", "") == CONTEXTS]
-            if not sums:
-                total = total + self.average(scalar, list(factors))
-                continue
-            n = sums[0]
-            for part in sp.MatAdd.make_args(factors[n].summand):
-                inner, own = _product(part)
-                mean = self.average(scalar * inner, [*factors[:n], *own, *factors[n + 1 :]])
-                total = total + MatrixAverage(CONTEXTS, mean)
-        return total.doit()
-
-    def symmetrised(self, expression: MatrixExpr) -> MatrixExpr:
-        """With S^T = S used."""
-        return expression.xreplace({self.S.T: self.S}).doit()
-
-
-def _product(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixExpr]]:
-    """Its number and its matrices."""
-    scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
-    return scalar, list(factors)
 
 
 def refuse(at: ModelAt) -> None:
@@ -128,7 +45,7 @@ def step(trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = N
         12,
         "Stochastic gradient descent in one pass",
         _update(rows),
-        {**_row(rows), **_closed(rows)},
+        {**row_equations(rows), **moment_equations(rows)},
         "A fresh sentence, or a batch of them, moves the weights by a step down the slope of its loss and of the "
         "penalty; time counts steps over d. A coordinate of a token is normal and enters each field with a weight of "
         "order 1 over the root of d: by integration by parts, exactly at any d, the mean of the slope times it is that "
@@ -196,56 +113,6 @@ def _update(rows: Rows) -> dict[str, Any]:
     found: dict[str, Any] = {"step": -RATE * (ENTRY * rows.D + penalty / DIMENSION)}
     if p.trained:
         found["step of phi"] = -RATE_TRAINED / DIMENSION * (p.loss_phi + p.Kappa * p.phi)
-    return found
-
-
-def _row(rows: Rows) -> dict[str, Any]:
-    """Mean and covariance of the change of a row, over d steps."""
-    p = rows.p
-    in_fields = MatrixAverage(CHANNEL, Jacobian(p.g, p.omega))
-    in_teacher = MatrixAverage(CHANNEL, Jacobian(p.g, p.Y))
-    # The rule holds for any function of the fields, for D as for g.
-    named = {p.g: rows.D, p.domega: rows.dX}
-    H, K = (stein(a, p).doit().xreplace(named) for a in (in_fields, in_teacher))
-    A = p.Lambda + MatrixAverage(CONTEXTS, p.gamma * rows.H)
-    if p.loss_holds_q:
-        A = A + MatrixAverage(CONTEXTS, 2 * p.gamma * MatrixAverage(CHANNEL, p.loss_q))
-    b = MatrixAverage(CONTEXTS, (p.tau * rows.mean + p.gamma * rows.K * p.pi).doit())
-    found: dict[str, Any] = {
-        "H_slope": H,
-        "K_slope": K,
-        "A_drift": A,
-        "b_drift": b,
-        "drift": (-RATE * (A * p.w + b)).expand().doit(),
-        "noise": RATE**2 / BATCH * rows.noise,
-        "batch noise": RATE**2 / SHARE * rows.noise,
-    }
-    if p.trained:
-        found["trained"] = -RATE_TRAINED * (MatrixAverage(CHANNEL, p.loss_phi) + p.Kappa * p.phi)
-    return found
-
-
-def _closed(rows: Rows) -> dict[str, Any]:
-    """Second moments of the rows of an atom: the product rule, averages being linear."""
-    p, after = rows.p, _row(rows)
-    b = after["b_drift"]
-    pull = RATE * (rows.linear((b * p.w.T).doit()))
-    with_A = RATE * rows.A * rows.S
-    found: dict[str, Any] = {"dS": rows.symmetrised((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())}
-    for name, moment, partner in (("T", rows.T_other, rows.tau_other), ("P", rows.P, p.pi.T)):
-        with_b = rows.linear((partner * b).doit() if name == "T" else (b * partner).doit())
-        moved = RATE * (rows.A * moment + with_b)
-        found |= {f"d{name}": (-1 * moved).doit(), f"{name} after a batch": (moment - moved).doit()}
-    # (1 - rate A) w - rate b, squared: b with itself needs two sums over contexts.
-    shrink = sp.Identity(p.s) - RATE * rows.A
-    cross = shrink * rows.linear((p.w * b.T).doit()) * RATE
-    square = MatrixAverage(ATOM, rows.b * rows.b.T)
-    found["S after a batch"] = (
-        shrink * rows.S * shrink.T - cross - cross.T + RATE**2 * square + after["batch noise"]
-    ).doit()
-    found["q"] = MatrixAverage(COORDINATE, p.gamma * rows.S)
-    found["m"] = MatrixAverage(COORDINATE, rows.T)
-    found["theta"] = MatrixAverage(COORDINATE, p.gamma * rows.P)
     return found
 
 

@@ -14,20 +14,22 @@ from ..authoring.parameters import Structure
 from .blocks import Relation, Report, Table, Words
 from .compose import report
 from .latex_printer import LatexPrinter, escaped
+from .long_lines import broken, visible
 from .printing import terms_positive_first
 from .symbols import renamed
 from .text_printer import TextPrinter
 
 LINE = 68  # characters of the text form that fit on one line of a display
+WIDTH = 74.0  # letters that do, beside the number of an equation (`long_lines.visible`)
+_SUMMARY = "Summary: the equations to code by"
+_CODED = ("Free entropy", "Saddle-point equations", "Training loss and domain")  # sections that hold them
 
 _PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
-\usepackage{amsmath,amssymb,graphicx}
+\usepackage{amsmath,amssymb}
 \usepackage[margin=25mm]{geometry}
-\newsavebox{\fitbox}
-\newcommand{\fitted}[1]{\sbox{\fitbox}{$\displaystyle #1$}\ifdim\wd\fitbox>0.8\textwidth
-  \resizebox{0.8\textwidth}{!}{\usebox{\fitbox}}\else\usebox{\fitbox}\fi}
+\usepackage[colorlinks,allcolors=blue]{hyperref}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{4pt plus 2pt}
 \renewcommand{\arraystretch}{1.25}
@@ -65,18 +67,80 @@ def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
     printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     title = escaped(content.title)
     lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
+    lines += [r"\tableofcontents", *_summary(content, printer, ruler), r"\clearpage"]
+    numbers = _Numbers()
     for section in content.sections:
-        lines += ["", rf"\section*{{{escaped(section.title)}}}"]
+        lines += ["", rf"\section{{{_heading(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
         pending: list[Relation] = []
         for item in section.items:
             if isinstance(item, Relation):
                 pending.append(item)
                 continue
-            lines += _display(pending, printer, ruler)
+            lines += _display(pending, printer, ruler, numbers)
             pending = []
-            lines += ["", _words(item, printer)] if isinstance(item, Words) else _table(item, printer)
-        lines += _display(pending, printer, ruler)
+            lines += (
+                ["", _referred(_words(item, printer), content)] if isinstance(item, Words) else _table(item, printer)
+            )
+        lines += _display(pending, printer, ruler, numbers)
     return "\n".join([*lines, r"\end{document}"]) + "\n"
+
+
+class _Numbers:
+    """Labels of equations, in the order in which they stand: eq:1, eq:2, ..."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"eq:{self.count}"
+
+
+def _labels(content: Report) -> dict[int, str]:
+    """Of every relation, by its identity, the label that it will have."""
+    numbers = _Numbers()
+    relations = [item for section in content.sections for item in section.items if isinstance(item, Relation)]
+    return {id(relation): numbers.next() for relation in relations}
+
+
+def _summary(content: Report, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """The equations that a program needs, on a page of their own, each with the number that it has below."""
+    labels = _labels(content)
+    wanted = [
+        (section.title, [item for item in section.items if isinstance(item, Relation)])
+        for section in content.sections
+        if section.title in _CODED
+    ]
+    if not any(relations for _, relations in wanted):
+        return []
+    lines = [r"\clearpage", rf"\section*{{{_SUMMARY}}}", rf"\addcontentsline{{toc}}{{section}}{{{_SUMMARY}}}"]
+    lines += ["Symbols are explained where the equations stand, under the same numbers.", r"{\small"]
+    for title, relations in wanted:
+        if relations:
+            lines += ["", rf"\textbf{{{_heading(title)}}} (section~\ref{{{_section_label(title)}}})"]
+            lines += _display(relations, printer, ruler, labels)
+    return [*lines, "}"]
+
+
+def _heading(title: str) -> str:
+    return escaped(title)
+
+
+def _section_label(title: str) -> str:
+    return "sec:" + re.sub(r"\W+", "-", title.lower()).strip("-")
+
+
+def _referred(text: str, content: Report) -> str:
+    """Words in which a step that is named is a reference to its section."""
+    steps = {
+        found[1]: section.title for section in content.sections if (found := re.match(r"Step (\d+):", section.title))
+    }
+
+    def link(found: re.Match[str]) -> str:
+        title = steps.get(found[2])
+        return found[0] if title is None else rf"\hyperref[{_section_label(title)}]{{{found[0]}}}"
+
+    return re.sub(r"\b([Ss]teps?) (\d+)\b", link, text)
 
 
 def _words(item: Words, printer: LatexPrinter) -> str:
@@ -104,28 +168,41 @@ _MATHEMATICS = re.compile(
 )
 
 
-def _display(relations: list[Relation], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """One align* for consecutive relations; notes in words at the right or below, long sums over several lines."""
+def _display(
+    relations: list[Relation], printer: LatexPrinter, ruler: TextPrinter, numbers: _Numbers | Mapping[int, str]
+) -> list[str]:
+    """One align for consecutive relations, a number each; notes in words at the right or below, long sums over several
+    lines.
+
+    Args:
+        numbers: labels to come, or those that relations have elsewhere, which are cited.
+    """
     if not relations:
         return []
     rows: list[str] = []
     for relation in relations:
+        label = (
+            rf"\label{{{numbers.next()}}}"
+            if isinstance(numbers, _Numbers)
+            else rf"\tag{{\ref{{{numbers[id(relation)]}}}}}"
+        )
         sign = {">": r"\succ", "->": r"\to"}.get(relation.sign, relation.sign)
         left = printer.show(relation.left, relation.stacked)
         if isinstance(relation.right, sp.MatrixBase) and _width(relation.right, ruler) > 2 * LINE:
-            rows += _entries(left, relation.right, printer)
+            first, *others = _entries(left, relation.right, printer)
+            rows += [f"{first} {label}", *(rf"{row} \notag" for row in others)]
             continue
-        parts = _broken(relation, printer, ruler)
-        rows.append(f"{left} &{sign} {parts[0]}")
-        rows += [rf"&\quad {part}" for part in parts[1:]]
+        room = WIDTH - min(visible(left), WIDTH / 3)
+        parts = [line for part in _broken(relation, printer, ruler) for line in broken(part, room)]
+        rows.append(f"{left} &{sign} {parts[0]} {label}")
+        rows += [rf"&\quad {part} \notag" for part in parts[1:]]
         if relation.note:
-            width = len(ruler.show(relation.left)) + _width(relation.right, ruler) if len(parts) == 1 else LINE
             note = rf"\text{{\small ({_prose(relation.note)})}}"
-            if width + len(relation.note) <= LINE:
-                rows[-1] += rf" \qquad {note}"
+            if len(parts) == 1 and visible(left) + visible(parts[0]) + len(relation.note) <= LINE:
+                rows[-1] = rows[-1].replace(f" {label}", rf" \qquad {note} {label}")
             else:
-                rows.append(rf"&\qquad {note}")
-    return [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
+                rows.append(rf"&\qquad {note} \notag")
+    return [r"\begin{align}", " \\\\\n".join(rows), r"\end{align}"]
 
 
 def _entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
@@ -135,7 +212,9 @@ def _entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[st
     for i in range(matrix.rows):
         for j in range(i if upper else 0, matrix.cols):
             if matrix[i, j] != 0:
-                rows.append(rf"\left({left}\right)_{{{i + 1}{j + 1}}} &= \fitted{{{printer.show(matrix[i, j])}}}")
+                name = rf"\left({left}\right)_{{{i + 1}{j + 1}}}"
+                first, *others = broken(printer.show(matrix[i, j]), WIDTH - visible(name))
+                rows += [f"{name} &= {first}", *(rf"&\quad {line}" for line in others)]
     return rows
 
 
@@ -160,7 +239,7 @@ def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> li
             rf"{outside} \Bigl({lines[0]}\Bigr)"
         ]  # fmt: skip
     if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
-        return [_fitted(printer.show(value, relation.stacked), _width(value, ruler), room)]
+        return [printer.show(value, relation.stacked)]
     return _lines_of(value, relation, printer, ruler, room)
 
 
@@ -171,7 +250,6 @@ def _lines_of(value: Any, relation: Relation, printer: LatexPrinter, ruler: Text
     printed = printer.join_terms(terms)
     printer.stacked = False
     lengths = [len(ruler.show(term)) + 3 for term in terms_positive_first(terms)]
-    printed = [_fitted(text, length, room) for text, length in zip(printed, lengths, strict=True)]
     lines, used = [printed[0]], lengths[0]
     for text, length in zip(printed[1:], lengths[1:], strict=True):
         if used + length > room:
@@ -181,11 +259,6 @@ def _lines_of(value: Any, relation: Relation, printer: LatexPrinter, ruler: Text
             lines[-1] += f" {text}"
             used += length
     return lines
-
-
-def _fitted(text: str, width: int, room: int) -> str:
-    """What cannot be broken and does not fit is made smaller."""
-    return rf"\fitted{{{text}}}" if width > 1.35 * room else text
 
 
 def _table(table: Table, printer: LatexPrinter) -> list[str]:

@@ -47,6 +47,8 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
         symbol = {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
         if kind:
             symbol = own_entry(stem, self.entries, parameter_symbol(word, self.entries))[LATEX]
+        if kind and indices and "_" in symbol:
+            symbol = f"{{{symbol}}}"  # TeX refuses a second index
         separator = "," if any(len(str(n)) > 1 for n in indices) else ""
         subscript = separator.join(re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", str(n)) for n in indices)
         if word == "B0":
@@ -102,12 +104,27 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
 
 
 def parameter_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
-    """A parameter's symbol; one whose letter means something else in the theory is set in typewriter."""
+    """A parameter's symbol: its letter, Greek as Greek; Delta_in is Delta with an index, a word is set upright.
+
+    A letter that means something else in the theory gets the other form of a Greek letter, or a mark above.
+    """
     taken = {entry[1] for entry in theory.values()} - {r"\alpha"}
-    symbol = (rf"\{name}" if name in GREEK else name) if len(name) == 1 or name in GREEK else ""
-    if name != "alpha" and (not symbol or symbol in taken):
-        return rf"\mathtt{{{escaped(name)}}}"
-    return symbol
+    head, _, index = name.partition("_")
+    symbol = (rf"\{head}" if head in GREEK else head) if len(head) == 1 or head in GREEK else ""
+    if not symbol:
+        return rf"\mathrm{{{escaped(name)}}}"
+    if index:
+        return rf"{symbol}_{{\mathrm{{{escaped(index)}}}}}"
+    if name == "alpha" or symbol not in taken:
+        return symbol
+    other = _OTHER_FORM.get(name, "")
+    return other if other and other not in taken else rf"\check{{{symbol}}}"
+
+
+_OTHER_FORM = {
+    "omega": r"\varpi", "theta": r"\vartheta", "rho": r"\varrho", "phi": r"\varphi", "epsilon": r"\epsilon",
+    "kappa": r"\varkappa", "sigma": r"\varsigma",
+}  # fmt: skip
 
 
 def escaped(text: str) -> str:

@@ -200,7 +200,10 @@ class FormulaPrinter(Printer):
         return self.leaf("derivative", field, variable)
 
     def _print_Derivative(self, expr: sp.Derivative) -> str:
-        function, variable = (self.entries[n][self.form] for n in (expr.expr.func.__name__, expr.variables[0].name))
+        names = (expr.expr.func.__name__, expr.variables[0].name)
+        if not all(name in self.entries for name in names):  # of a function that SymPy cannot differentiate
+            return str(super()._print_Derivative(expr))
+        function, variable = (self.entries[n][self.form] for n in names)
         return self.leaf("derivative", function, variable)
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:

@@ -55,7 +55,8 @@ class Rows:
 
     Attributes:
         b, Q, factor, mean: symbols, t x 1, t x t, t x t and t x 1.
-        log_integral: log E exp(b^T pi - 1/2 pi^T Q pi); moment: its gradient in b, the posterior mean of the component.
+        log_integral: log E exp(b^T pi - 1/2 pi^T Q pi); moment, spread: its gradient and Hessian in b, the posterior
+            mean and covariance of the component.
     """
 
     b: sp.Matrix
@@ -64,6 +65,7 @@ class Rows:
     mean: sp.Matrix
     log_integral: sp.Expr
     moment: sp.Matrix
+    spread: sp.Matrix
 
 
 def rows(t: int) -> Rows:
@@ -73,7 +75,8 @@ def rows(t: int) -> Rows:
     pi = mean + factor * z
     exponent = sp.expand((b.T * pi)[0] - (pi.T * Q * pi)[0] / 2 - (z.T * z)[0] / 2)
     log_integral = gaussian_log_integral(exponent, list(z))
-    return Rows(b, Q, factor, mean, log_integral, sp.Matrix([sp.diff(log_integral, entry) for entry in b]))
+    moment = sp.Matrix([sp.diff(log_integral, entry) for entry in b])
+    return Rows(b, Q, factor, mean, log_integral, moment, moment.jacobian(list(b)))
 
 
 @dataclass(frozen=True)

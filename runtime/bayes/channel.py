@@ -9,23 +9,30 @@ stays hidden, the fields Y first and omega given them, which stays well conditio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numba import get_num_threads
 from scipy.linalg import block_diag
 
+from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
+from .averages import Averages, add_up, change, varying
+from .mixture import averages_by_omega
+from .planted import Planted, suits
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
+_REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
 _SCAN = 2e5  # points of a look over all coordinates
-_MOST_NODES = 3e8  # evaluations of one average
-START_POINTS, _GROWTH = 24, 1.4
+_MOST_NODES = {True: 3e8, False: 2e10}  # evaluations of one average, by fields and by omega
+_MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
+START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 
 
 def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,32 +71,12 @@ def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
     return np.ascontiguousarray(points), weights
 
 
-def root(matrix: np.ndarray) -> np.ndarray:
-    """Square root of positive semidefinite matrices (..., n, n)."""
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-
-
-@dataclass(frozen=True)
-class Averages:
-    """Averages at one overlap.
-
-    Attributes:
-        outer: E_c[g_l g_l^T] summed over the tokens of a context, (C, t, t).
-        log_evidence: E log Z_out, nats a sample (densities of what is observed and continuous).
-        norm: sum of all weights, 1 if the rule is fine enough.
-    """
-
-    outer: np.ndarray
-    log_evidence: float
-    norm: float
-
-
 class Channel:
     """The output channel of a problem with a rule that refines itself.
 
     Attributes:
         counts: points of the normal fields, then of each continuous coordinate, observed before hidden.
+        planted: the rule for fields that stay hidden, where a product has too many dimensions.
 
     Raises:
         InputError: the model has no output channel, or parameters at which it is another one.
@@ -102,8 +89,10 @@ class Channel:
         self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
         self.every = [*self.observed, *self.hidden]
         self.by_fields = not any(c.continuous for c in self.hidden)
-        self.counts = [START_POINTS] * (1 + sum(c.continuous for c in self.every))
+        few = START_POINTS_OF_SEVERAL if suits(self.module) else START_POINTS
+        self.counts = [few] * (1 + sum(c.continuous for c in self.every))
         self._tables: dict[Any, Any] = {}
+        self.planted = Planted(problem)
         for labels, _ in problem.label_choices:
             if not self.module.needs_at(problem.constants(labels)) > 0:
                 raise InputError(
@@ -210,47 +199,115 @@ class Channel:
             )
         return self._tables[key]
 
-    def _normal_nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Trapezoid for the standard normal law of L t fields, corners cut off."""
-        nodes, weights = tensor([midpoints(self.counts[0], _REACH)] * self.module.FIELDS)
-        kept = (nodes * nodes).sum(axis=1) < _REACH**2
-        return np.ascontiguousarray(nodes[kept]), np.ascontiguousarray(weights[kept])
+    def _normal_nodes(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the standard normal law of so many fields: the points of a lattice in a ball, of the spacing that so many
+        points across it have."""
+        if dimension < 2:
+            return tensor([midpoints(self.counts[0], _REACH)] * dimension)
+        spacing = 2 * _REACH_OF_SEVERAL / self.counts[0]
+        nodes = spacing * points_in_ball(sampling_lattice(dimension), _REACH_OF_SEVERAL / spacing)
+        weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
+        return nodes, weights
 
-    def averages(self, q: np.ndarray) -> Averages:
-        """Averages at overlaps q, (C, t, t), 0 <= q < rho*."""
-        law = self.problem.law
+    def is_sampled(self, q: np.ndarray) -> bool:
+        """Whether averages at q are taken by sampling: hidden fields, and too many coordinates for a product."""
+        if self.by_fields or not suits(self.module):
+            return False
+        varied = varying(q[: self.problem.tokens * self.problem.clusters : self.problem.clusters], self._scale)
+        return varied.shape[1] > _MOST_VARYING or sum(c.continuous for c in self.every) > _MOST_COORDINATES
+
+    @cached_property
+    def _scale(self) -> float:
+        return float(np.abs(self.problem.law.rho_star).max())
+
+    @cached_property
+    def kept_by_signs(self) -> list[int]:
+        """Columns of the teacher whose sign what is observed does not tell: the law of the fields is even in them."""
+        law, t = self.problem.law, self.problem.teacher_rank
+        if not suits(self.module) or law.rows is not None or np.abs(law.teacher_means).max() > 0:
+            return []
+        fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
+        found = []
+        for column in range(t):
+            others = [a for a in range(t) if a != column]
+            turned = fields.copy()
+            turned[:, column::t] *= -1
+            told = max(
+                np.abs(self.planted.observed(fields, labels) - self.planted.observed(turned, labels)).max()
+                for labels, _ in self.problem.label_choices
+            )
+            if told < 1e-9 and not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0:
+                found.append(column)
+        return found
+
+    def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
+        """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
+        found = self.planted.averages(q, curved) if self.is_sampled(q) else self._by_product(q, curved)
+        return self._even(found, q)
+
+    def _even(self, found: Averages, q: np.ndarray) -> Averages:
+        """What is zero by the sign of a column that is not coupled to others, exactly zero."""
+        t = q.shape[1]
+        odd = np.zeros((t, t), bool)
+        for column in self.kept_by_signs:
+            others = [a for a in range(t) if a != column]
+            if not np.abs(q[:, column][:, others]).max(initial=0.0) > 0:
+                odd[column, others] = odd[others, column] = True
+        if not odd.any():
+            return found
+        mixed = odd[:, :, None, None] ^ odd[None, None]  # squares of one parity do not answer to those of another
+        return replace(
+            found,
+            outer=np.where(odd, 0.0, found.outer),
+            response=None if found.response is None else np.where(mixed[None, :, :, None], 0.0, found.response),
+            samples=tuple(self._even(sample, q) for sample in found.samples),
+        )
+
+    def _by_product(self, q: np.ndarray, curved: bool) -> Averages:
+        law, most = self.problem.law, _MOST_NODES[self.by_fields]
         outer = np.zeros_like(q)
+        response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = norm = 0.0
-        nodes, weights = self._normal_nodes()
         for labels, probability in self.problem.label_choices:
             contexts = self.problem.context_of(labels)
             fields, measure, seen, law_of_y, _ = self.table(labels)
-            if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > _MOST_NODES:
+            self_overlap, rho = q[contexts], law.rho_star[contexts]
+            gain = self_overlap @ np.linalg.inv(rho)
+            spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
+            factor = varying(spread, self._scale)
+            nodes, weights = self._normal_nodes(factor.shape[1])
+            if len(self.kept_by_signs) == q.shape[1]:
+                nodes, weights = _half(nodes, weights)
+            if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > most:
                 raise NotConvergedError(
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
-                    f"{_MOST_NODES:g} evaluations"
+                    f"{most:g} evaluations"
                 )
-            self_overlap, rho = q[contexts], law.rho_star[contexts]
             variance = rho - self_overlap
             precision = np.linalg.inv(variance)
             log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
             mean = law.teacher_means[contexts].ravel()
             if self.by_fields:
-                gain = self_overlap @ np.linalg.inv(rho)
-                left = block_diag(*root(self_overlap - gain @ self_overlap))
-                rows = self.module.averages_by_fields(
-                    fields, measure, law_of_y, mean, block_diag(*gain), left, precision, log_norm, nodes, weights
-                )
+                total = self.module.averages_by_fields(
+                    fields, measure, law_of_y, mean, block_diag(*gain), factor, precision, log_norm, nodes, weights,
+                    int(curved),
+                ).sum(axis=0)  # fmt: skip
             else:
-                rows = self.module.averages_by_omega(
-                    fields, measure, seen, mean, block_diag(*root(self_overlap)), precision, log_norm, nodes, weights
+                total = averages_by_omega(
+                    fields,
+                    measure,
+                    seen,
+                    mean + nodes @ factor.T,
+                    weights,
+                    precision,
+                    log_norm,
+                    curved,
+                    get_num_threads(),
                 )
-            total = rows.sum(axis=0)
             norm += probability * total[0]
             log_evidence += probability * total[1]
-            squares = total[2:].reshape(len(contexts), *q.shape[1:])
-            np.add.at(outer, contexts, probability * squares)
-        return Averages(outer, log_evidence, norm)
+            add_up(outer, response, contexts, probability * total[2:])
+        return Averages(outer, log_evidence, norm, response)
 
     def settle(self, q: np.ndarray, tolerance: float) -> tuple[Averages, float]:
         """Refine axis after axis until averages change by less than `tolerance` relative to their size.
@@ -260,6 +317,9 @@ class Channel:
         Raises:
             NotConvergedError: the rule would grow too large.
         """
+        if self.is_sampled(q):
+            self.planted.settle(q, max(tolerance, 1e-5))
+            return self.averages(q), 0.0
         current = self.averages(q)
         while True:
             changes = []
@@ -267,13 +327,13 @@ class Channel:
                 before = list(self.counts)
                 self.counts[axis] = int(np.ceil(self.counts[axis] * _GROWTH))
                 finer = self.averages(q)
-                changes.append(_change(current, finer))
+                changes.append(change(current, finer))
                 if changes[-1] < tolerance:
                     self.counts = before
                 else:
                     current = finer
             if max(changes) < tolerance:
-                if abs(current.norm - 1) > 1e-6:
+                if abs(current.norm - 1) > max(1e-6, 10 * tolerance):
                     raise InputError(
                         f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: "
                         f"probabilities of what is observed add up to {current.norm:.9g}"
@@ -281,7 +341,12 @@ class Channel:
                 return current, sum(changes)
 
 
-def _change(one: Averages, other: Averages) -> float:
-    scale = max(np.abs(other.outer).max(), 1e-12)
-    moved = np.abs(one.outer - other.outer).max() / scale
-    return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))
+def _half(nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One of each pair of opposite nodes, with the weight of both."""
+    if not nodes.shape[1]:
+        return nodes, weights
+    signs = np.sign(np.where(np.abs(nodes) < 1e-12, 0.0, nodes))
+    leading = np.take_along_axis(signs, np.argmax(signs != 0, axis=1)[:, None], axis=1)[:, 0]
+    return np.ascontiguousarray(nodes[leading >= 0]), np.where(leading > 0, 2.0, 1.0)[leading >= 0] * weights[
+        leading >= 0
+    ]

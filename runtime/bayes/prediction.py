@@ -11,7 +11,7 @@ from scipy.linalg import block_diag
 
 from ..channel.nodes import gauss_hermite, panels, tensor
 from ..problems.problem import Problem
-from .channel import root
+from .averages import root
 
 
 def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from ..channel.nodes import gauss_hermite, midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
-from .channel import root
+from .averages import root
 
 _REACH, START_POINTS, _GROWTH = 9.0, 32, 1.5
 _MOST_POINTS = 20_000
@@ -95,31 +95,27 @@ class Prior:
             )  # fmt: skip
         return groups
 
-    def _average(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, float]:
-        """E[f f^T] and E log Z_w of the rows of a group."""
+    def _posterior(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Weights (N,), log Z_w (N,), posterior means (N, t) and covariances (N, t, t) at the fields of a group."""
         t = len(Q)
         if group.gaussian:  # quadratic in the fields: three nodes an axis are exact
             nodes, weights = tensor([gauss_hermite(3)] * (2 * t))
             means = nodes[:, :t] @ group.known.T
             width = root(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
-            fields = means @ Q + nodes[:, t:] @ width
-            return self._sum(fields, weights, group, Q, means[:, None, :])
-        nodes, weights = tensor([midpoints(self.count, _REACH)] * t)
-        outer, log_integral = np.zeros((t, t)), 0.0
-        for share, mean, factor in zip(group.shares, group.means, group.factors, strict=True):
-            width = root(Q @ factor @ factor.T @ Q + Q)
-            fields = Q @ mean + nodes @ width
+            fields, means = means @ Q + nodes[:, t:] @ width, means[:, None, :]
+        else:
+            nodes, weights = tensor([midpoints(self.count, _REACH)] * t)
+            widths = [root(Q @ factor @ factor.T @ Q + Q) for factor in group.factors]
+            fields = np.concatenate([Q @ mean + nodes @ width for mean, width in zip(group.means, widths, strict=True)])
+            weights = np.concatenate([share * weights for share in group.shares])
             means = np.broadcast_to(group.means, (len(fields), *group.means.shape))
-            part = self._sum(fields, share * weights, group, Q, means)
-            outer, log_integral = outer + part[0], log_integral + part[1]
-        return outer, log_integral
-
-    def _sum(
-        self, fields: np.ndarray, weights: np.ndarray, group: _Group, Q: np.ndarray, means: np.ndarray
-    ) -> tuple[np.ndarray, float]:
-        values, moments = self.problem.solver.bayes.rows_at(
+        return weights, *self.problem.solver.bayes.rows_at(
             np.ascontiguousarray(fields), group.shares, Q, np.ascontiguousarray(means), group.factors
         )
+
+    def _average(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, float]:
+        """E[f f^T] and E log Z_w of the rows of a group."""
+        weights, values, moments, _ = self._posterior(group, Q)
         return np.einsum("n,ni,nj->ij", weights, moments, moments), float(weights @ values)
 
     def overlaps(self, hats: np.ndarray) -> np.ndarray:
@@ -135,12 +131,19 @@ class Prior:
         fields = [(group, np.einsum("c,cij->ij", group.gamma, hats)) for group in self.groups]
         return sum(group.weight * self._average(group, Q)[1] for group, Q in fields)
 
-    def slope_at_zero(self, hats: np.ndarray) -> np.ndarray:
-        """Derivative of `overlaps` at q^ = 0 where rows have no known mean: gamma S (sum gamma q^) S."""
-        out = np.zeros_like(hats)
+    def slope(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
+        """What `overlaps` change by at changes of q^: E[gamma_c S (sum gamma dq^) S], S = Cov(pi | b) (docs/theory.md
+        (13.10)).
+
+        Args:
+            hats: (C, t, t); changes: any number of them, (K, C, t, t).
+        """
+        out = np.zeros_like(changes)
         for group in self.groups:
-            Q = np.einsum("c,cij->ij", group.gamma, hats)
-            out += group.weight * group.gamma[:, None, None] * (group.moments @ Q @ group.moments)
+            weights, _, _, spreads = self._posterior(group, np.einsum("c,cij->ij", group.gamma, hats))
+            moved = np.einsum("c,kcij->kij", group.gamma, changes)
+            squares = np.einsum("n,nai,nbj->abij", weights, spreads, spreads, optimize=True)
+            out += group.weight * group.gamma[:, None, None] * np.einsum("abij,kij->kab", squares, moved)[:, None]
         return out
 
     def settle(self, hats: np.ndarray, tolerance: float) -> float:

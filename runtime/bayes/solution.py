@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import left, step
-from .linear import growth
+from .linear import growth, radius
+from .planted import suits
 from .prediction import test_error
 from .state import State
 from .thresholds import free_entropy_of_recovery
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
 _MOST_STEPS = 4000
+_MOST_DRAWS, _RATE = 17, 0.7  # binary logarithms of draws a replicate, and of the factor that one more gains
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class BayesSolution:
         q, q_hat, half_widths: (C, t, t); half widths of q from a finer rule and the residual.
         free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
         residual: undamped, relative to rho*; steps: of state evolution.
+        columns: of the teacher, from 0 on, that anything was learned of; the others were held at nothing.
+        growth: factor by which a small change of q, that of columns held at nothing among them, grows most in a step
+            of state evolution: stable below 1; NaN where there is none, as at perfect recovery.
     """
 
     problem: Problem
@@ -47,6 +53,8 @@ class BayesSolution:
     free_entropy_error: float
     residual: float
     steps: int
+    columns: tuple[int, ...] = (0,)
+    growth: float = float("nan")
 
     @property
     def success(self) -> bool:
@@ -102,15 +110,18 @@ def erm_cosine(erm: Solution, context: int = 0) -> float:
 
 
 @step("state evolution of Bayes-optimal inference")
-def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: float = 1e-6) -> BayesSolution:
+def bayes_optimal(
+    problem: Problem, start: str = "uninformed", *, accuracy: float = 1e-6, columns: Sequence[int] | None = None
+) -> BayesSolution:
     """The solution that state evolution reaches.
 
     Args:
         start: "uninformed" or "informed".
         accuracy: half width asked of q, relative to rho*.
+        columns: of the teacher, from 1 on, that anything is learned of, the others being held at nothing; None for all.
 
     Raises:
-        InputError: the model has no output channel, or an unknown start.
+        InputError: the model has no output channel, or an unknown start, or columns that cannot be held so.
         NotConvergedError: the averages cannot be taken to the accuracy.
     """
     if start not in STARTS:
@@ -118,17 +129,19 @@ def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: floa
     if not 1e-12 <= accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
     alpha = problem.alpha
-    state = State(problem)
-    rho = state.rho
-    q = rho * (1 - 1e-3) if start == "informed" else state.nothing
-    tolerance = accuracy / 10
+    state = State(problem, None if columns is None else [column - 1 for column in columns])
+    whole = state.everything
+    q = whole * (1 - 1e-3) if start == "informed" else state.nothing
+    # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
+    tolerance, rough = (accuracy, 0.1) if suits(state.channel.module) else (accuracy / 10, max(accuracy / 10, 1e-6))
     if start == "uninformed" and state.uninformative:
         factor, direction = growth(state)
         if alpha * factor <= 1:
             return _nothing_learned(state)
-        q = 1e-3 * direction / np.abs(direction).max() * np.abs(rho).min()
-    scale = float(np.abs(state.pack(rho)).max())
-    change = state.settle(q, alpha, max(tolerance, 1e-6))
+        q = _nudged(state, q, direction)
+    scale = float(np.abs(state.pack(whole)).max())
+    change = state.settle(q, alpha, rough)
+    state.check_held(q, alpha)
     steps, last, ratio, patience = 0, np.inf, 0.0, 0
     gap = np.inf
     while steps < _MOST_STEPS:
@@ -148,75 +161,138 @@ def bayes_optimal(problem: Problem, start: str = "uninformed", *, accuracy: floa
         settled = abs(ratio - before) < 0.02 and steps > 4 and gap < 0.05 * (1 - ratio)
         if steps >= patience and falling and (settled or gap < tolerance * max(1 - ratio, 1e-3)):
             patience = int(1.5 * steps) + 1
-            polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale)
+            polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale, accuracy)
             # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
             if polished is not None and (start == "informed" or state.share(polished) > 0.999 * state.share(q)):
                 change = state.settle(polished, alpha, tolerance)
-                again = _newton(state, polished, alpha, 1e-3 * scale)
-                if again is not None:
-                    return _finished(state, again, start, steps, change)
+                again = _newton(state, polished, alpha, 1e-3 * scale, accuracy)
+                if again is not None and start == "uninformed" and (away := _unstable(state, again, alpha)) is not None:
+                    q, last, patience = _nudged(state, again, away), np.inf, steps + 5
+                    state.settle(q, alpha, rough)
+                elif again is not None:
+                    return _finished(state, again, start, steps, change, accuracy)
         if steps % 50 == 0:
-            state.settle(q, alpha, max(tolerance, 1e-6))
+            state.settle(q, alpha, rough)
     return _result(state, q, start, "not_converged", gap, steps, np.full_like(q, np.nan))
 
 
+def _nudged(state: State, q: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """q, and a little of a direction."""
+    sizes = np.abs(np.diagonal(state.everything, axis1=1, axis2=2))
+    return q + 1e-3 * direction / np.abs(direction).max() * sizes[sizes > 0].min()
+
+
+def _unstable(state: State, q: np.ndarray, alpha: float) -> np.ndarray | None:
+    """The direction in which a solution is left, (C, t, t), of positive trace; None where it is stable.
+
+    Where a column is unknown by symmetry the solution lies on a set that the map keeps, and Newton finds it whether or
+    not it is stable.
+    """
+    matrix = state.jacobian(state.channel.averages(q, curved=True), alpha)
+    values, vectors = np.linalg.eig(matrix)
+    leading = int(np.argmax(values.real))
+    if not values[leading].real > 1:
+        return None
+    direction = state.unpack(vectors[:, leading].real)
+    trace = float(np.trace(direction.sum(axis=0)))
+    return direction * (-1.0 if trace < 0 else 1.0)
+
+
 def _left(state: State, q: np.ndarray) -> float:
-    """Largest share of the teacher that is unknown: eigenvalues of rho*^{-1} (rho* - q)."""
-    return float(np.max(np.abs(np.linalg.eigvals(np.linalg.solve(state.rho, state.rho - q)))))
+    """Largest share of the teacher that is unknown: eigenvalues of rho*^{-1} (rho* - q), of what is learned."""
+    block = np.ix_(range(len(q)), state.columns, state.columns)
+    rho = state.rho[block]
+    return float(np.max(np.abs(np.linalg.eigvals(np.linalg.solve(rho, rho - q[block])))))
 
 
-def _newton(state: State, q: np.ndarray, alpha: float, reach: float) -> np.ndarray | None:
-    """Newton on the map's gap, by differences; None where it does not converge to a solution within `reach`.
+def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: float) -> np.ndarray | None:
+    """Newton on the map's gap, then Broyden's method; None where it does not converge to a solution within `reach`.
 
     A solution that leaves less than half of what q leaves unknown is refused: q may be on its way to rho*.
     """
     x = state.pack(q)
     scale = np.abs(state.pack(state.rho)).max()
+    block = np.ix_(range(len(q)), state.columns, state.columns)
+    # A rough rule's average of derivatives is not quite the derivative of its averages, which Broyden's update learns.
+    rest = accuracy / 30 if suits(state.channel.module) else 1e-13
 
     def inside(at: np.ndarray) -> bool:
-        there = state.unpack(at)
-        lowest, room = np.linalg.eigvalsh(there).min(), np.linalg.eigvalsh(state.rho - there).min()
+        there = state.unpack(at)[block]
+        lowest, room = np.linalg.eigvalsh(there).min(), np.linalg.eigvalsh(state.rho[block] - there).min()
         return bool(lowest > -1e-4 * scale and room > 0)
 
-    def gap(at: np.ndarray) -> np.ndarray:
-        if not inside(at):
-            raise np.linalg.LinAlgError("outside of 0 <= q < rho*")
-        return state.pack(state.image(state.unpack(at), alpha)) - at
-
-    try:
-        for _ in range(12):
-            value = gap(x)
-            if np.abs(value).max() < 1e-14 * scale:
-                break
-            step = 1e-5 * min(1.0, 10 * _left(state, state.unpack(x))) * scale
-            columns = [(gap(x + step * unit) - gap(x - step * unit)) / (2 * step) for unit in np.eye(len(x))]
-            move = np.linalg.solve(np.stack(columns, axis=1), value)
-            x = x - move
-            if np.abs(move).max() < 1e-13 * scale:
-                break
-        else:
+    matrix, move, value = None, np.zeros_like(x), np.zeros_like(x)
+    for _ in range(24):
+        if not inside(x):
             return None
-    except np.linalg.LinAlgError:
+        budget.check()
+        averages = state.channel.averages(state.unpack(x), curved=matrix is None)
+        before, value = value, state.pack(state.reached(averages, alpha)) - x
+        if np.abs(value).max() < 1e-14 * scale:
+            break
+        if matrix is None:
+            matrix = state.jacobian(averages, alpha) - np.eye(len(x))
+        else:
+            matrix += np.outer(value - before - matrix @ move, move) / (move @ move)
+        try:
+            move = -np.linalg.solve(matrix, value)
+        except np.linalg.LinAlgError:
+            return None
+        x = x + move
+        if np.abs(move).max() < rest * scale:
+            break
+    else:
         return None
     found = state.unpack(x)
     near = np.abs(found - q).max() <= 3 * reach + 1e-9 * scale
     return found if near and inside(x) and _left(state, found) > 0.5 * _left(state, q) else None
 
 
-def _finished(state: State, q: np.ndarray, start: str, steps: int, change: float) -> BayesSolution:
-    """Half widths from a finer rule on every axis."""
+def _finished(state: State, q: np.ndarray, start: str, steps: int, change: float, accuracy: float) -> BayesSolution:
+    """Half widths from a finer rule on every axis, or from replicates."""
+    if state.channel.is_sampled(q):
+        return _sampled(state, q, start, steps, accuracy)
     alpha, counts, count = state.problem.alpha, list(state.channel.counts), state.prior.count
     residual = float(np.abs(state.image(q, alpha) - q).max() / np.abs(state.rho).max())
     state.channel.counts = [int(np.ceil(1.25 * n)) for n in counts]
     state.prior.count = int(1.25 * count)
     try:
-        finer = _newton(state, q, alpha, np.abs(state.rho).max())
+        finer = _newton(state, q, alpha, np.abs(state.rho).max(), accuracy)
     except NotConvergedError:
         finer = None
     state.channel.counts, state.prior.count = counts, count
     status = "converged" if finer is not None else "not_converged"
     widths = 2 * np.abs(finer - q) if finer is not None else np.full_like(q, np.nan)
-    return _result(state, q, start, status, residual, steps, widths + 1e-13 * np.abs(state.rho), change)
+    return _result(state, q, start, status, residual, steps, widths + 1e-13 * np.abs(state.everything), change)
+
+
+def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: float) -> BayesSolution:
+    """With as many draws as bring half widths of q below the accuracy.
+
+    Raises:
+        NotConvergedError: that would be too many.
+    """
+    alpha, scale = state.problem.alpha, float(np.abs(state.rho).max())
+    planted = state.channel.planted
+    while True:
+        averages = state.channel.averages(q, curved=True)
+        widths = state.spread(q, averages, alpha)
+        worst = float(widths.max()) / scale
+        if worst <= accuracy:
+            residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
+            return _result(state, q, start, "converged", residual, steps, widths)
+        further = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE)))
+        if planted.log2 + further > _MOST_DRAWS:
+            raise NotConvergedError(
+                f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws "
+                f"a replicate; {accuracy:g} needs more than 2^{_MOST_DRAWS}: ask for a larger --accuracy"
+            )
+        left(f"half width {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
+        planted.log2 += min(further, 3)
+        finer = _newton(state, q, alpha, scale, accuracy)
+        if finer is None:
+            return _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan))
+        q = finer
 
 
 def _nothing_learned(state: State) -> BayesSolution:
@@ -227,12 +303,14 @@ def _nothing_learned(state: State) -> BayesSolution:
 
 def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) -> BayesSolution:
     """q = rho*, as far as state evolution has been followed."""
-    widths = state.rho - q
-    phi = free_entropy_of_recovery(state)
+    whole = state.everything
+    everything = len(state.columns) == state.problem.teacher_rank
+    phi = free_entropy_of_recovery(state) if everything else float("nan")
     nothing = np.full_like(q, np.inf)
     return BayesSolution(
-        state.problem, start, "perfect_recovery", state.rho.copy(), nothing, np.abs(widths), phi, 0.0, gap, steps
-    )
+        state.problem, start, "perfect_recovery", whole, nothing, np.abs(whole - q), phi, 0.0, gap, steps,
+        state.columns,
+    )  # fmt: skip
 
 
 def _result(
@@ -240,8 +318,17 @@ def _result(
     change: float = 0.0,
 ) -> BayesSolution:  # fmt: skip
     alpha = state.problem.alpha
-    averages = state.channel.averages(q)
+    found = status == "converged"
+    averages = state.channel.averages(q, curved=found)
     phi = state.free_entropy(q, alpha, averages)
     hats = state.hats(averages.outer, alpha)
     error = (change + 1e-14) * (1 + alpha * abs(averages.log_evidence))
-    return BayesSolution(state.problem, start, status, q, hats, widths, phi, error, residual, steps)
+    if averages.samples:
+        values = [state.free_entropy(q, alpha, sample) for sample in averages.samples]
+        error += 2 * float(np.std(values, ddof=1)) / np.sqrt(len(values))
+    most = float("nan")
+    if found:
+        most = max(radius(state.jacobian(averages, alpha, outside)) for outside in (False, True))
+    return BayesSolution(
+        state.problem, start, status, q, hats, widths, phi, error, residual, steps, state.columns, most
+    )

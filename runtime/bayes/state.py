@@ -1,11 +1,13 @@
 """State evolution q -> q^ -> q of a Bayes-optimal learner (docs/theory.md (13.6)), and the points of its solutions
 along a common overlap.
 
-Unknowns are the overlaps of contexts whose eigenvalues differ; contexts that share them share q.
+Unknowns are the overlaps of contexts whose eigenvalues differ; contexts that share them share q. State evolution may be
+held to some columns of the teacher, of the others nothing being known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,9 +15,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from .. import budget
-from ..errors import NotConvergedError
+from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
-from .channel import Averages, Channel
+from .averages import Averages
+from .channel import Channel
 from .prior import Prior
 
 
@@ -32,32 +35,54 @@ class Point:
 class State:
     """The map of state evolution of a problem, with rules that settle at a tolerance.
 
+    Args:
+        columns: of the teacher, from 0 on, that anything is learned of; None for all.
+
     Raises:
-        InputError: the model has no output channel, or rows that cannot be treated.
+        InputError: the model has no output channel, or rows that cannot be treated, or no such columns.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, columns: Sequence[int] | None = None) -> None:
         self.problem = problem
         self.channel = Channel(problem)
         self.prior = Prior(problem)
-        columns = problem.law.gamma.T
-        _, self.first, self.which = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        _, self.first, self.which = np.unique(problem.law.gamma.T, axis=0, return_index=True, return_inverse=True)
         self.which = self.which.ravel()
-        t = problem.teacher_rank
-        self.triangle = np.triu_indices(t)
         self.rho = problem.law.rho_star
+        t = problem.teacher_rank
+        self.columns = tuple(range(t)) if columns is None else tuple(sorted(set(columns)))
+        if not self.columns or not set(self.columns) <= set(range(t)):
+            raise InputError(
+                f"{problem.solver.name} has columns 1 to {t} of the teacher, not "
+                f"{', '.join(str(c + 1) for c in self.columns) or 'none'}"
+            )
+        rows, columns_ = np.triu_indices(t)
+        inside = np.isin(rows, self.columns) & np.isin(columns_, self.columns)
+        self.triangle = rows[inside], columns_[inside]
+        self.outside = rows[~inside], columns_[~inside]
 
     def pack(self, q: np.ndarray) -> np.ndarray:
-        """Upper triangles of the distinct contexts."""
-        return q[self.first][:, self.triangle[0], self.triangle[1]].ravel()
+        """Upper triangles of the distinct contexts, of the columns that are learned."""
+        return self._entries(q, self.triangle)
 
     def unpack(self, x: np.ndarray) -> np.ndarray:
         """(C, t, t) of `pack`."""
+        return self._symmetric(x, self.triangle)
+
+    def _entries(self, q: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return q[self.first][:, places[0], places[1]].ravel()
+
+    def _symmetric(self, x: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         t = self.rho.shape[1]
         blocks = np.zeros((len(self.first), t, t))
-        blocks[:, self.triangle[0], self.triangle[1]] = x.reshape(len(self.first), -1)
-        blocks[:, self.triangle[1], self.triangle[0]] = x.reshape(len(self.first), -1)
+        blocks[:, places[0], places[1]] = x.reshape(len(self.first), -1)
+        blocks[:, places[1], places[0]] = x.reshape(len(self.first), -1)
         return blocks[self.which]
+
+    @property
+    def everything(self) -> np.ndarray:
+        """rho*, of the columns that are learned."""
+        return self.unpack(self.pack(self.rho))
 
     def hats(self, outer: np.ndarray, alpha: float) -> np.ndarray:
         """q^_c = alpha E_c[g g^T]."""
@@ -66,7 +91,51 @@ class State:
     def image(self, q: np.ndarray, alpha: float) -> np.ndarray:
         """One step of state evolution."""
         budget.check()
-        return self.prior.overlaps(self.hats(self.channel.averages(q).outer, alpha))
+        return self.reached(self.channel.averages(q), alpha)
+
+    def reached(self, averages: Averages, alpha: float) -> np.ndarray:
+        """q from averages over the channel, of the columns that are learned."""
+        return self.unpack(self.pack(self.prior.overlaps(self.hats(averages.outer, alpha))))
+
+    def check_held(self, q: np.ndarray, alpha: float) -> None:
+        """Whether nothing is learned of the columns that are held at nothing.
+
+        Raises:
+            InputError: samples tell of them, so that there is no such solution.
+        """
+        image = self.prior.overlaps(self.hats(self.channel.averages(q).outer, alpha))
+        told = np.abs(self._entries(image, self.outside)).max(initial=0.0)
+        if told > 1e-8 * np.abs(self.rho).max():
+            raise InputError(
+                f"{self.problem.solver.name} tells of all columns at once: columns "
+                f"{', '.join(str(c + 1) for c in self.columns)} are not learned alone"
+            )
+
+    def jacobian(self, averages: Averages, alpha: float, outside: bool = False) -> np.ndarray:
+        """Derivative of the map in the overlaps that `pack` takes, or in all the others where `outside`.
+
+        Args:
+            averages: with their derivative in q.
+        """
+        places = self.outside if outside else self.triangle
+        size = len(self.first) * len(places[0])
+        if not size:
+            return np.zeros((0, 0))
+        assert averages.response is not None
+        moved = np.stack([self._symmetric(unit, places) for unit in np.eye(size)])
+        answers = alpha * np.einsum("cabdij,kdij->kcab", averages.response, moved)
+        images = self.prior.slope(self.hats(averages.outer, alpha), answers)
+        return np.stack([self._entries(image, places) for image in images], axis=1)
+
+    def spread(self, q: np.ndarray, averages: Averages, alpha: float) -> np.ndarray:
+        """Two standard errors of a solution, (C, t, t), from the replicates of a sampled rule through (1 - J)^{-1}.
+
+        Args:
+            averages: at the solution, with their derivative in q.
+        """
+        inverse = np.linalg.inv(np.eye(len(self.pack(q))) - self.jacobian(averages, alpha))
+        moves = [inverse @ self.pack(self.reached(sample, alpha) - q) for sample in averages.samples]
+        return self.unpack(2 * np.std(moves, axis=0, ddof=1) / np.sqrt(len(moves)))
 
     def settle(self, q: np.ndarray, alpha: float, tolerance: float) -> float:
         """Refine both rules at q; returns the sum of their last relative changes."""
@@ -76,7 +145,7 @@ class State:
     @cached_property
     def nothing(self) -> np.ndarray:
         """Overlaps before any sample is seen: what the means tell."""
-        return self.prior.overlaps(np.zeros_like(self.rho))
+        return self.unpack(self.pack(self.prior.overlaps(np.zeros_like(self.rho))))
 
     @cached_property
     def uninformative(self) -> bool:
@@ -89,8 +158,9 @@ class State:
         return bool(np.abs(averages.outer).max() < 1e-9 * scale)
 
     def share(self, q: np.ndarray) -> float:
-        """Mean over distinct contexts of Tr q / Tr rho*: 1 at perfect recovery."""
-        return float(np.mean([np.trace(q[c]) / np.trace(self.rho[c]) for c in self.first]))
+        """Mean over distinct contexts of Tr q / Tr rho*, of the columns that are learned: 1 at perfect recovery."""
+        whole = self.everything
+        return float(np.mean([np.trace(q[c]) / np.trace(whole[c]) for c in self.first]))
 
     def free_entropy(self, q: np.ndarray, alpha: float, averages: Averages) -> float:
         """Phi at overlaps q with the conjugates that follow from them: log-evidence per d."""
@@ -98,7 +168,7 @@ class State:
         trace = float(np.einsum("cij,cij->", hats, q))
         return -trace / 2 + self.prior.log_integral(hats) + alpha * averages.log_evidence
 
-    def point(self, share: float, guess: Point | None = None) -> Point:
+    def point(self, share: float, guess: Point | None = None, curved: bool = False) -> Point:
         """The solution whose overlaps have a given share, and the alpha that belongs to it.
 
         For one unknown this is alpha(q) itself; else Newton in the overlaps and log alpha at fixed share.
@@ -107,32 +177,39 @@ class State:
             NotConvergedError: Newton fails.
         """
         if self.pack(self.rho).size == 1:
-            q = share * self.rho
-            averages = self.channel.averages(q)
+            q = share * self.everything
+            averages = self.channel.averages(q, curved)
             return Point(share, self._alpha(q, averages), q, averages)
-        q = share * self.rho if guess is None else guess.q * (share / guess.share)
+        q = share * self.everything if guess is None else guess.q * (share / guess.share)
         alpha = 1.0 if guess is None else guess.alpha
         x = np.append(self.pack(q), np.log(alpha))
         for _ in range(30):
-            value = self._gap(x, share)
+            averages = self.channel.averages(self.unpack(x[:-1]), curved=True)
+            value = self._gap(x, share, averages)
             if np.abs(value).max() < 1e-12:
                 break
-            matrix = np.empty((len(x), len(x)))
-            for i in range(len(x)):
-                step = np.zeros(len(x))
-                step[i] = 1e-5
-                matrix[:, i] = (self._gap(x + step, share) - self._gap(x - step, share)) / 2e-5
-            x = x - np.linalg.solve(matrix, value)
+            x = x - np.linalg.solve(self._gap_slope(x, averages), value)
         else:
             raise NotConvergedError(f"no solution of state evolution was found at a share {share:.6g} of the overlap")
         q = self.unpack(x[:-1])
-        return Point(share, float(np.exp(x[-1])), q, self.channel.averages(q))
+        return Point(share, float(np.exp(x[-1])), q, averages)
 
-    def _gap(self, x: np.ndarray, share: float) -> np.ndarray:
+    def _gap(self, x: np.ndarray, share: float, averages: Averages) -> np.ndarray:
         q = self.unpack(x[:-1])
         scale = np.abs(self.pack(self.rho)).max()
-        gap = self.pack(self.image(q, float(np.exp(x[-1]))) - q) / scale
+        gap = self.pack(self.reached(averages, float(np.exp(x[-1]))) - q) / scale
         return np.append(gap, self.share(q) - share)
+
+    def _gap_slope(self, x: np.ndarray, averages: Averages) -> np.ndarray:
+        """Derivative of `_gap` in overlaps and log alpha."""
+        alpha, size = float(np.exp(x[-1])), len(x) - 1
+        scale = np.abs(self.pack(self.rho)).max()
+        hats = self.hats(averages.outer, alpha)
+        slope = np.zeros((size + 1, size + 1))
+        slope[:size, :size] = (self.jacobian(averages, alpha) - np.eye(size)) / scale
+        slope[:size, size] = self.pack(self.prior.slope(hats, hats[None])[0]) / scale
+        slope[size, :size] = [self.share(self.unpack(unit)) for unit in np.eye(size)]
+        return slope
 
     def _alpha(self, q: np.ndarray, averages: Averages) -> float:
         """The alpha at which one scalar overlap reproduces itself: the prior's inverse over the channel's average."""

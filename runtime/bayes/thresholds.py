@@ -3,7 +3,7 @@ section 13)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth
+from .recovery import recovery
 from .state import Point, State
 
 KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
@@ -47,12 +48,21 @@ class BayesThreshold:
 
 
 @step("a threshold of Bayes-optimal inference")
-def bayes_threshold(problem: Problem, kind: str, *, accuracy: float = 1e-9) -> BayesThreshold:
+def bayes_threshold(
+    problem: Problem,
+    kind: str,
+    *,
+    accuracy: float = 1e-9,
+    of: int | None = None,
+    given: Mapping[int, float | str] | None = None,
+) -> BayesThreshold:
     """A threshold in alpha of Bayes-optimal inference; the problem's own alpha does not matter.
 
     Args:
         kind: "weak_recovery", "algorithmic" or "information_theoretic".
         accuracy: half width asked for, relative to the threshold.
+        of: weak recovery of this column of the teacher alone, from 1 on.
+        given: what is known of other columns meanwhile, column -> share of the teacher's overlap, or "branch".
 
     Raises:
         InputError: the model has no output channel, an unknown kind, or one that has no meaning for the model.
@@ -62,6 +72,10 @@ def bayes_threshold(problem: Problem, kind: str, *, accuracy: float = 1e-9) -> B
         raise InputError(f"no threshold {kind!r}; known are {', '.join(KINDS)}")
     if not 1e-12 <= accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    if of is not None or given:
+        if kind != "weak_recovery" or of is None:
+            raise InputError("of and given say which column's weak recovery is asked for")
+        return column_recovery(problem, of, given or {}, accuracy)
     functions = {
         "weak_recovery": weak_recovery,
         "algorithmic": algorithmic,
@@ -106,6 +120,14 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
         max(value**2 * error, 1e-13 * value),
         {"growth_of_q_per_alpha": current, "points": state.channel.counts[1:]},
     )
+
+
+def column_recovery(problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float) -> BayesThreshold:
+    """Weak recovery of one column, others being known as `given` says (`recovery`)."""
+    found = recovery(problem, of, given, accuracy)
+    known = {f"overlap_of_column_{column}": float(found.q[0, column - 1, column - 1]) for column in sorted(given)}
+    evidence = {"column": of, **known, "growth_of_q_per_alpha": found.growth, "points": found.points}
+    return BayesThreshold(problem, "weak_recovery", found.alpha, max(found.error, 1e-13 * found.alpha), evidence)
 
 
 def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:

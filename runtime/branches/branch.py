@@ -36,7 +36,8 @@ class Branch:
             the one that it first reaches.
         reached: what its solutions go by (`Solution.branch`) where that is not its name: a value column that follows
             the teacher makes a positional solution a mixed one.
-        accuracy, seed, effort: as for `solve`; a soft branch that misses the accuracy is used with the error it has.
+        accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
+            the error it has.
     """
 
     problem: Problem
@@ -48,6 +49,8 @@ class Branch:
     known: dict[float, Solution] = field(default_factory=dict)
     failed: dict[float, Solution] = field(default_factory=dict)
     reached: str | None = None
+    integrator: str = "auto"
+    points: int | None = None
 
     def __post_init__(self) -> None:
         if self.reached is None and self.name in BRANCH_NAMES:
@@ -73,7 +76,8 @@ class Branch:
             candidates.append(self.name)
         for candidate in candidates:
             effort, last = self.effort if accuracy is None else 100, candidate is candidates[-1]
-            solution = reach(problem, candidate, accuracy=wanted, seed=self.seed, effort=effort, alone=last)
+            how: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
+            solution = reach(problem, candidate, accuracy=wanted, effort=effort, alone=last, **how)
             _refuse_unfinished(solution)
             if self._holds(solution):
                 self.reached = solution.branch

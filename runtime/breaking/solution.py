@@ -16,7 +16,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
-from ..solving.solution import Solution
+from ..solving.solution import HalfWidths, Solution
 from .rules import TiltedRule, told_beside, tolerances
 from .state import Broken
 
@@ -177,14 +177,20 @@ class BrokenSolution:
         return self.status.success
 
     @property
+    def advice(self) -> str:
+        """What happened and what to try, in a sentence; empty where it converged."""
+        return self.found or (self.symmetric.advice if self.status is self.symmetric.status else self.status.advice)
+
+    @property
     def overlaps(self) -> Overlaps:
         """Of one minimiser: its own q in the place of q."""
         return self.symmetric.overlaps if self.state is None else self.state.within
 
     @property
-    def half_widths(self) -> Overlaps:
-        """Errors in the shape of the overlaps, of q of one minimiser in the place of q."""
-        return Overlaps.unpack(self.within_errors, self.overlaps.sizes)
+    def half_widths(self) -> HalfWidths:
+        """Of everything reported, by its name, of q of one minimiser in the place of q."""
+        sizes = self.overlaps.sizes
+        return HalfWidths.of(self.within_errors, sizes, self.training_loss_error, self.test_error_error)
 
     @property
     def state_half_widths(self) -> Broken | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -53,7 +53,10 @@ class Options(TypedDict, total=False):
     time_limit: float | None
 
 
-Start = str | Overlaps | Solution
+if TYPE_CHECKING:
+    from ..simulation.simulation import Simulation
+
+    Start = str | Overlaps | Solution | Simulation
 
 
 @overload
@@ -84,8 +87,9 @@ def solve(
     """Solve the saddle point from a start, replica symmetric or with one or two steps of breaking.
 
     Args:
-        start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
-            approach).
+        start: a named start of the model; overlaps, whose V is found from the others where it is not a number
+            (`Overlaps.measured`); a `Simulation`, from the mean of its runs; or a solution of a problem nearby (tried
+            first without the damped approach).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
             a loss that reads one student field, or several without corners (two steps: no more than two), and a ridge,
             given norms or any penalty of one column, or, with one step, of two.

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..cache import cache_folder
 from ..errors import InputError
 from ..files import write_whole
-from ..problems.compiled import cache_folder
 
 _KEPT = 12  # logarithm of the points of sets that are kept in the user's cache
 REACH = 9.0  # the standard normal measure beyond is 2e-19

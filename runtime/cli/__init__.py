@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..interrupts import heed, ignore
+from ..deprecation import current
+from ..interrupts import heed
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -23,22 +24,29 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         given = ["--help"]
-    from .outcome import Exit, leave, usage_error
+    from .outcome import Exit, interrupted, leave, usage_error
     from .streams import opened, tell
 
     opened()
+    given, renamed = current(given)
+    for sentence in renamed:
+        tell(f"saddleforge: {sentence}")
 
+    as_json = "--json" in given
     try:
         from .app import app
 
         status = app(given, prog_name="saddleforge", standalone_mode=False)
+        if status == Exit.INTERRUPTED.code:  # Typer's, too, while it read the arguments
+            interrupted(as_json)
     except KeyboardInterrupt:
-        ignore()
-        tell("saddleforge: interrupted")
-        status = Exit.INTERRUPTED.code
+        status = interrupted(as_json)
     except Exception as error:
+        if type(error).__name__ == "Abort":  # an older Typer's
+            status = interrupted(as_json)
         # Typer's exceptions, of whichever version: those of wrong usage can format a message.
-        if not hasattr(error, "format_message"):
+        elif hasattr(error, "format_message"):
+            status = usage_error(error, as_json)
+        else:
             raise
-        status = usage_error(error, as_json="--json" in given)
     leave(status if isinstance(status, int) else 0)

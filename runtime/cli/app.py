@@ -9,6 +9,7 @@ import typer
 from .._version import __version__
 from .bayes import bayes
 from .branches import curve, follow
+from .cache import cache
 from .dynamics import dynamics
 from .generate import generate
 from .models import derive, models
@@ -65,5 +66,6 @@ for each in (
     threshold,
     tune,
     reproduce,
+    cache,
 ):
     app.command()(each)

@@ -8,7 +8,16 @@ import typer
 
 from ..errors import InputError
 from . import options
-from .options import JsonOption, ModelArgument, QuietOption, SetOption, StartOption, ThreadsOption, TimeLimitOption
+from .options import (
+    JsonOption,
+    MemoryOption,
+    ModelArgument,
+    QuietOption,
+    SetOption,
+    StartOption,
+    ThreadsOption,
+    TimeLimitOption,
+)
 from .outcome import Exit, Outcome, advice, command
 
 
@@ -27,6 +36,21 @@ def bayes(
             help="A threshold in alpha instead: weak-recovery, algorithmic or information-theoretic.",
         ),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="N,N", help="Hold all other columns of the teacher at nothing, as 2."),
+    ] = None,
+    of: Annotated[
+        int | None, typer.Option("--of", metavar="N", help="With weak-recovery: of this column of the teacher.")
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--given",
+            metavar="N=SHARE",
+            help="With --of: what is known of another column, as 2=0.5, or 2=branch for what the same samples tell.",
+        ),
+    ] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Without the solution of empirical risk minimisation beside it.")
     ] = False,
@@ -36,6 +60,7 @@ def bayes(
         typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
     ] = None,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
@@ -53,13 +78,17 @@ def bayes(
         raise InputError(f"--from {from_}: {' or '.join(STARTS)} is expected")
     if kind is not None and "alpha" in options.assignments(set_):
         raise InputError("--threshold looks for alpha; leave --set alpha out")
+    if (of is not None or given) and kind != "weak_recovery":
+        raise InputError("--of and --given belong to --threshold weak-recovery")
+    held = None if columns is None else [_column(part) for part in columns.split(",")]
+    known = dict(_given(text) for text in given or [])
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     if kind is not None:
-        found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy)
+        found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy, of=of, given=known)
         return Outcome(found.table(), found.to_json)
     begin = options.start_of(problem, start)
-    best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy)
+    best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy, columns=held)
     erm = None
     if not alone:
         from ..solving.solve import solve as solve_erm
@@ -75,3 +104,20 @@ def bayes(
         Exit.NOT_CONVERGED if failed else Exit.DONE,
         "; ".join(failed),
     )
+
+
+def _column(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no column of the teacher; columns are numbered from 1") from None
+
+
+def _given(text: str) -> tuple[int, float | str]:
+    name, _, value = text.partition("=")
+    if value == "branch":
+        return _column(name), value
+    try:
+        return _column(name), float(value)
+    except ValueError:
+        raise InputError(f"--given {text}: N=SHARE or N=branch is expected, as 2=0.5") from None

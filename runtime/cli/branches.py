@@ -13,8 +13,10 @@ from ..errors import TimeLimitError
 from . import options
 from .options import (
     AccuracyOption,
+    ColumnsOption,
     ForceOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
     NetcdfOption,
     QuietOption,
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
 def curve(
     model: ModelArgument,
     over: Annotated[
-        str, typer.Option("--over", metavar="NAME=LO:HI:N", help="The parameter to follow, as alpha=0.1:2:40.")
+        str,
+        typer.Option(
+            "--over", metavar="NAME=LO:HI:N", help="The parameter to follow, alpha=0.1:2:40; or alpha=2:0.1:40."
+        ),
     ],
     set_: SetOption = None,
     inverse_temperature: TemperatureOption = None,
@@ -47,7 +52,9 @@ def curve(
     output: NetcdfOption = None,
     force: ForceOption = False,
     rename: RenameOption = None,
+    columns: ColumnsOption = None,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -57,6 +64,7 @@ def curve(
     import numpy as np
 
     name, ends, count = options.interval(over, counted=True)
+    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error") or None
     assert ends is not None and count is not None
     target = options.netcdf_file(output, "a curve", force)
     options.prepare(threads, quiet)
@@ -64,7 +72,10 @@ def curve(
     symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
     grid = np.linspace(*ends, count)
+    from ..report.branches import check_columns
+    from ..report.tables import BROKEN_COLUMNS
 
+    check_columns(problem, name, symbols, shown, *(BROKEN_COLUMNS if rsb else ()))
     from ..branches.branch import Curve
     from ..breaking.curve import BrokenCurve
     from ..breaking.curve import curve as follow
@@ -115,13 +126,14 @@ def curve(
     elif weak:
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
-        reason = getattr(weak[0], "found", "") or weak[0].status.advice
+        reason = weak[0].advice
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {reason}"
     text = ""
     if branch.solutions or not interrupted:
-        text = broken_curve_table(branch, symbols) if isinstance(branch, BrokenCurve) else curve_table(branch, symbols)
+        told = symbols, shown, ends[0] > ends[1]
+        text = broken_curve_table(branch, *told) if isinstance(branch, BrokenCurve) else curve_table(branch, *told)
     target = target if branch.solutions else None
-    data = partial(curve_json, problem, branch)
+    data = partial(curve_json, problem, branch, descending=ends[0] > ends[1])
     return saved(branch.save, target, output, text, data, status, message)
 
 
@@ -153,7 +165,9 @@ def follow(
     output: NetcdfOption = None,
     force: ForceOption = False,
     rename: RenameOption = None,
+    columns: ColumnsOption = None,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -161,6 +175,7 @@ def follow(
 ) -> Outcome:
     """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
     name, ends = options.journey(over)
+    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error") or None
     options.check_positive("--event-accuracy", event_accuracy)
     target = options.netcdf_file(output, "a branch", force)
     options.prepare(threads, quiet, seed)
@@ -169,8 +184,9 @@ def follow(
     begin = options.start_of(problem, start)
 
     from ..following.follow import follow as walk
-    from ..report.branches import followed_json, followed_table
+    from ..report.branches import check_columns, followed_json, followed_table
 
+    check_columns(problem, name, symbols, shown, "arclength")
     branch = walk(
         problem,
         start=begin,
@@ -198,7 +214,7 @@ def follow(
     elif not all(event.success for event in branch.events):
         status = Exit.NOT_CONVERGED
         message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
-    text = followed_table(branch, symbols) if branch.solutions else ""
+    text = followed_table(branch, symbols, shown) if branch.solutions else ""
     target = target if branch.solutions else None
     data = partial(followed_json, problem, branch)
     return saved(branch.save, target, output, text, data, status, message)

@@ -12,6 +12,7 @@ from . import options
 from .options import (
     ForceOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
     NetcdfOption,
     QuietOption,
@@ -20,6 +21,9 @@ from .options import (
     TimeLimitOption,
 )
 from .outcome import Exit, Outcome, command, saved
+
+TRAJECTORY, STATIONARY, RATE_LIMIT, ESCAPE = _ASKED = "trajectory", "stationary", "rate-limit", "escape"
+_ACCURACY = 1e-4
 
 
 @command
@@ -46,6 +50,15 @@ def dynamics(
             help="W standard normal, a named start of the model, or overlaps (arrays as JSON).",
         ),
     ] = "random",
+    ask: Annotated[
+        str,
+        typer.Option(
+            "--ask",
+            metavar="|".join(_ASKED),
+            help="What is computed: the way in time; the fixed point next to the start, with its stability; the largest"
+            " rate at which that one is there and stable, from --rate on; growth from no overlap.",
+        ),
+    ] = "trajectory",
     batch: Annotated[
         str, typer.Option("--batch", metavar="B", help="Sentences of a step, or a share of d as 0.5d (a map).")
     ] = "1",
@@ -55,20 +68,26 @@ def dynamics(
     ] = None,
     d: Annotated[
         int | None,
-        typer.Option("--d", min=2, help="Escape from no overlap: draws of a random start at this dimension instead."),
+        typer.Option("--d", min=2, help="Growth from no overlap, and draws of a random start at this dimension."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="--d: how many draws.")] = 16,
     first: Annotated[int, typer.Option("--first", min=0, help="--d: the first draw.")] = 0,
     cosine: Annotated[float, typer.Option("--cosine", help="--d: largest cosine at which a draw has escaped.")] = 0.1,
     accuracy: Annotated[
-        float, typer.Option("--accuracy", help="Half width asked of the moments at all times, relative to their size.")
-    ] = 1e-4,
+        float | None,
+        typer.Option(
+            "--accuracy",
+            help="Half width asked of the moments, relative to their size: at all times (1e-4), or of a stationary "
+            "point (1e-6); of --ask rate-limit the last step in the rate (1e-9).",
+        ),
+    ] = None,
     method: Annotated[
         str, typer.Option("--method", metavar="auto|DOP853|RK45|Radau|BDF|LSODA", help="SciPy's time steps.")
     ] = "auto",
     output: NetcdfOption = None,
     force: ForceOption = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
@@ -78,18 +97,34 @@ def dynamics(
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     begin, end, count = _times(time)
-    options.check_positive("--accuracy", accuracy)
-    if d is not None:
-        if start != "random" or target is not None or watch:
-            raise InputError("--d draws random starts and tells when they escape; leave --start, --watch and -o out")
+    if accuracy is not None:
+        options.check_positive("--accuracy", accuracy)
+    if ask not in _ASKED:
+        raise InputError(f"--ask {ask}: allowed are {', '.join(_ASKED)}")
+    asked = ESCAPE if d is not None and ask == TRAJECTORY else ask
+    if asked != TRAJECTORY:
+        if target is not None or watch:
+            raise InputError(f"--ask {asked} follows no trajectory; leave --watch and -o out")
+        if d is not None and asked != ESCAPE:
+            raise InputError(f"--d draws random starts, and --ask {asked} has one; leave it out")
+    if asked == ESCAPE:
+        if start != "random":
+            raise InputError("growth from no overlap has no start; leave --start out")
         if begin:
             raise InputError(f"--time {time}: draws start at time 0")
         from ..descent.escape import escape
 
-        found = escape(
-            problem, rate, d=d, seeds=seeds, first=first, time=end, batch=batch, threshold=cosine, accuracy=accuracy
-        )
-        return Outcome("" if json else found.table(), lambda: _with_problem(problem, found.to_json()))
+        chosen: dict[str, Any] = {"batch": batch, "threshold": cosine, "accuracy": accuracy or _ACCURACY}
+        return _alone(problem, escape(problem, rate, d=d, seeds=seeds, first=first, time=end, **chosen), json)
+    given = {} if accuracy is None else {"accuracy": accuracy}
+    if asked == STATIONARY:
+        from ..descent.stationary import stationary
+
+        return _alone(problem, stationary(problem, rate, start, batch=batch, **given), json)
+    if asked == RATE_LIMIT:
+        from ..descent.stationary import rate_limit
+
+        return _alone(problem, rate_limit(problem, rate, start, batch=batch, **given), json)
     import numpy as np
 
     from ..descent.dynamics import dynamics as follow
@@ -105,7 +140,7 @@ def dynamics(
         times,
         start,
         batch=batch,
-        accuracy=accuracy,
+        accuracy=_ACCURACY if accuracy is None else accuracy,
         method=method,
         events=_watched(watch),
     )
@@ -121,6 +156,11 @@ def dynamics(
                 "file": None if path is None else str(path)}  # fmt: skip
 
     return saved(result.save, target, output, text, data, status, message)
+
+
+def _alone(problem: Any, found: Any, json: bool) -> Outcome:
+    """What is no trajectory, and goes into no file."""
+    return Outcome("" if json else found.table(), lambda: _with_problem(problem, found.to_json()))
 
 
 def _with_problem(problem: Any, data: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..budget import sharp
 from ..errors import InputError
 from . import options
-from .options import JsonOption, QuietOption, StructureOption
+from .options import JsonOption, MemoryOption, QuietOption, StructureOption, TimeLimitOption
 from .outcome import Exit, Outcome, command
 
 
@@ -28,6 +29,8 @@ def generate(
         bool, typer.Option("--force", help="With MODEL and --out: write over files that were not generated.")
     ] = False,
     set_: StructureOption = None,
+    time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
@@ -53,7 +56,8 @@ def generate(
         _check_tree(root)
     say(f"deriving and generating {model or 'the catalogue'} (some seconds a model)")
     if check:
-        found = differences(root, names)
+        with sharp():
+            found = differences(root, names)
         data = {"folder": str(root), "status": "stale" if found else "fresh", "differences": found}
         if found:
             wanted, here = written_with(root), version("sympy")
@@ -61,7 +65,8 @@ def generate(
                 fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
             return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{root} is stale; `{fix}` brings it up to date")
         return Outcome(f"{root} is up to date", data)
-    touched = write_tree(root, names)
+    with sharp():  # what is written is whole, and the rest is for the next time
+        touched = write_tree(root, names)
     text = [f"{root}: " + ("nothing to do, it is up to date" if not touched else f"{len(touched)} files changed")]
     return Outcome("\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched})
 

@@ -11,9 +11,19 @@ import typer
 
 from .. import interrupts
 from .._version import __version__
+from ..budget import sharp
 from ..errors import InputError
 from . import options
-from .options import ForceOption, JsonOption, ModelArgument, QuietOption, RenameOption, StructureOption
+from .options import (
+    ForceOption,
+    JsonOption,
+    MemoryOption,
+    ModelArgument,
+    QuietOption,
+    RenameOption,
+    StructureOption,
+    TimeLimitOption,
+)
 from .outcome import Outcome, command
 
 
@@ -70,6 +80,8 @@ def derive(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
     force: ForceOption = False,
     set_: StructureOption = None,
+    time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> Outcome:
@@ -96,7 +108,11 @@ def derive(
     else:
         from ..derive.report.text import describe as render
     narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
-    text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, dynamics=dynamics, **narrow)
+    try:
+        with sharp():
+            text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, dynamics=dynamics, **narrow)
+    except TypeError as error:  # of SymPy, which infinities in a loss bring to its end, say
+        raise InputError(f"model {loaded.name} cannot be derived: {error}") from error
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if target is not None:
         interrupts.ignore()

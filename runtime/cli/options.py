@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A catalogue name, or a path to a model file.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A catalogue name, or a path to a model file; FILE.py:NAME picks one of several."
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,8 +48,26 @@ StructureOption = Annotated[
 StartOption = Annotated[
     str | None, typer.Option("--start", help="A named start of the model: semantic (default), positional, ...")
 ]
+OnOption = Annotated[
+    str | None,
+    typer.Option("--start", "--on", metavar="A", help="The branch, by the start that leads to it; --on is the same."),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME,...",
+        help="What the table shows, as theta_21,test_error,replicon: overlaps (theta all of its entries), losses, "
+        "verdicts, trained numbers, as -o FILE.nc names them.",
+    ),
+]
 FromOption = Annotated[
-    Path | None, typer.Option("--from", metavar="FILE", help="Start from a solution that solve -o or --json wrote.")
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a curve.",
+    ),
 ]
 AccuracyOption = Annotated[
     float, typer.Option("--accuracy", help="Half width asked of every overlap, relative to the size of its block.")
@@ -106,15 +129,24 @@ TimeLimitOption = Annotated[
     ),
 ]
 
+MemoryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--memory",
+        metavar="GB",
+        help="Gigabytes that a process of this command may use for its data; without enough, a sentence.",
+    ),
+]
+
 
 def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
-    """Before a computation: silence, the number of threads, and a cache folder that can be written.
+    """Before a computation: silence, the number of threads, and a cache folder that is the user's.
 
     Raises:
-        InputError: more threads than there are, a negative seed, or an unwritable cache folder.
+        InputError: more threads than there are, a negative seed, or a cache folder that others may write in.
     """
-    from ..files import check_folder
-    from ..problems.compiled import cache_folder, wait_asleep
+    from ..cache import cache_folder
+    from ..problems.compiled import wait_asleep
     from ..progress import set_quiet
 
     set_quiet(quiet)
@@ -128,10 +160,7 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
             raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {available}")
         wait_asleep()
         numba.set_num_threads(threads)
-    try:
-        check_folder(cache_folder())
-    except InputError as error:
-        raise InputError(f"{error}; it is the cache folder: set SADDLEFORGE_CACHE to one that can be written") from None
+    cache_folder()
 
 
 def assignments(items: list[str] | None) -> dict[str, Any]:
@@ -250,12 +279,16 @@ def start_of(problem: Problem, start: str | None) -> str:
 
 
 def beginning(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
-    """Where to start: the solution of --from, or else a named start.
+    """Where to start: what the file of --from holds, or else a named start.
 
     Raises:
-        InputError: as `saved_overlaps`, as `start_of`.
+        InputError: as `report.starting.saved_overlaps`, as `start_of`.
     """
-    return saved_overlaps(path, problem) if path is not None else start_of(problem, start)
+    if path is None:
+        return start_of(problem, start)
+    from ..report.starting import saved_overlaps
+
+    return saved_overlaps(path, problem)
 
 
 def check_positive(option: str, value: float) -> None:
@@ -288,8 +321,11 @@ def checked_points(integrator: str, points: int | None) -> int | None:
     return points
 
 
-def names(text: str | None) -> list[str] | None:
-    """`alpha,lambda` as names; `all` as none of them; None where it was not given.
+def names(option: str, text: str | None, what: str) -> list[str] | None:
+    """`alpha,lambda`, as an option has it, as names; `all` as none of them; None where it was not given.
+
+    Args:
+        what: is expected, for the sentence.
 
     Raises:
         InputError: an empty name.
@@ -298,12 +334,14 @@ def names(text: str | None) -> list[str] | None:
         return None
     found = [name.strip() for name in text.split(",")]
     if not all(found):
-        raise InputError(f"--sensitivities {text}: names of parameters are expected, as alpha,lambda, or all")
+        raise InputError(f"{option} {text}: names of {what}")
     return [] if found == ["all"] else found
 
 
 def interval(text: str, counted: bool, option: str = "--over") -> tuple[str, tuple[float, float] | None, int | None]:
     """`alpha=LO:HI:N` (or `alpha=LO:HI`, or `alpha`, where not `counted`) as name, ends and count.
+
+    Where it is counted the ends stand in either order, which is that of the points.
 
     Raises:
         InputError: another form, or ends that are not in order.
@@ -321,8 +359,9 @@ def interval(text: str, counted: bool, option: str = "--over") -> tuple[str, tup
         count = int(parts[2]) if counted else None
     except ValueError:
         raise InputError(f"{option} {text}: {form} is expected") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high) and not (low == high and count == 1):
-        raise InputError(f"{option} {text}: LO must be below HI")
+    ordered = low != high if counted else low < high
+    if not (math.isfinite(low) and math.isfinite(high) and ordered) and not (low == high and count == 1):
+        raise InputError(f"{option} {text}: {'LO and HI must differ' if counted else 'LO must be below HI'}")
     if count is not None and not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
     return name, (low, high), count
@@ -360,43 +399,24 @@ def netcdf_file(output: Path | None, what: str, force: bool) -> Path | None:
     return new_file(output, force)
 
 
-def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
-    """Overlaps of a solution that `solve --json` or `solve -o` wrote, to start from.
+def check_goes_on(target: Path | None, output: Path | None, what: str, force: bool) -> None:
+    """A file that is there is one that `what` (sweep, phases) wrote, beside the records from which it goes on.
 
     Raises:
-        InputError: the file cannot be read, is of another form, or belongs to another structure.
+        InputError: it is not, and --force is not given.
     """
-    import json
+    if target is None or force or not target.exists():
+        return
+    from ..files import occupied
+    from ..report.tables import load_dataset
+    from ..sweeping.records import folder_of
 
-    import numpy as np
-
-    from ..problems.overlaps import Overlaps
-
+    folder = folder_of(target)
+    if not folder.is_dir():
+        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder.name}")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--from {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"--from {path}: not a JSON file written by `saddleforge solve -o`") from error
-    blocks = data.get("overlaps") if isinstance(data, dict) else None
-    if not isinstance(blocks, dict):
-        raise InputError(f"--from {path}: it holds no `overlaps` of one solution, as `saddleforge solve -o` writes")
-    s, t = problem.student_rank, problem.teacher_rank
-    shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
-    arrays = {}
-    for name, shape in shapes.items():
-        expected = (problem.tokens, problem.clusters, *shape)
-        try:
-            array = np.asarray(blocks.get(name), float)
-        except (TypeError, ValueError):
-            raise InputError(f"--from {path}: {name} is not an array of numbers") from None
-        if array.shape != expected:
-            raise InputError(f"--from {path}: {name} has shape {array.shape}; this structure needs {expected}")
-        if not np.isfinite(array).all():
-            raise InputError(f"--from {path}: {name} holds numbers that are not finite")
-        arrays[name] = array.reshape(problem.contexts, *shape)
-    numbers = data.get("trained") or {}
-    missing = [number["name"] for number in problem.trained if not isinstance(numbers.get(number["name"]), int | float)]
-    if missing:
-        raise InputError(f"--from {path}: the trained number {missing[0]!r} is missing")
-    return Overlaps(**arrays, phi=np.array([float(numbers[number["name"]]) for number in problem.trained]))
+        own = what in load_dataset(target).attrs
+    except InputError:
+        own = False
+    if not own:
+        raise occupied(output or target, f"the file exists, and `saddleforge {what}` did not write it")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from .. import environment
 from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import ignore, recognised
+from ..interrupts import ignore, pressed, recognised
 from ..progress import step
 from .streams import drop, kept_for, tell
 
@@ -97,10 +97,8 @@ def aside(target: Path | None, output: Path | None) -> tuple[Path | None, Path |
 def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
     """Why a solution is none, and what to try next."""
     evidence = getattr(solution, "evidence", {})
-    if found := getattr(solution, "found", ""):
-        return f"{solution.status.words} from start {solution.start}: {found}"
     reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
-    return f"{solution.status.words} from start {solution.start}{reason}: {solution.status.advice}"
+    return f"{solution.status.words} from start {solution.start}{reason}: {solution.advice}"
 
 
 def saved(
@@ -150,7 +148,8 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
                 environment.check()
                 said = arguments.get("quiet") is False  # what can be silenced may take long
                 limit = time_limit(arguments.get("time_limit"))
-                with recognised(), limit, step(function.__name__) if said else nullcontext():
+                least = environment.memory_limit(arguments.get("memory_limit"))
+                with least, recognised(), limit, step(function.__name__) if said else nullcontext():
                     outcome = function(**arguments)
                     if as_json and callable(outcome.data):
                         outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
@@ -170,7 +169,8 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
 
 def _failure(error: BaseException) -> Outcome:
     """The outcome of a command that raised."""
-    if isinstance(error, KeyboardInterrupt):
+    known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
+    if isinstance(error, KeyboardInterrupt) or (pressed() and not known and not _is_model_error(error)):
         return _failed(Exit.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
         return _failed(Exit.WRONG_INPUT, str(error))
@@ -202,7 +202,7 @@ def _logged(error: BaseException) -> str:
     from datetime import datetime
 
     from .._version import __version__
-    from ..problems.compiled import cache_folder
+    from ..cache import cache_folder
 
     text = "".join(
         [
@@ -215,7 +215,7 @@ def _logged(error: BaseException) -> str:
     for folder in (cache_folder() / "logs", Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
         return (
@@ -226,14 +226,26 @@ def _logged(error: BaseException) -> str:
     return "this is a bug in saddleforge; please report it with the traceback above"
 
 
+def interrupted(as_json: bool) -> int:
+    """Say that the program was interrupted before a command began, or after it was done; nothing where one said so."""
+    ignore()
+    if _told:
+        return Exit.INTERRUPTED.code
+    return _print(_failed(Exit.INTERRUPTED, "interrupted before there was a result"), as_json, sys.stdout)
+
+
+_told: list[Outcome] = []  # what this process has printed
+
+
 def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+    _told.append(outcome)
     code = outcome.status.code
     try:
         if as_json:
-            from ..report.contract import dumps
+            from ..report.contract import document
 
             assert isinstance(outcome.data, dict)
-            print(dumps(outcome.data), file=stdout)
+            print(document(outcome.data), file=stdout)
         elif outcome.text:
             print(outcome.text.rstrip("\n"), file=stdout)
         stdout.flush()
@@ -260,6 +272,7 @@ def usage_error(error: Any, as_json: bool) -> int:
 def leave(status: int) -> NoReturn:
     """End the process with a status, quietly where the reader of stdout has gone or Ctrl-C is pressed again."""
     ignore()
+    _told.clear()
     if status == Exit.BROKEN_PIPE.code:
         drop(sys.stdout)
     sys.exit(status)

@@ -10,7 +10,15 @@ import typer
 from .. import interrupts
 from ..errors import InputError
 from . import options
-from .options import AccuracyOption, JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
+from .options import (
+    JsonOption,
+    MemoryOption,
+    ModelArgument,
+    QuietOption,
+    SeedOption,
+    SetOption,
+    TimeLimitOption,
+)
 from .outcome import WHY, Exit, Outcome, command, cut_short, saved
 
 
@@ -25,20 +33,38 @@ def phases(
     start: Annotated[
         str | None, typer.Option("--start", metavar="NAME,...", help="Named starts (default: all that lead anywhere).")
     ] = None,
-    grid: Annotated[str, typer.Option("--grid", metavar="NxM", help="Points along both parameters.")] = "9x5",
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            "--grid",
+            metavar="NxM",
+            help="Points along both parameters (9x5; with averages over more than four dimensions 5x3).",
+        ),
+    ] = None,
     refinements: Annotated[
         int, typer.Option("--refinements", min=0, help="How often rows are halved where boundaries differ or bend.")
     ] = 1,
-    accuracy: AccuracyOption = 1e-3,
+    accuracy: Annotated[
+        float | None,
+        typer.Option("--accuracy", help="Half width asked of every overlap, relative to its block (1e-3; 1e-2 there)."),
+    ] = None,
     boundary_accuracy: Annotated[
-        float, typer.Option("--boundary-accuracy", help="Half width asked of boundaries, in the first parameter.")
-    ] = 3e-3,
+        float | None,
+        typer.Option(
+            "--boundary-accuracy", help="Half width asked of boundaries, in the first parameter (3e-3; 3e-2 there)."
+        ),
+    ] = None,
+    stability: Annotated[
+        bool | None,
+        typer.Option("--stability/--no-stability", help="Judge replica symmetry at every point (yes; no there)."),
+    ] = None,
     output: options.NetcdfOption = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over what is there, records included.")] = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     seed: SeedOption = 0,
     quiet: QuietOption = False,
@@ -50,17 +76,15 @@ def phases(
         if ends is None:
             raise InputError(f"--over {item}: NAME=LO:HI, as alpha=0.3:3 is expected")
         spans[name] = ends
-    points = _points(grid)
-    options.check_positive("--boundary-accuracy", boundary_accuracy)
+    points = None if grid is None else _points(grid)
+    if boundary_accuracy is not None:
+        options.check_positive("--boundary-accuracy", boundary_accuracy)
     target = options.netcdf_file(output, "a phase diagram", force=True)
     options.prepare(None, quiet, seed)
 
-    from ..files import occupied
     from ..planes.diagram import phases as study
-    from ..sweeping.records import folder_of
 
-    if target is not None and target.exists() and not folder_of(target).is_dir() and not force:
-        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder_of(target)}")
+    options.check_goes_on(target, output, "phases", force)
     diagram = study(
         model,
         over=spans,
@@ -69,6 +93,7 @@ def phases(
         refinements=refinements,
         accuracy=accuracy,
         boundary_accuracy=boundary_accuracy,
+        stability=stability,
         seed=seed,
         output=target,
         force=force,

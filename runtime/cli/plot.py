@@ -61,6 +61,9 @@ def plot(
     draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
     if "plan" in dataset.attrs:
         from ..report.plots.simulation import plot_runs as draw
+
+        if "path_q" in dataset:
+            from ..report.plots.dynamics import plot_passes as draw
     if "phases" in dataset.attrs:
         from ..report.plots.phases import plot_phases as draw
     if "sweep" in dataset.attrs:
@@ -71,6 +74,10 @@ def plot(
         figure = draw(dataset)
     except KeyError as error:
         raise InputError(f"{file} cannot be drawn: it lacks {error.args[0]}") from error
+    except InputError:
+        raise
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{file} cannot be drawn: it is not laid out as tables are ({error})") from error
     interrupts.ignore()
     save_figure(figure, target, source)
     return Outcome(f"wrote {output}", {"file": str(output)})

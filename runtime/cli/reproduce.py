@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .. import interrupts
+from ..budget import is_limited, overtime, remaining
 from . import options
-from .options import ForceOption, JsonOption, QuietOption, ThreadsOption
-from .outcome import Exit, Outcome, command
+from .options import ForceOption, JsonOption, MemoryOption, QuietOption, ThreadsOption, TimeLimitOption
+from .outcome import WHY, Exit, Outcome, command
 
 
 @command
@@ -27,6 +29,8 @@ def reproduce(
         ),
     ] = None,
     force: ForceOption = False,
+    time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
@@ -41,12 +45,21 @@ def reproduce(
 
     if not force:
         refuse_foreign(folder)
+    rang = False
+
+    def end() -> None:
+        nonlocal rang
+        rang = True
+        raise KeyboardInterrupt
+
     try:
-        with interrupts.recognised():
+        # A step is done or is not: at its limit it is interrupted, never handed over as far as it has come.
+        with interrupts.alarm(remaining(), end) if is_limited() else nullcontext(), overtime(), interrupts.recognised():
             reproduction = run(folder, figure)
     except KeyboardInterrupt:
-        sentence = f"interrupted; what is finished is kept in {out}, and the same command continues from there"
-        return Outcome("", {"status": Exit.INTERRUPTED.word, "out": str(out)}, Exit.INTERRUPTED, sentence)
+        early = Exit.TIME_LIMIT if rang else Exit.INTERRUPTED
+        sentence = f"{WHY[early]}; what is finished is kept in {out}, and the same command continues from there"
+        return Outcome("", {"status": early.word, "out": str(out)}, early, sentence)
     if not reproduction.complete:
         message = (
             "not every number was reached to its accuracy, or the generated solver is stale: "

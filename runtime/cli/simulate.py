@@ -141,11 +141,17 @@ def simulate(
             if not force:
                 raise occupied(output or target, str(error)) from None
     kept = {run.seed: run for run in known}
+    unwritten: InputError | None = None
 
     def keep(run: Run) -> None:
+        nonlocal unwritten
         every = {**kept, run.seed: run}
         if target is not None:
-            Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(target)
+            try:
+                Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(target)
+                unwritten = None
+            except InputError as error:  # the disk is full, say: what is found is printed all the same
+                unwritten = error
         kept[run.seed] = run
 
     wanted = range(first, first + seeds)
@@ -187,8 +193,15 @@ def simulate(
         text += f"\n\nsaddle point, {near} of {len(simulation.converged)} converged runs near it\n{solution.table()}"
         data |= {"theory": solution.to_json(), "on_branch": near}
     if followed is not None:
+        if target is not None and simulation.runs:
+            from .. import presenting
+            from ..report.simulation_tables import beside_dynamics
+
+            presenting.save(beside_dynamics(simulation, followed), target)
         text += f"\n\nof infinite d\n{followed.table()}"
         data |= {"theory": followed.to_json()}
+    if unwritten is not None:
+        return Outcome(text, data, Exit.WRONG_INPUT, str(unwritten))
     if target is not None and kept:
         text += f"\nwrote {output}"
         data["file"] = str(output)

@@ -16,6 +16,7 @@ from .options import (
     FromOption,
     IntegratorOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
     PointsOption,
     ProofOption,
@@ -75,6 +76,12 @@ def solve(
         bool,
         typer.Option("--stability/--no-stability", help="Say whether the solution is stable; scans may go without."),
     ] = True,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Say why this rule: dimensions, kinks and jumps of the averages, what was tried."
+        ),
+    ] = False,
     rsb: RsbOption = 0,
     parisi: Annotated[
         float | None,
@@ -82,6 +89,7 @@ def solve(
     ] = None,
     rename: RenameOption = None,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -90,7 +98,7 @@ def solve(
     """Solve the saddle point from one start, or find and rank all branches."""
     from ..digits import DOUBLES
     from ..files import absolute, new_file, write_whole
-    from ..report.contract import dumps
+    from ..report.contract import document
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from and --all-branches exclude one another")
@@ -102,13 +110,17 @@ def solve(
     options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
-    wanted = options.names(derivatives)
+    wanted = options.names("--sensitivities", derivatives, "parameters are expected, as alpha,lambda, or all")
     if rsb and accuracy < DOUBLES:
         raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
     if rsb and not stability_:
         raise InputError(f"--no-stability goes without --rsb {rsb}, which is asked what comes after an instability")
     if rsb and (all_branches or verify or proof or wanted is not None):
         raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
+    if explain and (rsb or all_branches or accuracy < DOUBLES or proof):
+        raise InputError(
+            f"--explain goes with one start and accuracies of {DOUBLES:g} and above, without --rsb, --proof"
+        )
     if deflate and not all_branches:
         raise InputError("--deflate goes with --all-branches")
     if wanted is not None:
@@ -130,6 +142,7 @@ def solve(
         try:
             found = _judged(_solve_one(problem, begin, chosen, verify, proof), stability_)
             outcome = _solved(found, wanted, json, symbols)
+            outcome = _explained(outcome, found) if explain else outcome
         except NotProvedError as error:
             outcome = _not_proved(error, json, symbols)
     if target is None:
@@ -137,7 +150,7 @@ def solve(
     data = outcome.data() if callable(outcome.data) else outcome.data
 
     def save(path: Path) -> None:
-        write_whole(path, dumps(data) + "\n")
+        write_whole(path, document(data) + "\n")
 
     return saved(save, target, output, outcome.text, lambda word, file: data, outcome.status, outcome.message)
 
@@ -176,6 +189,19 @@ def _solved(
         return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
     text = "\n".join([text, "", found.table()])
     return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
+
+
+def _explained(outcome: Outcome, solution: Solution) -> Outcome:
+    """With the reasons for its rule: below the text, or as `explanation` in the object."""
+    from dataclasses import replace
+
+    from ..report.solution import explanation_lines
+
+    def data() -> dict[str, Any]:
+        return {**(outcome.data() if callable(outcome.data) else outcome.data), "explanation": solution.explanation}
+
+    text = "\n".join([outcome.text, *explanation_lines(solution)]) if outcome.text else ""
+    return replace(outcome, text=text, data=data)
 
 
 def _not_proved(error: NotProvedError, json: bool, symbols: dict[str, str]) -> Outcome:
@@ -251,9 +277,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: d
     failed: list[Solution] = []
     ranked = [_judged(found, judge) for found in solutions(problem, on_failure=failed.append, **chosen)]
     if not ranked and all(s.status is failed[0].status for s in failed):
-        raise NotConvergedError(
-            f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].status.advice}"
-        )
+        raise NotConvergedError(f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].advice}")
     if not ranked:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
@@ -290,6 +314,7 @@ def stability(
     from_: FromOption = None,
     rsb: RsbOption = 0,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,

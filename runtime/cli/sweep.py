@@ -95,7 +95,7 @@ def sweep(
         options.netcdf_file(output, "a sweep", force=True)  # what is there is looked at below
     options.prepare(None, quiet, seed)
 
-    from ..files import absolute, occupied
+    from ..files import absolute
     from ..sweeping.engine import Engine
     from ..sweeping.plan import Simulated, planned
     from ..sweeping.records import folder_of
@@ -119,8 +119,7 @@ def sweep(
             return _told(run(plan, engine, folder), None, None)
     target = absolute(output)
     folder = folder_of(target)
-    if target.exists() and not folder.is_dir() and not force:
-        raise occupied(output, f"the file exists, and there are no records beside it in {folder.name}")
+    options.check_goes_on(target, output, "sweep", force)
     result = run(plan, engine, folder, force, share)
     return _told(result, None if share is not None else target, output)
 

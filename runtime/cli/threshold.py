@@ -13,7 +13,9 @@ from . import options
 from .options import (
     ForceOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
+    OnOption,
     ProofOption,
     QuietOption,
     RsbOption,
@@ -51,7 +53,7 @@ def threshold(
     between: Annotated[
         str | None, typer.Option("--between", metavar="A,B", help="The two branches of a crossing.")
     ] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch on which a condition holds.")] = None,
+    on: OnOption = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="CONDITION", help="As 'test_error = baseline_error'.")
     ] = None,
@@ -83,6 +85,7 @@ def threshold(
     ] = None,
     force: ForceOption = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -219,22 +222,22 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
     """
     if kind == "crossing":
         if where is not None or on is not None:
-            raise InputError("--kind crossing takes --between A,B; --on and --where go with other kinds")
+            raise InputError("--kind crossing takes --between A,B; --start and --where go with other kinds")
         names = tuple(part.strip() for part in (between or "").split(","))
         if len(names) != 2 or not all(names) or names[0] == names[1]:
             raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
         return names
     if between is not None:
-        raise InputError(f"--kind {kind} takes --on A; --between goes with --kind crossing")
+        raise InputError(f"--kind {kind} takes --start A; --between goes with --kind crossing")
     if kind == "where":
         if where is None or on is None:
-            raise InputError("--kind where needs --where CONDITION and --on BRANCH")
+            raise InputError("--kind where needs --where CONDITION and --start BRANCH")
         from ..thresholds.conditions import parse_condition
 
         parse_condition(where)
         return (on,)
     if where is not None:
-        raise InputError(f"--kind {kind} takes --on A; --where goes with --kind where")
+        raise InputError(f"--kind {kind} takes --start A; --where goes with --kind where")
     if on is None:
-        raise InputError(f"--kind {kind} needs --on BRANCH")
+        raise InputError(f"--kind {kind} needs --start BRANCH")
     return (on,)

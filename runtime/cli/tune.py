@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,12 @@ from ..errors import InputError
 from . import options
 from .options import (
     ForceOption,
+    IntegratorOption,
     JsonOption,
+    MemoryOption,
     ModelArgument,
+    OnOption,
+    PointsOption,
     QuietOption,
     SeedOption,
     SetOption,
@@ -22,18 +26,26 @@ from .options import (
 )
 from .outcome import Exit, Outcome, aside, command, cut_short, kept, saved
 
+if TYPE_CHECKING:
+    from ..problems.problem import Problem
+
 
 @command
 def tune(
     model: ModelArgument,
     over: Annotated[
-        str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter to tune, and where, as lambda=1e-3:10.")
+        list[str],
+        typer.Option(
+            "--over",
+            metavar="NAME[=LO:HI]",
+            help="The parameter to tune, and where, as lambda=1e-3:10; repeat it to tune several together.",
+        ),
     ],
     minimise: Annotated[
         str,
         typer.Option("--minimise", metavar="OBSERVABLE", help="As test_error; with a minus, as -theta, maximised."),
     ] = "test_error",
-    on: Annotated[str | None, typer.Option("--on", metavar="A", help="The branch, by its start.")] = None,
+    on: OnOption = None,
     along: Annotated[
         str | None,
         typer.Option(
@@ -45,11 +57,20 @@ def tune(
         float,
         typer.Option("--accuracy", help="Half width asked of the parameter, relative to it where it must be positive."),
     ] = 1e-4,
+    integrator: IntegratorOption = "auto",
+    points: PointsOption = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="With --along: write the curve as netCDF.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="With --along the curve as netCDF; of several parameters the object of --json.",
+        ),
     ] = None,
     force: ForceOption = False,
     time_limit: TimeLimitOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
@@ -58,19 +79,28 @@ def tune(
     """Find where an observable is least on a branch: the regularisation of least test error, or any other parameter."""
     import numpy as np
 
-    name, bracket, _ = options.interval(over, counted=False)
-    if output is not None and along is None:
-        raise InputError("-o goes with --along NAME=LO:HI:N")
-    target = options.netcdf_file(output, "a curve", force)
+    spans = [options.interval(item, counted=False)[:2] for item in over]
+    name, bracket = spans[0]
+    several = len(spans) > 1
+    if several and along is not None:
+        raise InputError("--along goes with one --over")
+    if output is not None and along is None and not several:
+        raise InputError("-o goes with --along NAME=LO:HI:N, or with several --over")
+    target = _object_file(output, force) if several else options.netcdf_file(output, "a curve", force)
+    points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
-    problem = options.problem_of(model, set_, without=name)
+    problem = options.problem_of(model, set_, without=None if several else name)
     chosen: dict[str, Any] = {
         "minimise": minimise,
         "on": options.start_of(problem, on),
         "bracket": bracket,
         "accuracy": accuracy,
         "seed": seed,
+        "integrator": integrator,
+        "points": points,
     }
+    if several:
+        return _several(problem, spans, chosen, output, target)
     from ..responses.tuned_curve import tuned_curve
     from ..responses.tuning import tune as tune_one
 
@@ -104,3 +134,42 @@ def tune(
     if curve.success and early is not Exit.INTERRUPTED:
         status = Exit.DONE  # the time may have ended in the check of the last point, which stands without it
     return saved(curve.save, target, output, curve.table(), lambda _, file: tuned_json(curve, file), status, message)
+
+
+def _object_file(output: Path | None, force: bool) -> Path | None:
+    """Where the JSON object goes.
+
+    Raises:
+        InputError: a file is there already, or nothing can be written there.
+    """
+    from ..files import new_file
+
+    return new_file(output, force) if output is not None else None
+
+
+def _several(
+    problem: Problem,
+    spans: list[tuple[str, tuple[float, float] | None]],
+    chosen: dict[str, Any],
+    output: Path | None,
+    target: Path | None,
+) -> Outcome:
+    """Several parameters together; what was tried before a limit or Ctrl-C is kept."""
+    from ..files import write_whole
+    from ..report.contract import dumps
+    from ..responses.tuning import tune as tune_together
+
+    names = [name for name, _ in spans]
+    brackets = {name: bracket for name, bracket in spans if bracket is not None}
+    found = tune_together(problem, names, **{**chosen, "bracket": brackets})
+    interrupts.ignore()
+    early = {"interrupted": Exit.INTERRUPTED, "time_limit": Exit.TIME_LIMIT}.get(found.status)
+    if early is not None:
+        target, output = aside(target, output)
+    status = early or (Exit.DONE if found.success else Exit.NOT_CONVERGED)
+    data = found.to_json()
+
+    def save(path: Path) -> None:
+        write_whole(path, dumps(data) + "\n")
+
+    return saved(save, target, output, found.table(), lambda word, file: data, status, found.advice)

@@ -269,7 +269,7 @@ def _named(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
     def block(text: str, *shape: int) -> np.ndarray:
         for name, size, offset in channel.MOMENTS:
             if name == text:
-                return moments[:, offset : offset + int(np.prod(size))].reshape(contexts, *shape)
+                return np.ascontiguousarray(moments[:, offset : offset + int(np.prod(size))].reshape(contexts, *shape))
         return np.zeros((contexts, *shape))
 
     return SlopeAverages(

@@ -23,7 +23,7 @@ from .averages import AverageRule, sizes_for
 from .flow import Flow, refuse
 from .schedule import Batch, Schedule, batch_of, schedule_of
 from .state import Moments, start_of
-from .stationary import StationaryPoint, at, newton
+from .stationary import StationaryPoint, at, settled
 
 METHODS = ("auto", "DOP853", "RK45", "Radau", "BDF", "LSODA")
 _OUTPUTS = 101
@@ -33,6 +33,7 @@ _LEAST_TOLERANCE = 3e-14
 _ROUNDING = 2e-13  # of moments, relative to their size
 _DIVERGED = 1e6  # of the moments, relative to those of the start
 _NEAR = 0.1  # of the moments: how near an end is to the stationary point that it is said to reach
+_BESIDE = 0.2  # the same of a plateau, on which what falls slowest has not fallen yet
 _SLOW = 0.1  # of the largest speed that follows: what a plateau is
 _METRIC_BUDGET = 2e4  # nodes for the test error of one time
 _STEP_SAFETY = 1.5
@@ -531,8 +532,8 @@ def _plateaus(
             while last < len(times) - 1 and slow[last + 1]:
                 last += 1
             n = first + int(np.argmin(speed[first : last + 1]))
-            u = newton(flow, path[n], schedule.rate)
-            near = u is not None and np.abs((u - path[n]) / scales[n]).max() < _NEAR
+            u = settled(flow, path[n], schedule.rate)
+            near = u is not None and np.abs((u - path[n]) / scales[n]).max() < _BESIDE
             point = at(flow, u, schedule, np.full_like(u, np.nan)) if near and u is not None else None
             if last < len(times) - 1:
                 found.append(Plateau(float(times[first]), float(times[last]), point))
@@ -543,7 +544,7 @@ def _plateaus(
 
 def _reached(flow: Flow, schedule: Schedule, u: np.ndarray) -> StationaryPoint | None:
     """The stable stationary point next to the end."""
-    found = newton(flow, u, schedule.rate)
+    found = settled(flow, u, schedule.rate)
     if found is None:
         return None
     scale = np.maximum(_scales(flow.problem, found[None])[0], 1e-12)

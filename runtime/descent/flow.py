@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,12 +34,11 @@ def refuse(problem: Problem) -> None:
 @dataclass(frozen=True)
 class Drift:
     """Of every row, dw = -(A w + b) times the rate (docs/theory.md (19.4)): per atom A (s, s) and b as what multiplies
-    (tau, pi), (s, C + t); noise: sum_c gamma_c E_c[D D^T] of every atom, (A, s, s)."""
+    (tau, pi), (s, C + t); K (C, s, t) of every context, as of (19.3)."""
 
     A: np.ndarray
     b: np.ndarray
-    noise: np.ndarray
-    in_phi: np.ndarray
+    K: np.ndarray
 
 
 def drift_of(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> Drift:
@@ -59,18 +58,15 @@ def drift_of(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> D
     known = values > _SINGULAR * values[:, -1:]
     inverses = np.where(known, 1 / np.where(known, values, 1.0), 0.0)
     slopes = (with_both @ vectors * inverses[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    H, K = slopes[..., :s], slopes[..., s:]
-    ridge = np.diag(problem.strengths)
-    A = ridge + np.einsum("ac,cij->aij", law.gamma, H + 2 * averages.in_q)
-    b = np.empty((len(law.weights), s, contexts + t))
-    b[..., :contexts] = averages.mean.T
-    b[..., contexts:] = np.einsum("ac,cij->aij", law.gamma, K)
-    own = np.array([number["ridge"] for number in problem.trained])
-    return Drift(A, b, np.einsum("ac,cij->aij", law.gamma, averages.square), averages.in_phi + own * overlaps.phi)
+    H, K = (np.ascontiguousarray(part) for part in (slopes[..., :s], slopes[..., s:]))
+    A, b = np.empty((len(law.weights), s, s)), np.empty((len(law.weights), s, contexts + t))
+    strengths = np.asarray(problem.strengths, float)
+    problem.solver.flow.drift(law.gamma, strengths, averages.mean, H, K, averages.in_q, A, b)
+    return Drift(A, b, K)
 
 
 class Flow:
-    """d moments / dt of a problem by a rule for the averages.
+    """d moments / dt of a problem by a rule for the averages, by its generated equations.
 
     Args:
         batch: sentences of a step; infinity leaves the noise out.
@@ -78,6 +74,7 @@ class Flow:
 
     def __init__(self, problem: Problem, rule: AverageRule, batch: float = 1.0) -> None:
         self.problem, self.rule, self.batch = problem, rule, batch
+        self._own_ridge = np.array([number["ridge"] for number in problem.trained], float)
 
     def at(self, moments: Moments) -> tuple[Drift, SlopeAverages]:
         """Drift and averages.
@@ -91,32 +88,26 @@ class Flow:
 
     def slope(self, moments: Moments, rate: float) -> Moments:
         """docs/theory.md (19.6), (19.7): rate times the drift, rate squared over the batch times the noise."""
-        drift, _ = self.at(moments)
-        law, contexts = self.problem.law, self.problem.contexts
-        A, b = drift.A, drift.b
-        with_w = np.concatenate([moments.T, np.swapaxes(moments.P, 1, 2)], axis=1)  # (A, C + t, s)
-        pull = A @ moments.S + b @ with_w
-        along = np.swapaxes(A @ np.swapaxes(with_w, 1, 2) + b @ law.gram, 1, 2)
-        return Moments(
-            S=-rate * (pull + np.swapaxes(pull, 1, 2)) + rate**2 / self.batch * drift.noise,
-            T=-rate * along[:, :contexts],
-            P=-rate * np.swapaxes(along[:, contexts:], 1, 2),
-            phi=-rate * drift.in_phi,
-        )
+        drift, averages = self.at(moments)
+        law, found = self.problem.law, _like(moments)
+        known = law.gamma, law.gram, drift.A, averages.mean, drift.K, averages.square
+        self.problem.solver.flow.slope(rate, self.batch, *known, *_blocks(moments), found.S, found.T, found.P)
+        return replace(found, phi=self.trained(moments, averages, rate))
 
     def step(self, moments: Moments, rate: float, share: float) -> Moments:
         """One step of rate d on the mean of share times d sentences (docs/theory.md (19.10))."""
-        drift, _ = self.at(moments)
-        law, contexts, s = self.problem.law, self.problem.contexts, self.problem.student_rank
-        with_w = np.concatenate([moments.T, np.swapaxes(moments.P, 1, 2)], axis=1)
-        shrink, b = np.eye(s) - rate * drift.A, rate * drift.b
-        cross = shrink @ np.swapaxes(with_w, 1, 2) @ np.swapaxes(b, 1, 2)
-        along = np.swapaxes(shrink @ np.swapaxes(with_w, 1, 2) - b @ law.gram, 1, 2)
-        S = shrink @ moments.S @ np.swapaxes(shrink, 1, 2) - cross - np.swapaxes(cross, 1, 2)
-        S = S + b @ law.gram @ np.swapaxes(b, 1, 2) + rate**2 / share * drift.noise
-        return Moments(
-            S, along[:, :contexts], np.swapaxes(along[:, contexts:], 1, 2), moments.phi - rate * drift.in_phi
-        )
+        drift, averages = self.at(moments)
+        law, found = self.problem.law, _like(moments)
+        known = law.gamma, law.gram, drift.A, drift.b, averages.mean, drift.K, averages.square
+        self.problem.solver.flow.step(rate, share, *known, *_blocks(moments), found.S, found.T, found.P)
+        return replace(found, phi=moments.phi + self.trained(moments, averages, rate))
+
+    def trained(self, moments: Moments, averages: SlopeAverages, rate: float) -> np.ndarray:
+        """Of the numbers that are trained (docs/theory.md (19.2))."""
+        found = np.zeros(len(moments.phi))
+        if len(found):
+            self.problem.solver.own_flow.trained_slope(rate, averages.in_phi, self._own_ridge, moments.phi, found)
+        return found
 
     def packed(self, u: np.ndarray, rate: float) -> np.ndarray:
         """`slope` of packed moments; not a number outside of the domain."""
@@ -139,3 +130,14 @@ class Flow:
             else:
                 columns.append((centre - behind) / (step * scale))
         return np.stack(columns, axis=1)
+
+
+def _blocks(moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    S, T, P = (np.ascontiguousarray(block, float) for block in (moments.S, moments.T, moments.P))
+    return S, T, P
+
+
+def _like(moments: Moments) -> Moments:
+    """Room for as many."""
+    S, T, P = (np.empty(block.shape) for block in (moments.S, moments.T, moments.P))
+    return Moments(S, T, P, np.zeros(0))

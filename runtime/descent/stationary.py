@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError, NotConvergedError
+from ..errors import DomainError, InputError, NotConvergedError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import left, step
@@ -22,6 +22,9 @@ from .state import Moments, possible, start_of
 _MOST_STEPS = 60
 _CREEPING, _MOST_CREEPING = 0.05, 3  # share of Newton's step, and how often in a row
 _RESIDUAL = 1e-11  # of Newton's method, per unit of time and relative to the moments
+_SLOWEST = 1e-9  # of rows, per unit of time and relative to them
+_EDGE = 1e-7  # of the domain: what rows vary by beside means, encodings and teacher, relative to all that they do
+_INSIDE, _SOFT = 1e-6, 1e-5  # how far from there slopes are taken, and growths of what size mean nothing then
 _FLAT = 1e-9  # of an eigenvalue relative to the largest: a symmetry of the equations
 _FIRST, _GROWTH = 0.05, 1.6  # relative steps of the rate
 
@@ -36,6 +39,7 @@ class StationaryPoint:
             their eigenvectors as columns, in the order of `Moments.pack`.
         residual: largest |d moments / dt|, relative to the moments.
         half_widths: of the packed moments: Newton's method by a finer rule.
+        soft: growths below this, relative to the largest rate, are not told from none.
     """
 
     problem: Problem
@@ -46,6 +50,7 @@ class StationaryPoint:
     directions: np.ndarray
     residual: float
     half_widths: np.ndarray
+    soft: float = _FLAT
 
     @property
     def overlaps(self) -> Overlaps:
@@ -61,7 +66,7 @@ class StationaryPoint:
     def unstable(self) -> int:
         """How many directions lead away from it; soft ones of a symmetry do not count."""
         size = np.abs(self.eigenvalues).max(initial=0.0)
-        return int(np.sum(self.eigenvalues.real > _FLAT * size))
+        return int(np.sum(self.eigenvalues.real > self.soft * size))
 
     @property
     def stable(self) -> bool:
@@ -100,7 +105,7 @@ def stationary(
     for number, rule in enumerate(rules):
         left(f"rule {number + 1} of at most {len(rules)}")
         flow = Flow(problem, rule, sentences)
-        found = newton(flow, u, schedule.rate)
+        found = settled(flow, u, schedule.rate)
         if found is None:
             raise NotConvergedError(f"{problem.solver.name}: no stationary point of descent is near the start")
         if last is not None:
@@ -154,16 +159,95 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
     return None
 
 
+def of_rows(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
+    """As of `newton` without noise, next to the edge of the domain, where parts of the rows vanish.
+
+    Rows are B z + L xi, z = (tau, pi) and xi normal beside: without noise they move as rows do, docs/theory.md (19.4),
+    whatever B and L are, while moments a step further on may be those of no rows. A vanishing L is a fixed point by
+    itself; what falls by no linear law, as the difference of two units that know the same, falls by a third a step.
+    """
+    if np.isfinite(flow.batch):
+        return None
+    problem, gram = flow.problem, flow.problem.law.gram
+    moments = Moments.unpack(u, problem)
+    cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
+    inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
+    values, vectors = np.linalg.eigh(moments.S - cross @ inverse @ np.swapaxes(cross, 1, 2))
+    begun = cross @ inverse, vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], moments.phi
+    shapes = [part.shape for part in begun]
+    ends = np.cumsum([part.size for part in begun])[:-1]
+
+    def moments_of(x: np.ndarray) -> Moments:
+        B, L, phi = (part.reshape(shape) for part, shape in zip(np.split(x, ends), shapes, strict=True))
+        with_z, contexts = B @ gram, problem.contexts
+        S = with_z @ np.swapaxes(B, 1, 2) + L @ np.swapaxes(L, 1, 2)
+        return Moments(S, np.swapaxes(with_z[..., :contexts], 1, 2), with_z[..., contexts:], phi)
+
+    def speed(x: np.ndarray) -> np.ndarray:
+        B, L, _ = (part.reshape(shape) for part, shape in zip(np.split(x, ends), shapes, strict=True))
+        there = moments_of(x)
+        drift, averages = flow.at(there)
+        of_rows = ((drift.A @ B + drift.b) @ gram).ravel(), (drift.A @ L).ravel()
+        return np.concatenate([-of_rows[0], -of_rows[1], flow.trained(there, averages, 1.0)])
+
+    x = np.concatenate([part.ravel() for part in begun])
+    scale = max(float(np.abs(x).max()), 1e-3)
+    step = 1e-5 * scale
+    try:
+        value = speed(x)
+        for _ in range(_MOST_STEPS):
+            if np.abs(value).max() <= _SLOWEST * scale:
+                return moments_of(x).pack()
+            ahead = (speed(x + step * unit) - speed(x - step * unit) for unit in np.eye(len(x)))
+            move = np.linalg.lstsq(np.stack(list(ahead), axis=1) / (2 * step), -value, rcond=1e-9)[0]
+            for _ in range(10):
+                following = speed(x + move)
+                if np.linalg.norm(following) < np.linalg.norm(value):
+                    break
+                move = move / 2
+            else:
+                return None
+            x, value = x + move, following
+    except DomainError:  # rows are no numbers any more
+        pass
+    return None
+
+
+def settled(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
+    """The fixed point next to packed moments, inside the domain or at its edge; None where none is found."""
+    found = newton(flow, u, rate)
+    if found is not None and beside_edge(flow.problem, found) > -_EDGE:
+        return found
+    at_edge = of_rows(flow, u, rate)
+    return found if at_edge is None else at_edge
+
+
+def beside_edge(problem: Problem, u: np.ndarray) -> float:
+    """The least that rows may vary beside what means, encodings and teacher say, relative to how much they do in all:
+    zero at the edge of the domain, negative beyond."""
+    moments, gram = Moments.unpack(u, problem), problem.law.gram
+    cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
+    own = moments.S - cross @ np.linalg.pinv(gram, rcond=1e-10, hermitian=True) @ np.swapaxes(cross, 1, 2)
+    scale = max(float(np.trace(moments.S, axis1=1, axis2=2).max()), 1e-300)
+    return float(np.linalg.eigvalsh(own).min() / scale)
+
+
 def at(flow: Flow, u: np.ndarray, schedule: Schedule, half_widths: np.ndarray) -> StationaryPoint:
     """With its spectrum."""
-    basis = possible(flow.problem)
-    values, vectors = np.linalg.eig(basis.T @ flow.jacobian(u, schedule.rate) @ basis)
+    basis, problem = possible(flow.problem), flow.problem
+    inner, soft, step = u, _FLAT, 1e-5
+    if beside_edge(problem, u) < _EDGE:
+        # Differences of moments that are those of no rows say nothing: a little inside of the edge.
+        moments = Moments.unpack(u, problem)
+        moved = _INSIDE * max(float(np.abs(u).max()), 1e-3) * np.eye(problem.student_rank)
+        inner, soft, step = replace(moments, S=moments.S + moved).pack(), _SOFT, _INSIDE / 10
+    values, vectors = np.linalg.eig(basis.T @ flow.jacobian(inner, schedule.rate, step) @ basis)
     order = np.argsort(-values.real, kind="stable")
     vectors = basis @ vectors
     residual = float(np.abs(flow.packed(u, schedule.rate)).max() / max(np.abs(u).max(), 1e-3))
-    moments = Moments.unpack(u, flow.problem)
+    moments = Moments.unpack(u, problem)
     return StationaryPoint(
-        flow.problem, schedule, flow.batch, moments, values[order], vectors[:, order], residual, half_widths
+        problem, schedule, flow.batch, moments, values[order], vectors[:, order], residual, half_widths, soft
     )
 
 
@@ -181,15 +265,23 @@ class RateLimit:
     kind: str
     last: StationaryPoint
 
+    def table(self) -> str:
+        """As the command line prints it."""
+        return presenting.table(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """As an object of JSON."""
+        return presenting.to_json(self)
+
 
 @step("the rate above which a solution is lost")
 def rate_limit(
-    problem: Problem, rate: float, start: Any, *, batch: Any = 1, accuracy: float = 1e-9, most: float = 1e4
+    problem: Problem, rate: Any, start: Any, *, batch: Any = 1, accuracy: float = 1e-9, most: float = 1e4
 ) -> RateLimit:
     """Follow a stable stationary point from a rate up to where it is lost or unstable.
 
     Args:
-        rate: to begin with; start: near the point there, as of `stationary`.
+        rate: to begin with, constant; start: near the point there, as of `stationary`.
         accuracy: relative, of the last step in the rate that is tried; most: rate at which the search ends.
 
     Raises:

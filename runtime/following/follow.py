@@ -7,7 +7,7 @@ the overlaps, so that the branch may turn back. Each event is solved on an exten
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ..thresholds.threshold import Threshold
 from .walk import MOST_POINTS, Walk
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 
@@ -70,6 +71,10 @@ class Followed:
         The coordinate along the parameter goes back and forth where the branch does.
         """
         return presenting.to_dataset(self, stability)
+
+    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+        """One row a solution in the order of the arclength; columns and `names` as of `Curve.to_pandas`."""
+        return presenting.to_frame(self, stability, names)
 
     def save(self, path: str | Path, stability: bool = True) -> None:
         """Write netCDF, whole or not at all, over what is there."""

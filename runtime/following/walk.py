@@ -54,7 +54,7 @@ class Walk:
             reached = "" if solution.losses is None else f" (it leads to the {solution.branch} branch)"
             raise NotConvergedError(
                 f"no {self.name} solution at {parameter} = {self.first:g}{reached}: "
-                f"{solution.status.words}; {solution.status.advice}"
+                f"{solution.status.words}; {solution.advice}"
             )
         self.branch = BranchMap.of(solution, (parameter,), [abs(self.last - self.first)])
         self.equations = BranchEquations(self.branch)

@@ -4,13 +4,53 @@ from numba import njit
 
 
 @njit(cache=True, error_model="numpy")
-def collect(out, weight, value, g):
-    """Add weight * (1, log Z, g_l g_l^T) to out (2 + FIELDS * TEACHER,); g (FIELDS,)."""
+def shift(centre, factor, node, out):
+    """centre + factor node, written into out (D,); factor (D, R), node (R,)."""
+    for i in range(out.shape[0]):
+        out[i] = centre[i]
+        for j in range(node.shape[0]):
+            out[i] += factor[i, j] * node[j]
+
+
+@njit(cache=True, error_model="numpy")
+def centre(squares, total, g, precision):
+    """Turn sums of s s^T, the lower triangle of `squares` (D, D), into Cov(s) - precision, of blocks (L, t, t)."""
+    block = precision.shape[1]
+    for i in range(g.shape[0]):
+        for j in range(i + 1):
+            value = squares[i, j] / total - g[i] * g[j]
+            if i // block == j // block:
+                value -= precision[i // block, i % block, j % block]
+            squares[i, j] = value
+            squares[j, i] = value
+
+
+@njit(cache=True, error_model="numpy")
+def width(fields, teacher, curved):
+    """Length of a row of averages."""
+    return 2 + fields * teacher + curved * (fields * teacher) ** 2
+
+
+@njit(cache=True, error_model="numpy")
+def collect(out, weight, value, g, curvature, block):
+    """Add weight * (1, log Z, g_l g_l^T, D_ll' (x) D_ll') to out; g (D,) of blocks of t,
+    D = dg/domega (D, D) or empty.
+
+    The last part is there where `curvature` is not empty: [l, a, b, l', i, j] of D_la,l'i D_lb,l'j.
+    """
     size = g.shape[0]
-    block = (out.shape[0] - 2) // size
     out[0] += weight
     out[1] += weight * value
     for i in range(size):
         first = i // block * block
         for b in range(block):
             out[2 + i * block + b] += weight * g[i] * g[first + b]
+    if not curvature.shape[0]:
+        return
+    place = 2 + size * block
+    for i in range(size):
+        for b in range(i // block * block, i // block * block + block):
+            for k in range(size):
+                for j in range(k // block * block, k // block * block + block):
+                    out[place] += weight * curvature[i, k] * curvature[b, j]
+                    place += 1

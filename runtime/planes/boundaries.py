@@ -33,7 +33,6 @@ BRACKETED = "bracketed"
 _SHORT = 0.02  # of the way from an end, where its branch is solved again
 _BEYOND = 1.0  # cells past a missing point that a walk may go to
 _BISECTIONS = 4  # of an end that is not located
-_SOLVED = 1e-3  # accuracy of the overlaps
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Row:
 
     Attributes:
         problem: with the second parameter at `at`; parameter, second: names; values: of the first parameter.
-        records: of every branch, one a point.
+        records: of every branch, one a point; accuracy: of their overlaps.
     """
 
     problem: Problem
@@ -82,6 +81,7 @@ class Row:
     at: float
     values: tuple[float, ...]
     records: Mapping[str, tuple[Record, ...]]
+    accuracy: float = 1e-3
 
     def found(self, branch: str, n: int) -> bool:
         """Whether a branch is there."""
@@ -178,6 +178,11 @@ def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> 
     return found
 
 
+def bracketed(row: Row, change: Change) -> Boundary:
+    """Between the neighbours of a change, and located no further."""
+    return _bracketed(row, change, *(row.values[n] for n in change.ends))
+
+
 def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
     middle, width = (one + other) / 2, abs(other - one) / 2
     return Boundary(change.kind, change.branches, middle, width, row.at, BRACKETED)
@@ -269,9 +274,23 @@ def end_of(row: Row, name: str, inside: int, outside: int, accuracy: float, seed
     """
     first, last = row.values[inside], row.values[outside]
     goal = float(np.clip(last + _BEYOND * np.copysign(row.cell, last - first), row.values[0], row.values[-1]))
+    return walked_from(row, name, inside, goal, accuracy, seed)[0]
+
+
+def walked_from(
+    row: Row, name: str, inside: int, goal: float, accuracy: float, seed: int
+) -> tuple[Threshold | None, float]:
+    """The end of a branch between a point of the row and a value, or None, and how far the walk came.
+
+    Raises:
+        NotConvergedError: as of `end_of`.
+    """
+    first = row.values[inside]
     begun = follower(row, name, (inside,), seed).known[first]
     search = Search(SPINODAL, row.problem, row.parameter, (name,), (first, goal), accuracy, False)
-    return walked_to(Walk(row.problem, begun, row.parameter, (first, goal), _SOLVED, seed), search)
+    walk = Walk(row.problem, begun, row.parameter, (first, goal), row.accuracy, seed)
+    event = walked_to(walk, search)
+    return event, walk.passed[-1].value if walk.passed else first
 
 
 def follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
@@ -280,7 +299,7 @@ def follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
     Raises:
         NotConvergedError: one of them is not found again.
     """
-    branch = Branch(row.problem, row.parameter, name, _SOLVED, seed, effort=2)
+    branch = Branch(row.problem, row.parameter, name, row.accuracy, seed, effort=2)
     for n in numbers:
         if not row.found(name, n):
             continue

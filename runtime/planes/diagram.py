@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,13 +19,15 @@ from ..errors import InputError, TimeLimitError
 from ..files import write_whole
 from ..interrupts import held_back
 from ..problems.problem import Problem, parameter_name
+from ..problems.reduced import integrated
 from ..progress import bar, say
 from ..sweeping.engine import Engine
 from ..sweeping.line import Record
 from ..sweeping.plan import Plan, Simulated, planned
 from ..sweeping.records import folder_of, remove
 from ..sweeping.sweep import Sweep, kept_nowhere, run_together
-from .boundaries import Boundary, Change, Places, Row, further, located
+from .boundaries import Boundary, Change, Places, Row, bracketed, further, located
+from .doubts import Doubt, decided, doubts, without
 from .meetings import Meeting, Suspect, met, suspects
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ _PROBES = 3  # an axis, at which it is seen which starts lead anywhere
 _REACH = 2.0  # cells that a boundary may move from row to row
 _BEND = 0.4  # cells that it may be off the straight line between the rows on both sides
 _COARSE = 1e-2  # accuracy of probes
+_FEW = 4  # dimensions of averages, up to which and beyond which the following are usual
+_POINTS = (9, 5), (5, 3)
+_ACCURACIES = 1e-3, 1e-2
+_BOUNDARY_ACCURACIES = 3e-3, 3e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +51,9 @@ class PhaseDiagram:
         first, second: names of the parameters; rows run along the first one.
         rows: in ascending order of the second parameter.
         boundaries: by row, in the order of the first parameter; meetings: points where they meet.
-        interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here.
+        interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here: rows on which all
+            branches are solved, and their boundaries, between points of the grid where no more is known.
+        judged: whether replica symmetry of the solutions was.
     """
 
     problem: Problem
@@ -56,6 +64,7 @@ class PhaseDiagram:
     meetings: tuple[Meeting, ...] = ()
     interrupted: bool = False
     out_of_time: bool = False
+    judged: bool = True
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -108,10 +117,11 @@ def phases(
     *,
     over: Mapping[str, tuple[float, float]],
     starts: Sequence[str] | None = None,
-    points: tuple[int, int] = (9, 5),
+    points: tuple[int, int] | None = None,
     refinements: int = 1,
-    accuracy: float = 1e-3,
-    boundary_accuracy: float = 3e-3,
+    accuracy: float | None = None,
+    boundary_accuracy: float | None = None,
+    stability: bool | None = None,
     seed: int = 0,
     output: str | Path | None = None,
     force: bool = False,
@@ -127,10 +137,15 @@ def phases(
 
     Args:
         over: two parameters and their intervals, as {"alpha": (0.3, 3), "omega": (0, 0.45)}.
-        starts: named starts; by default all of the model that lead to a branch at one of nine probes.
-        points: of the grid, along both; refinements: how often rows are halved where they differ.
-        accuracy: of overlaps, as of `solve`; boundary_accuracy: half width of boundaries, in the first parameter, and
-            of points where they meet; in the second it is asked for in proportion to the intervals.
+        starts: named starts; by default all of the model that lead to a branch at one of nine probes (three, in a row
+            half way, where averages have many dimensions).
+        points: of the grid, along both, by default (9, 5), or (5, 3) where averages have many dimensions; refinements:
+            how often rows are halved where they differ.
+        accuracy: of overlaps, as of `solve` (1e-3, or 1e-2 of many dimensions); boundary_accuracy: half width of
+            boundaries, in the first parameter, and of points where they meet (3e-3, or 3e-2); in the second it is asked
+            for in proportion to the intervals.
+        stability: whether replica symmetry is judged at every point, by default where averages have few dimensions:
+            beyond, that takes several times as long as the solutions.
         output: a file for `save`; solutions and boundaries are kept in the folder `NAME.records` beside it.
         force: remove what is kept there.
         processes: as of `sweep`.
@@ -143,10 +158,20 @@ def phases(
     first, second = _spans(over)
     engine = Engine(processes)
     engine.check()
-    if min(points) < 2 or refinements < 0 or not boundary_accuracy > 0:
+    coarse = points is not None and min(points) < 2
+    if coarse or refinements < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
         raise InputError("points are at least 2 along both parameters, refinements at least 0, accuracies above 0")
-    chosen = _Chosen(model, first, second, points, accuracy, seed, parameters)
+    at_first = _ACCURACIES[0] if accuracy is None else accuracy
+    asked_of = "solve" if stability is False else "stability"
+    chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters, asked_of)
     base = chosen.plan(None, [second[1]], False).problem
+    if (many := integrated(base).dimension > _FEW) and accuracy is None:
+        chosen = replace(chosen, accuracy=_ACCURACIES[many])
+    if points is None:
+        chosen = replace(chosen, points=_POINTS[many])
+    if many and stability is None:
+        chosen = replace(chosen, ask="solve")
+    asked = _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy
     if starts is None:
         starts = tuple(base.solver.model.STARTS)
     known = chosen.plan(starts, [second[1]], False).starts
@@ -154,7 +179,7 @@ def phases(
         folder = folder_of(Path(output)) if output is not None else stack.enter_context(kept_nowhere())
         if force:
             _remove(folder)
-        return _Study(chosen, base, known, engine, folder).done(refinements, boundary_accuracy)
+        return _Study(chosen, base, known, engine, folder).done(refinements, asked)
 
 
 @dataclass(frozen=True)
@@ -168,6 +193,7 @@ class _Chosen:
     accuracy: float
     seed: int
     parameters: Mapping[str, Any]
+    ask: str
 
     def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
         """A sweep of some starts along rows, up or down."""
@@ -178,13 +204,14 @@ class _Chosen:
             grid={name: (*ends, self.points[0]), self.second[0]: list(at)},
             rows=None,
             starts=starts,
-            ask="stability",
+            ask=self.ask,
             accuracy=self.accuracy,
             both_ways=False,
             seed=self.seed,
             simulated=Simulated(),
             given=self.parameters,
             ends=False,
+            thorough=self.ask != "solve",
         )
 
 
@@ -208,10 +235,12 @@ class _Study:
         except TimeLimitError:
             out_of_time = True
         rows = tuple(self._rows[at] for at in sorted(self._rows))
-        boundaries = [b for row in rows for b in self._places.get(row.at, {}).values() if b is not None]
+        every = (b for row in rows for b in {**_unlocated(row), **self._places.get(row.at, {})}.values())
+        boundaries = [b for b in every if b is not None]
         named = self._chosen.first[0], self._chosen.second[0]
         found = tuple(boundaries), tuple(self._meetings)
-        return PhaseDiagram(self._base, *named, rows, *found, interrupted, out_of_time)
+        judged = self._chosen.ask == "stability"
+        return PhaseDiagram(self._base, *named, rows, *found, interrupted, out_of_time, judged)
 
     def _work(self, refinements: int, accuracy: float) -> None:
         with self._engine.held() as self._engine:
@@ -221,6 +250,7 @@ class _Study:
             kept = _Kept(self._folder / f"boundaries-{accuracy:g}.json")
             for level in range(refinements + 1):
                 self._solve(level, wanted, ways)
+                self._decide(kept, accuracy)
                 self._locate(kept, accuracy)
                 wanted = further(self._located, _BEND, _REACH)
                 if not wanted:
@@ -241,24 +271,31 @@ class _Study:
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
         places = np.linspace(low, high, _PROBES).tolist()
-        heights = np.linspace(bottom, top, _PROBES).tolist()
+        few = integrated(self._base).dimension <= _FEW
+        heights = np.linspace(bottom, top, _PROBES).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
-        score, met = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
-        with bar("probes", len(asked)) as task:
+        kept = _Kept(self._folder / "probes.json")
+        keys = [self._chosen.plan([start], [at], False).lines[0].key for start, at in asked]
+        work = [number for number, key in enumerate(keys) if key not in kept]
+        with bar("probes", len(work)) as task:
 
             def take(number: int, there: list[bool]) -> None:
-                start, _ = asked[number]
-                score[start] += float(np.dot(there, np.linspace(1, -1, _PROBES)))
-                met[start] |= any(there)
+                kept.add({keys[work[number]]: _Probe(tuple(there))})
                 task.advance()
 
             rows = [(self._base.with_(**{other: at}), name, start, places, self._chosen.seed) for start, at in asked]
-            self._engine.each(_probed, rows, take)
+            self._engine.each(_probed, [rows[number] for number in work], take)
+        score, met = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
+        for (start, _), key in zip(asked, keys, strict=True):
+            probe = kept.get(key, _Probe)
+            assert probe is not None
+            score[start] += float(np.dot(probe.there, np.linspace(1, -1, _PROBES)))
+            met[start] |= any(probe.there)
         ways = {start: score[start] > 0 for start in self._starts if met[start]}
         if not ways:
             raise InputError(
-                f"none of the starts {', '.join(self._starts)} leads to a branch of its name at {_PROBES**2} points of "
-                "the plane; choose other intervals"
+                f"none of the starts {', '.join(self._starts)} leads to a branch of its name at "
+                f"{_PROBES * len(heights)} points of the plane; choose other intervals"
             )
         say(f"branches: {', '.join(ways)}")
         return ways
@@ -272,18 +309,50 @@ class _Study:
                 folder = self._folder / f"level-{level}-{'up' if upward else 'down'}"
                 plans.append((self._chosen.plan(starts, wanted, upward), folder))
         made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
-        for sweep in run_together(plans, self._engine):
-            if sweep.interrupted:
-                raise KeyboardInterrupt
-            if sweep.out_of_time:
-                raise TimeLimitError("the time limit ended the diagram")
+        order = {at: n for n, at in enumerate(_outside_in(sorted(wanted)))}
+        sweeps = run_together(plans, self._engine, before=lambda line: order[line.problem.value_of(self._second)])
+        for sweep in sweeps:
             for at, start, records in _lines_of(sweep):
                 made[at][start] = records if ways[start] else records[::-1]
         values = tuple(sorted(plans[0][0].axes[0].values))
-        first, second = self._chosen.first[0], self._chosen.second[0]
+        first, accuracy = self._chosen.first[0], self._chosen.accuracy
         for at, every in made.items():
-            problem = self._base.with_(**{second: at})
-            self._rows[at] = Row(problem, first, second, at, values, {start: every[start] for start in ways})
+            if every.keys() == ways.keys():
+                problem, known = self._base.with_(**{self._second: at}), {start: every[start] for start in ways}
+                self._rows[at] = Row(problem, first, self._second, at, values, known, accuracy)
+        if any(sweep.interrupted for sweep in sweeps):
+            raise KeyboardInterrupt
+        if any(sweep.out_of_time for sweep in sweeps):
+            raise TimeLimitError("the time limit ended the diagram")
+
+    @property
+    def _second(self) -> str:
+        return self._chosen.second[0]
+
+    def _decide(self, kept: _Kept, accuracy: float) -> None:
+        """Which branches end before points of theirs that were reached without the accuracy, on new rows."""
+        rows = [row for at, row in sorted(self._rows.items()) if at not in self._places]
+        every = [(row, doubt) for row in rows for doubt in doubts(row)]
+        work = [(row, doubt) for row, doubt in every if _doubtful(row, doubt) not in kept]
+        if not every:
+            return
+        with bar("branches without the accuracy", len(work)) as task:
+
+            def take(number: int, found: Boundary | None) -> None:
+                row, doubt = work[number]
+                kept.add({_doubtful(row, doubt): found})
+                task.advance(f"{doubt.branch} at {row.at:.4g}")
+
+            try:
+                self._engine.each(decided, [(*one, accuracy, self._chosen.seed) for one in work], take)
+            finally:
+                for row, doubt in every:
+                    key = _doubtful(row, doubt)
+                    end = kept.get(key, Boundary) if key in kept else None
+                    if end is not None:
+                        row, change = without(self._rows[row.at], doubt, end)
+                        self._rows[row.at] = row
+                        kept.add({_key(row, change): end})
 
     def _locate(self, kept: _Kept, accuracy: float) -> None:
         """Every boundary of rows on which they are not located yet."""
@@ -326,11 +395,18 @@ class _Study:
                 self._meetings = [meeting for meeting in there if meeting is not None]
 
 
-Kept = TypeVar("Kept", Boundary, Meeting)
+@dataclass(frozen=True)
+class _Probe:
+    """Whether a start leads to a branch of its own, at every value of the first parameter that is probed."""
+
+    there: tuple[bool, ...]
+
+
+Kept = TypeVar("Kept", Boundary, Meeting, _Probe)
 
 
 class _Kept:
-    """What was located, in a file."""
+    """What was found beside solutions, in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -344,11 +420,14 @@ class _Kept:
         return key in self._found
 
     def get(self, key: str, kind: type[Kept]) -> Kept | None:
-        """A boundary, or a point where some meet; None where there is none after all."""
+        """A boundary, a point where some meet, or a probe; None where there is none after all."""
         found = self._found[key]
-        return None if found is None else kind(**{**found, "branches": tuple(found["branches"])})
+        if found is None:
+            return None
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+        return kind(**values)
 
-    def add(self, found: Mapping[str, Boundary | Meeting | None]) -> None:
+    def add(self, found: Mapping[str, Boundary | Meeting | _Probe | None]) -> None:
         """Put away."""
         with held_back():
             self._found |= {key: None if there is None else asdict(there) for key, there in found.items()}
@@ -358,6 +437,25 @@ class _Kept:
 def _key(row: Row, change: Change) -> str:
     """Of a boundary, in the file that keeps them."""
     return json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
+
+
+def _doubtful(row: Row, doubt: Doubt) -> str:
+    """Of points without the accuracy, in that file."""
+    return json.dumps(["doubt", doubt.branch, row.at, *(row.values[n] for n in (doubt.inside, *doubt.points))])
+
+
+def _unlocated(row: Row) -> dict[Change, Boundary]:
+    """Every boundary of a row as it is known from its points."""
+    return {change: bracketed(row, change) for change in row.changes()}
+
+
+def _outside_in(values: Sequence[float]) -> list[float]:
+    """Ascending values, both ends first, then what halves the largest gap: any beginning of them spans all."""
+    order, left = [*values[:1], *values[:0:-1][:1]], list(values[1:-1])
+    while left:
+        order.append(max(left, key=lambda v: min(abs(v - known) for known in order)))
+        left.remove(order[-1])
+    return order
 
 
 def _name(suspect: Suspect) -> str:
@@ -374,15 +472,17 @@ def _probed(problem: Problem, name: str, start: str, places: Sequence[float], se
 
 
 def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
+    """The finished ones."""
     for line, known in sweep.lines():
-        at = sweep.plan.axes[1].values[line.place[2]]
-        yield at, line.start, tuple(known[n] for n in range(len(line.points)))
+        if all(n in known for n in range(len(line.points))):
+            at = sweep.plan.axes[1].values[line.place[2]]
+            yield at, line.start, tuple(known[n] for n in range(len(line.points)))
 
 
 def _remove(folder: Path) -> None:
     for inner in sorted(folder.glob("level-*")):
         remove(inner)
-    for path in folder.glob("boundaries-*.json"):
+    for path in [*folder.glob("boundaries-*.json"), folder / "probes.json"]:
         path.unlink(missing_ok=True)
 
 

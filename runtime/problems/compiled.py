@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
-import platformdirs
+from ..cache import numba_folder, unkept
+from ..errors import InputError
+from ..files import write_whole
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+SOURCE = "source"
 _LONGEST, _POLL = 60.0, 0.02  # seconds, while another process compiles the same function
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for generated solvers and compiled code (override: SADDLEFORGE_CACHE)."""
-    return Path(os.environ.get("SADDLEFORGE_CACHE") or platformdirs.user_cache_dir("saddleforge")).absolute()
-
-
-def numba_folder() -> Path:
-    """Of compiled code in it (override: NUMBA_CACHE_DIR)."""
-    return cache_folder() / "numba"
 
 
 @cache
@@ -61,8 +57,7 @@ def numba_cache() -> Iterator[None]:
 
     previous, caches = config.CACHE_DIR, dispatcher.FunctionCache
     try:
-        if not os.environ.get("NUMBA_CACHE_DIR"):
-            config.CACHE_DIR = str(numba_folder())
+        config.CACHE_DIR = str(numba_folder())
         dispatcher.FunctionCache = _ready_cache()
         yield
     finally:
@@ -72,12 +67,88 @@ def numba_cache() -> Iterator[None]:
 @cache
 def _ready_cache() -> type[Any]:
     """Numba's cache of a function, which loads machine code without what compiles it; what another process is compiling
-    is waited for, and what several save at once is kept."""
-    from numba.core.caching import FunctionCache
+    is waited for, and what several save at once is kept.
+
+    A folder need not be writable to be read. What is damaged or of another version is compiled again and written over;
+    what cannot be written is said once.
+    """
+    from llvmlite import __version__ as llvmlite
+    from numba import __version__ as numba
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
     from numba.core.runtime import rtsys
 
+    class Damaged(OSError):
+        """What Numba's cache takes for a file that has been removed."""
+
+    class Sealed(IndexDataCacheFile):
+        """Index and data behind a digest of what they hold, of the source and of what compiled it: nothing is unpickled
+        that was not written whole, and no index leads to another's data."""
+
+        def _seal(self, data: bytes) -> bytes:
+            return hashlib.sha256(f"{numba} {llvmlite} {self._source_stamp!r}\n".encode() + data).digest()
+
+        def _read(self, path: str) -> Any:
+            content = Path(path).read_bytes()
+            seal, data = content[:32], content[32:]
+            if self._seal(data) != seal:
+                raise Damaged(path)
+            return pickle.loads(data)
+
+        def _write(self, path: str, value: Any) -> None:
+            data = self._dump(value)
+            with self._open_for_write(path) as file:
+                file.write(self._seal(data) + data)
+
+        def save(self, key: Any, data: Any) -> None:
+            # Numba's own writes the index first, and killed there leaves it with what the file held before.
+            known = self._load_index()
+            name = known.get(key) or next(n for n in map(self._data_name, count(1)) if n not in known.values())
+            self._save_data(name, data)
+            if key not in known:
+                self._save_index({**known, key: name})
+
+        def _load_index(self) -> Any:
+            try:
+                return self._read(self._index_path)
+            except OSError:
+                return {}
+
+        def _save_index(self, overloads: Any) -> None:
+            self._write(self._index_path, overloads)
+
+        def _load_data(self, name: str) -> Any:
+            return self._read(self._data_path(name))
+
+        def _save_data(self, name: str, data: Any) -> None:
+            self._write(self._data_path(name), data)
+
+    located: Any = CompileResultCacheImpl._locator_classes[0]
+
+    class Locator(located):
+        """In `code_folder`, whether it can be written or not."""
+
+        def __init__(self, py_func: Any, py_file: str) -> None:
+            self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+            self._cache_path = str(code_folder(Path(py_file)))
+
+        @classmethod
+        def from_function(cls, py_func: Any, py_file: str) -> Any:
+            return cls(py_func, py_file) if os.path.exists(py_file) else None
+
+    class ReadyImpl(CompileResultCacheImpl):
+        _locator_classes: ClassVar[list[Any]] = [  # type: ignore[misc]
+            Locator,
+            *CompileResultCacheImpl._locator_classes[1:],
+        ]
+
     class ReadyCache(FunctionCache):
+        _impl_class = ReadyImpl
         _claim: IO[bytes] | None = None  # while this process compiles the function
+
+        def __init__(self, py_func: Any) -> None:
+            super().__init__(py_func)
+            stamp = self._impl.locator.get_source_stamp()
+            self._cache_file = Sealed(self._cache_path, self._impl.filename_base, stamp)
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             # Numba's own loads the implementations of all that can be compiled, SciPy's linear algebra with them, which
@@ -99,6 +170,9 @@ def _ready_cache() -> type[Any]:
                 lock = _locked(Path(self.cache_path) / ".lock", _LONGEST)
                 with lock or nullcontext():
                     super().save_overload(sig, data)
+                    _note(self._impl.locator._py_file, Path(self.cache_path))
+            except (OSError, InputError) as error:
+                unkept(numba_folder(), error)
             finally:
                 self._release()
 
@@ -108,6 +182,31 @@ def _ready_cache() -> type[Any]:
                 claim.close()
 
     return ReadyCache
+
+
+def code_folder(source: Path) -> Path:
+    """Where the machine code of a file is: a folder for the one it lies in (`SOURCE` in it names that), in it another
+    for the file as it is now, so that what has gone can be told from what is still there."""
+    status = source.stat()
+    name = f"{source.stem}-{_digest(source, status.st_mtime_ns, status.st_size)}"
+    at = os.path.dirname(os.path.abspath(source))
+    return numba_folder() / f"{os.path.basename(at)}_{hashlib.sha256(os.fsencode(at)).hexdigest()[:20]}" / name
+
+
+@lru_cache(maxsize=1024)
+def _digest(source: Path, _changed: int, _size: int) -> str:
+    return digest_of(source.read_bytes())
+
+
+def digest_of(content: bytes) -> str:
+    """Of a source, as `code_folder` has it in a name."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _note(source: str, folder: Path) -> None:
+    note = folder.parent / SOURCE
+    if not note.exists():
+        write_whole(note, os.fsencode(os.path.dirname(os.path.abspath(source))))
 
 
 def _locked(path: Path, longest: float) -> IO[bytes] | None:
@@ -120,7 +219,7 @@ def _locked(path: Path, longest: float) -> IO[bytes] | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = open(path, "ab")  # noqa: SIM115  (for as long as it is locked)
-    except OSError:  # Numba says itself what is wrong with a folder
+    except OSError:  # what is compiled cannot be kept there either
         return None
     end = monotonic() + longest
     while True:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..progress import say
 from .law import TokenLaw
 
 
@@ -19,11 +20,42 @@ class DataLaw:
         misfit: norm of what the token covariances have off the diagonal in their common eigenbasis, relative to their
             own norm; 0 where all share eigenvectors, as the theory assumes.
         misfit_of_noise: the value that finitely many samples alone give, were the eigenvectors shared.
+        binning: what the bins of the spectrum move of averages gamma / (gamma + z), their squares and the teacher's
+            part of a ridge regression's bias, relative, at the z between the ends of the spectrum where it is most.
+        spread: 2 sqrt(d / n), by how much sample eigenvalues of equal ones differ from each other, relative.
+        kurtosis: excess kurtosis of x . r over random directions r, mean and standard error; 0 of Gaussian fields.
+        taught_kurtosis: along every column of the teacher, (t,); None where it was not given.
+        norms: variance of |x|^2 over that of a Gaussian with the same covariance, 2 Tr Sigma^2; 1 of Gaussian tokens,
+            more where some samples are larger as a whole than others, which no Gaussian law has.
     """
 
     law: TokenLaw
     misfit: float
     misfit_of_noise: float
+    binning: float = 0.0
+    spread: float = 0.0
+    kurtosis: tuple[float, float] = (0.0, 0.0)
+    taught_kurtosis: np.ndarray | None = None
+    norms: float = 1.0
+
+    def table(self) -> str:
+        """How far the data are from the law that is assumed of them, a line a measure."""
+        shared = (
+            "" if len(self.law.gamma[0]) == 1 else f"{self.misfit:.2g} (samples alone give {self.misfit_of_noise:.2g})"
+        )
+        along = "" if self.taught_kurtosis is None else ", ".join(f"{k:.2g}" for k in self.taught_kurtosis)
+        lines = [
+            f"{len(self.law.weights)} atoms; bins move averages over the spectrum by {self.binning:.1e}",
+            f"equal eigenvalues are seen to differ by up to {self.spread:.1%}, 2 sqrt(d / n)",
+            f"covariances off the diagonal in shared eigenvectors: {shared}" if shared else "",
+            f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
+            f"excess kurtosis along the teacher {along}" if along else "",
+            f"squared norms spread {self.norms:.3g} times as much as of a Gaussian",
+        ]
+        return "\n".join(line for line in lines if line)
+
+    def __repr__(self) -> str:
+        return self.table()
 
 
 def law_of_data(
@@ -32,14 +64,18 @@ def law_of_data(
     """Estimate the law of the tokens (docs/theory.md (1.6)) from samples.
 
     The common eigenbasis is that of the average covariance; its coordinates are sorted by their average eigenvalue and
-    binned. The squared length of a mean is corrected for sampling noise, which is of order one where n is of order d.
+    binned. The squared length of a mean is corrected for sampling noise, which is of order one where n is of order d; a
+    mean that four standard errors of that do not tell from zero is taken for none.
+    How far the data are from the law assumed is measured beside it (`DataLaw`), and said in a warning where it is far.
 
     Args:
         x: tokens, (n, L, d), or (n, d) for one token.
         labels: cluster of every token, whole numbers from 0, (n, L); one cluster by default.
         encodings: positional encodings p_l, (L, d); none by default.
-        teacher: W*, (d, t); by default rows standard normal and independent of the tokens, t = 1.
-        atoms: bins of the spectrum, at most d; 8 by default where d allows.
+        teacher: W*, (d, t), fields Y = x W* / sqrt(d); or what `fitted_teacher` found, whose own noise is taken off
+            the lengths of its parts; by default rows standard normal and independent of the tokens, t = 1.
+        atoms: bins of the spectrum, with as many eigenvalues each, at most d; by default as many, of equal widths in
+            the logarithm of the eigenvalue, as move averages over the spectrum by no more than 5e-4.
 
     Raises:
         InputError: shapes that do not fit, numbers that are not finite, a label seen fewer than twice.
@@ -53,10 +89,11 @@ def law_of_data(
     labels = labels[:, None] if labels.ndim == 1 else labels
     if labels.shape != (n, tokens) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
         raise InputError(f"labels must be whole numbers from 0 in shape {(n, tokens)}, not {labels.shape}")
-    atoms = min(8, d) if atoms is None else atoms
-    if not 1 <= atoms <= d:
+    if atoms is not None and not 1 <= atoms <= d:
         raise InputError(f"atoms = {atoms}: allowed are 1 to d = {d}")
     p = np.zeros((tokens, d)) if encodings is None else np.asarray(encodings, float)
+    uncertain = np.zeros((d, d)) if teacher is None else getattr(teacher, "covariance", None)
+    teacher = getattr(teacher, "rows", teacher)
     rows = None if teacher is None else np.asarray(teacher, float).reshape(d, -1)
     if p.shape != (tokens, d):
         raise InputError(f"encodings have shape {p.shape}; {(tokens, d)} is expected")
@@ -69,8 +106,8 @@ def law_of_data(
         if len(own) < 2:
             raise InputError(f"label {k} of token {l} was seen {len(own)} times; at least 2 are needed")
         counts.append(len(own))
-        means.append(own.mean(axis=0))
         covariances.append(np.atleast_2d(np.cov(own, rowvar=False)))
+        means.append(_told_from_zero(own.mean(axis=0), covariances[-1], len(own)))
     share = np.array(counts) / (n * tokens)
     _, basis = np.linalg.eigh(np.einsum("c,cij->ij", share, np.array(covariances)))
     turned = np.einsum("ia,cij,jb->cab", basis, np.array(covariances), basis)
@@ -82,10 +119,18 @@ def law_of_data(
     shifted = np.array([mean + p[l] for (l, _), mean in zip(contexts, means, strict=True)])
     tau = np.sqrt(d) * shifted @ basis
     pi = np.zeros((0, d)) if rows is None else rows.T @ basis
+    blurred = np.zeros(d) if uncertain is None else np.einsum("ia,ij,ja->a", basis, uncertain, basis)
+    squares = np.ones((1, d)) if rows is None else np.maximum(pi**2 - blurred, 0.0)
+    groups, binning = _groups(gamma, squares, atoms)
+    if rows is not None and blurred.any():  # what a fitted teacher holds of its own noise
+        for group in groups:
+            seen = (pi[:, group] ** 2).mean(axis=1, keepdims=True)
+            pi[:, group] *= np.sqrt(np.maximum(1 - blurred[group].mean() / np.maximum(seen, 1e-300), 0.0))
+        rows = basis @ pi.T
     z = np.concatenate([tau, pi])
     t = 1 if rows is None else len(pi)
     weights, binned, gram = [], [], []
-    for group in np.array_split(np.arange(d), atoms):
+    for group in groups:
         weights.append(len(group) / d)
         binned.append(gamma[:, group].mean(axis=1))
         matrix = np.eye(len(contexts) + t)
@@ -101,8 +146,132 @@ def law_of_data(
         teacher_means=np.zeros((len(contexts), t)) if rows is None else np.array(means) @ rows / np.sqrt(d),
     )
     law.check()
+    centred = x - np.array(means).reshape(tokens, clusters, d)[np.arange(tokens), labels]
     off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # rounding for one context
-    return DataLaw(law, float(np.sqrt(off_diagonal / whole)), float(np.sqrt(noise / whole)))
+    found = DataLaw(
+        law,
+        float(np.sqrt(off_diagonal / whole)),
+        float(np.sqrt(noise / whole)),
+        binning=binning,
+        spread=2 * float(np.sqrt(d / min(counts))),
+        kurtosis=_kurtosis(centred, labels, clusters),
+        taught_kurtosis=None if rows is None else _excess(centred @ rows, labels, clusters),
+        norms=_norms(centred, labels, clusters),
+    )
+    for sentence in _warnings(found):
+        say(f"warning: {sentence}")
+    return found
+
+
+def _warnings(found: DataLaw) -> list[str]:
+    """Where the data are farther from the law than curves are usually read."""
+    words = []
+    if found.binning > _COARSE:
+        words.append(
+            f"{len(found.law.weights)} bins move averages over the spectrum by {found.binning:.1%}: give more atoms, "
+            "or leave them to be chosen"
+        )
+    if found.misfit > 1.5 * found.misfit_of_noise + 0.02:
+        words.append(
+            f"eigenvectors are not shared: covariances have {found.misfit:.2g} off the diagonal, where samples alone "
+            f"give {found.misfit_of_noise:.2g}"
+        )
+    if abs(found.kurtosis[0]) > 0.2 + 3 * found.kurtosis[1] or found.norms > 3:
+        words.append(
+            f"fields are not Gaussian: excess kurtosis {found.kurtosis[0]:.2g} along random directions, squared norms "
+            f"spread {found.norms:.3g} times as much as of a Gaussian"
+        )
+    return words
+
+
+def _told_from_zero(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndarray:
+    """The mean where its squared length exceeds what n samples without one give, zeros else."""
+    expected, spread = np.trace(covariance) / n, np.sqrt(2 * (covariance**2).sum()) / n
+    return mean if mean @ mean - expected > _CLEAR * spread else np.zeros_like(mean)
+
+
+_CLEAR = 4.0  # standard errors
+_COARSE, _FINE = 1e-2, 5e-4  # what bins move of averages: too much, and what is asked of bins that are chosen
+_SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_PLACES = 25  # of z
+_DIRECTIONS, _SEED = 32, 20
+
+
+def _groups(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> tuple[list[np.ndarray], float]:
+    """Coordinates bin by bin, and what the bins move of averages (see `DataLaw.binning`).
+
+    Args:
+        gamma: (C, d), the coordinates in the order of their average; squares: of the teacher's rows, (t, d).
+    """
+    d = gamma.shape[1]
+    if atoms is not None:
+        groups = np.array_split(np.arange(d), atoms)
+        return groups, _moved(gamma, squares, groups)
+    scale = np.log(np.maximum(gamma.mean(axis=0), 1e-12 * gamma.max()))
+    for size in (*(size for size in _SIZES if size < d), d):
+        edges = np.linspace(scale.min(), scale.max(), size + 1)[1:-1]
+        places = np.arange(d) if size == d else np.searchsorted(edges, scale)
+        groups = [group for group in (np.flatnonzero(places == n) for n in range(size)) if len(group)]
+        moved = _moved(gamma, squares, groups)
+        if moved <= _FINE:
+            break
+    return groups, moved
+
+
+def _moved(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarray]) -> float:
+    """By how much bins move averages over the spectrum, relative, at most."""
+    worst = 0.0
+    sizes = np.array([len(group) for group in groups])
+    for own in gamma:
+        binned = np.array([own[group].mean() for group in groups])
+        positive = own[own > 0]
+        if not len(positive):
+            continue
+        z = np.geomspace(max(positive.min(), 1e-9 * own.max()), own.max(), _PLACES)[:, None]
+        share, mean_share = own / (own + z), binned / (binned + z)
+        pairs = [(share.sum(1), mean_share @ sizes), ((share**2).sum(1), mean_share**2 @ sizes)]
+        for row in squares:
+            summed = np.array([row[group].sum() for group in groups])
+            bias, mean_bias = own * z**2 / (own + z) ** 2, binned * z**2 / (binned + z) ** 2
+            pairs.append((bias @ row, mean_bias @ summed))
+        worst = max(worst, *(float(np.max(np.abs(b - a) / np.maximum(a, 1e-300))) for a, b in pairs))
+    return worst
+
+
+def _by_context(labels: np.ndarray, clusters: int) -> list[tuple[int, np.ndarray]]:
+    """Token and samples of every context that was seen."""
+    found = ((l, np.flatnonzero(labels[:, l] == k)) for l in range(labels.shape[1]) for k in range(clusters))
+    return [(l, samples) for l, samples in found if len(samples) > 3]
+
+
+def _excess(fields: np.ndarray, labels: np.ndarray, clusters: int) -> np.ndarray:
+    """Excess kurtosis of fields (n, L, k) within their contexts, averaged over these, (k,)."""
+    values = []
+    for l, samples in _by_context(labels, clusters):
+        own = fields[samples, l]
+        own = own - own.mean(axis=0)
+        values.append((own**4).mean(axis=0) / np.maximum((own**2).mean(axis=0), 1e-300) ** 2 - 3)
+    return np.mean(values, axis=0) if values else np.zeros(fields.shape[-1])
+
+
+def _kurtosis(centred: np.ndarray, labels: np.ndarray, clusters: int) -> tuple[float, float]:
+    """Excess kurtosis along random directions: mean, and its standard error from samples and directions."""
+    directions = np.random.default_rng(_SEED).standard_normal((centred.shape[2], _DIRECTIONS))
+    found = _excess(centred @ directions, labels, clusters)
+    sampled = np.sqrt(24 / len(centred) / centred.shape[1])
+    return float(found.mean()), float(np.hypot(found.std(ddof=1) / np.sqrt(_DIRECTIONS), sampled))
+
+
+def _norms(centred: np.ndarray, labels: np.ndarray, clusters: int) -> float:
+    """Variance of |x|^2 over 2 Tr Sigma^2, the latter without the bias of few samples, averaged over contexts."""
+    ratios = []
+    for l, samples in _by_context(labels, clusters):
+        own, n = centred[samples, l], len(samples)
+        squares = (own**2).sum(axis=1)
+        gram = own.T @ own if own.shape[1] <= n else own @ own.T
+        trace = (float((gram**2).sum()) - float((squares**2).sum())) / (n * (n - 1))  # pairs of different samples
+        ratios.append(float(squares.var(ddof=1)) / (2 * trace) if trace > 0 else 1.0)
+    return float(np.mean(ratios)) if ratios else 1.0
 
 
 def _possible(gram: np.ndarray, contexts: int) -> np.ndarray:
@@ -120,3 +289,67 @@ def _frequencies(labels: np.ndarray, clusters: int) -> np.ndarray:
     found = np.zeros((clusters,) * labels.shape[1])
     np.add.at(found, tuple(labels.T), 1.0)
     return found / len(labels)
+
+
+@dataclass(frozen=True)
+class FittedTeacher:
+    """A linear teacher that was fitted to labels.
+
+    Attributes:
+        rows: W*, (d, 1): y is about x W* / sqrt(d) and noise.
+        noise: variance of the noise, from the residuals and the degrees of freedom left.
+        ridge: strength that was used, in the units of the theory (docs/conventions.md).
+        covariance: of the rows, by the noise, (d, d).
+        explained: share of the variance of y that the fit explains of samples that it has not seen, by leaving out one.
+    """
+
+    rows: np.ndarray
+    noise: float
+    ridge: float
+    covariance: np.ndarray
+    explained: float
+
+
+_ENOUGH = 1.2  # samples a dimension, from which least squares will do
+_STRENGTHS = np.geomspace(1e-6, 1e4, 61)  # of the ridge, in units of the mean eigenvalue of x^T x / d
+
+
+def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeacher:
+    """The teacher of labels y = x W* / sqrt(d) + noise by regression on all samples.
+
+    With more samples than dimensions by least squares: its rows are right in the mean, and `law_of_data` takes their
+    noise off. With fewer by a ridge; what that shrinks is counted as noise.
+
+    Args:
+        x: inputs (n, d), one token; y: labels (n,).
+        ridge: its strength lambda, of a risk that is the sum of half squares and lambda |W|^2 / 2; by default next to
+            none with n > 1.2 d, else the one whose error of leaving out one is least.
+
+    Raises:
+        InputError: shapes that do not fit, numbers that are not finite, or a ridge that is not positive.
+    """
+    x, y = np.asarray(x, float), np.asarray(y, float).reshape(-1)
+    if x.ndim != 2 or len(y) != len(x) or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise InputError(f"x (n, d) and y (n,) of finite numbers are expected, not {x.shape} and {y.shape}")
+    if ridge is not None and not ridge > 0:
+        raise InputError(f"ridge = {ridge!r}: a positive number is expected")
+    n, d = x.shape
+    left, values, right = np.linalg.svd(x / np.sqrt(d), full_matrices=False)
+    turned, squares, weights = left.T @ y, values**2, left**2
+    unit = squares.sum() / d
+    candidates = unit * (_STRENGTHS if n <= _ENOUGH * d else _STRENGTHS[:1]) if ridge is None else np.array([ridge])
+
+    def left_out(strength: float) -> tuple[float, np.ndarray]:
+        shares = squares / (squares + strength)
+        residuals = y - left @ (shares * turned)
+        return float(np.mean((residuals / (1 - weights @ shares)) ** 2)), residuals
+
+    errors = [left_out(float(strength))[0] for strength in candidates]
+    strength = float(candidates[int(np.argmin(errors))])
+    shares = squares / (squares + strength)
+    _, residuals = left_out(strength)
+    # E |residuals|^2 = noise (n - 2 Tr H + Tr H^2) + what the ridge leaves of the signal, small where it is weak.
+    noise = float(residuals @ residuals) / (n - 2 * shares.sum() + (shares**2).sum())
+    basis = right.T * (values / (squares + strength))
+    spread = float(np.var(y)) or 1.0
+    return FittedTeacher((basis @ turned)[:, None], noise, strength, noise * basis @ basis.T, 1 - min(errors) / spread)

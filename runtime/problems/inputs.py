@@ -26,6 +26,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .._version import __version__
+from ..cache import cache_folder
 from ..errors import InputError
 from ..files import write_whole
 
@@ -67,7 +68,7 @@ class Inputs:
     def read(self, path: str) -> None:
         """Note a file, with the bytes it has now."""
         path = os.path.abspath(path)
-        if path in self.files or not _is_own(path):
+        if path in self.files or not _is_own(path) or path.startswith(os.path.join(cache_folder(), "")):
             return
         if os.path.exists(path) and not os.path.isfile(path):
             self.traced = False

@@ -56,15 +56,32 @@ class TokenLaw:
         """The law with another joint spectrum of the covariances, independent of (tau, pi) given this law's atoms.
 
         Args:
-            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all).
+            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all); with a
+                column more, (atoms, 2 + C), a factor on the second moments of the teacher's rows there.
+
+        Raises:
+            InputError: the teacher is to differ from atom to atom, and has few values or overlaps means or encodings.
         """
-        weights, gamma = spectrum[:, 0], np.broadcast_to(spectrum[:, 1:], (len(spectrum), self.gamma.shape[1]))
+        contexts = self.gamma.shape[1]
+        weights, taught = spectrum[:, 0], spectrum[:, 1 + contexts :]
+        gamma = np.broadcast_to(spectrum[:, 1 : 1 + contexts], (len(spectrum), contexts))
         own, new = len(self.weights), len(spectrum)
+        if taught.size:
+            if self.rows is not None or np.any(self.gram[:, :contexts, contexts:]) or np.any(self.teacher_means):
+                raise InputError(
+                    "a column of the teacher's variance in the spectrum goes with Gaussian rows that overlap neither "
+                    "means nor encodings; give the law as Tokens instead"
+                )
+            gram = np.tile(self.gram[:, None], (1, new, 1, 1))
+            gram[:, :, contexts:, contexts:] *= taught[None, :, :, None]
+            gram = gram.reshape(own * new, *self.gram.shape[1:])
+        else:
+            gram = np.repeat(self.gram, new, axis=0)
         return TokenLaw(
             labels=self.labels,
             weights=np.outer(self.weights, weights).ravel(),
             gamma=np.tile(gamma, (own, 1)),
-            gram=np.repeat(self.gram, new, axis=0),
+            gram=gram,
             teacher_means=self.teacher_means,
             rows=self.rows,
         )

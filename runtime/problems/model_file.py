@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..budget import sharp
 from ..derive.errors import ModelError
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from .catalogue import catalogue
 from .inputs import FromSource, executing
 
@@ -64,27 +66,34 @@ def symbolic_model(model: Any) -> Any:
         from ..derive.catalogue import catalogue_model  # SymPy
 
         return catalogue_model(str(model))
-    path = model_path(model)
+    path, name = model_path(model)
     if path is None:
         raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
-    with executing():
-        return read_model_file(path)
+    with executing(), sharp():
+        return read_model_file(path, name)
 
 
-def model_path(model: str | Path) -> Path | None:
-    """The path of a user's model file, checked to be readable; None where the name is no path.
+_PICKED = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
+
+
+def model_path(model: str | Path) -> tuple[Path | None, str]:
+    """The path of a user's model file, checked to be readable, and which of its models; no path where it is none.
+
+    `file.py:name` is the model of that name; without one the file has a single model, and the name is empty.
 
     Raises:
         InputError: the file cannot be read.
     """
-    name, path = str(model), Path(model)
-    if not (name.endswith(".py") or os.sep in name):
-        return None
+    picked = _PICKED.fullmatch(str(model))
+    text, name = picked.groups() if picked else (str(model), "")
+    path = Path(text)
+    if not (text.endswith(".py") or os.sep in text):
+        return None, ""
     try:
         path.read_bytes()
     except OSError as error:
         raise InputError(f"model file {path}: {error.strerror or error}") from error
-    return path
+    return path, name
 
 
 def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0, **sizes: int) -> ModelDerivation:
@@ -109,14 +118,14 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
     return ModelDerivation(loaded, structure_of(loaded, sizes), names or {}, rsb)
 
 
-def read_model_file(path: Path) -> Any:
-    """Execute a user's model file and return the one Model it defines; those who call it put back what that changed.
+def read_model_file(path: Path, wanted: str = "") -> Any:
+    """Execute a user's model file and return the Model of a name, or the one it defines.
 
-    Modules are found beside it, as a script finds them. What it does to the working directory, the environment,
-    sys.path and sys.argv is undone (`put_back`).
+    Those who call it put back what that changed. Modules are found beside it, as a script finds
+    them. What it does to the working directory, the environment, sys.path and sys.argv is undone (`put_back`).
 
     Raises:
-        InputError: the file fails, or defines none or several.
+        InputError: the file fails, defines no model of that name, or without a name none or several.
     """
     from ..derive.authoring.model import Model  # SymPy
 
@@ -127,17 +136,44 @@ def read_model_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        with _not_ended():
+            spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
+    except TimeLimitError:
+        raise
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except Exception as error:
         raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
-    models = [value for value in vars(module).values() if isinstance(value, Model)]
-    if len(models) != 1:
-        raise InputError(f"model file {path} defines {len(models)} models; exactly one is expected")
-    return models[0]
+    models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
+    known = ", ".join(models) or "none"
+    if wanted:
+        if wanted not in models:
+            raise InputError(f"model file {path} defines no model {wanted!r}; its models are {known}")
+        return models[wanted]
+    distinct = list({id(value): value for value in models.values()}.values())
+    if len(distinct) != 1:
+        which = f" ({known}): name one, as {path}:{next(iter(models))}" if models else "; exactly one is expected"
+        raise InputError(f"model file {path} defines {len(distinct)} models{which}")
+    return distinct[0]
+
+
+@contextmanager
+def _not_ended() -> Iterator[None]:
+    """What ends a process without a word (os._exit, os.abort) raises SystemExit in a model file, as exit does."""
+
+    def ended(code: int = 1) -> NoReturn:
+        raise SystemExit(code)
+
+    kept = {name: getattr(os, name) for name in ("_exit", "abort")}
+    for name in kept:
+        setattr(os, name, ended)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(os, name, function)
 
 
 def structure_of(model: Any, sizes: dict[str, int]) -> Any:

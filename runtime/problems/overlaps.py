@@ -6,8 +6,11 @@ import math
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
+
+from ..errors import InputError
 
 Sizes = tuple[int, int, int, int]
 """(C, s, t, P): contexts, student and teacher columns, trained numbers."""
@@ -88,6 +91,41 @@ class Overlaps:
     m: np.ndarray
     theta: np.ndarray
     phi: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def measured(cls, q: Any, theta: Any, m: Any = None, *, V: Any = None, phi: Any = ()) -> Overlaps:
+        """Overlaps of weights that were measured, to start from: `sf.solve(problem, sf.Overlaps.measured(q, theta))`.
+
+        In the units of the theory (docs/conventions.md): q = W^T Sigma W / d, theta = W^T Sigma W* / d, and
+        m = W^T (mu + p) / sqrt(d) of the sum of mean and encoding, a context (token, cluster) each.
+
+        Args:
+            q: (C, s, s), or (s, s) or a number for one context.
+            theta: (C, s, t), or (s, t) or a number.
+            m: (C, s), or (s,) or a number; zeros by default.
+            V: as q; what `solve` finds from the others by default.
+            phi: trained numbers, (P,).
+
+        Raises:
+            InputError: shapes do not fit together.
+        """
+        try:
+            first, second = np.asarray(q, float), np.asarray(theta, float)
+            first = first.reshape((1,) * (3 - first.ndim) + first.shape)
+            second = second.reshape((1,) * (3 - second.ndim) + second.shape)
+            contexts, s = first.shape[:2]
+            third = np.zeros((contexts, s)) if m is None else np.asarray(m, float).reshape(contexts, s)
+            response = np.full(first.shape, np.nan) if V is None else np.asarray(V, float).reshape(first.shape)
+            fits = first.shape == (contexts, s, s) and second.shape[:2] == (contexts, s) and second.ndim == 3
+            numbers = np.asarray(phi, float).reshape(-1)
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise InputError(
+                f"overlaps of shapes q {np.shape(q)}, theta {np.shape(theta)}, m {np.shape(m)} do not fit together; "
+                "(C, s, s), (C, s, t) and (C, s) are expected, of C contexts, s columns of W and t of the teacher"
+            )
+        return cls((first + first.transpose(0, 2, 1)) / 2, response, third, second, numbers)
 
     @property
     def sizes(self) -> Sizes:

@@ -37,6 +37,7 @@ class ModelFacts(Protocol):
     NOISE: Sequence[tuple[str, bool]]
     STRENGTHS: Sequence[str]
     HOLDS_Q: bool
+    METRICS: tuple[str, ...]
     NONNEGATIVE: bool
     REGULARISER: str
     NO_PROXIMAL_MAP: str
@@ -201,6 +202,39 @@ class OwnChannel(ProximalChannel, Protocol):
 
     def own_gradients_at(self, fields: np.ndarray, known: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Derivatives (N, n) of the losses in these: upper triangles of q, then phi."""
+
+
+class FlowEquations(Protocol):
+    """flow.py: one-pass descent; arrays of atoms first, then contexts."""
+
+    def drift(
+        self, gamma: np.ndarray, ridge: np.ndarray, mean: np.ndarray, H: np.ndarray, K: np.ndarray, in_q: np.ndarray,
+        A: np.ndarray, b: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Fill A (A, s, s) and b (A, s, C + t) of the drift of a row, -(A w + b)."""
+
+    def slope(
+        self, rate: float, batch: float, gamma: np.ndarray, gram: np.ndarray, A: np.ndarray, mean: np.ndarray,
+        K: np.ndarray, square: np.ndarray, S: np.ndarray, T: np.ndarray, P: np.ndarray, new_S: np.ndarray,
+        new_T: np.ndarray, new_P: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Fill the derivatives of the moments S (A, s, s), T (A, C, s) and P (A, s, t) in time."""
+
+    def step(
+        self, rate: float, batch_share: float, gamma: np.ndarray, gram: np.ndarray, A: np.ndarray, b: np.ndarray,
+        mean: np.ndarray, K: np.ndarray, square: np.ndarray, S: np.ndarray, T: np.ndarray, P: np.ndarray,
+        new_S: np.ndarray, new_T: np.ndarray, new_P: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Fill them after a step with a batch of order d."""
+
+
+class OwnFlow(FlowEquations, Protocol):
+    """Of a model with numbers that are trained with the weights."""
+
+    def trained_slope(
+        self, rate: float, in_phi: np.ndarray, own_ridge: np.ndarray, phi: np.ndarray, new_phi: np.ndarray
+    ) -> None:
+        """Fill their derivatives in time."""
 
 
 class ThermalChannel(Channel, Protocol):
@@ -535,6 +569,8 @@ class Bayes(Protocol):
     FIELDS: int
     OBSERVED: Sequence[tuple[Any, ...]]
     HIDDEN: Sequence[tuple[Any, ...]]
+    FREE: Sequence[int]
+    AFFINE: bool
     NEEDS: str
 
     def needs_at(self, c: np.ndarray) -> float:
@@ -543,22 +579,23 @@ class Bayes(Protocol):
     def fields_at(self, observed: np.ndarray, hidden: np.ndarray, c: np.ndarray) -> Rows:
         """Fields (N, H, L t), log |det dPsi| and log P(observed | Y) (N, H)."""
 
-    def averages_by_omega(
-        self, fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, mean: np.ndarray, factor: np.ndarray,
-        precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Rows (1, log Z, g_l g_l^T), one a node of the observed; nodes (M, L t) and weights (M,) of omega."""
-
     def averages_by_fields(
         self, fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, mean: np.ndarray, gain: np.ndarray,
-        factor: np.ndarray, precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray,
+        factor: np.ndarray, precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray, curved: int,
     ) -> np.ndarray:  # fmt: skip
-        """The same with the fields Y first, where all that is hidden is discrete."""
+        """Rows (1, log Z, g_l g_l^T, with `curved` squares of dg/domega), one a node of the observed, where all that is
+        hidden is discrete; nodes (M, R) and weights (M,) of omega given the fields."""
+
+    def posterior_at(
+        self, observed: np.ndarray, omega: np.ndarray, precision: np.ndarray, log_norm: float, choices: np.ndarray,
+        free: np.ndarray, factor: np.ndarray, nodes: np.ndarray, log_weight: float, c: np.ndarray, curved: int,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """log Z (N,), g (N, L t) and, with `curved`, dg/domega (N, L t, L t) at points (N, .) and (N, L t)."""
 
     def rows_at(
         self, fields: np.ndarray, shares: np.ndarray, Q: np.ndarray, means: np.ndarray, factors: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """log Z_w (N,) and posterior means (N, t) of rows exposed to fields (N, t)."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """log Z_w (N,), posterior means (N, t) and covariances (N, t, t) of rows exposed to fields (N, t)."""
 
 
 class ErrorBayes(Bayes, Protocol):

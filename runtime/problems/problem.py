@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -119,6 +120,24 @@ class Problem:
         return self.solver.model.TRAINED
 
     @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Of the test errors, where there are several; the first is `test_error`."""
+        return self.solver.model.METRICS
+
+    def by_metric(self, name: str) -> Problem:
+        """The same problem with another one of its metrics for the test error.
+
+        Raises:
+            InputError: it has none of this name.
+        """
+        if name in self.metric_names[:1]:
+            return self if self.solver.base is None else replace(self, solver=self.solver.base)
+        if name not in self.solver.metrics:
+            known = ", ".join(self.metric_names) or "none by name"
+            raise InputError(f"{self.solver.name} has no metric {name!r}; it has {known}")
+        return replace(self, solver=self.solver.metrics[name])
+
+    @property
     def vanishing(self) -> tuple[str, ...]:
         """Parameters at whose zero the model is meant: half widths hold what they move."""
         return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
@@ -202,7 +221,8 @@ class Problem:
     @cached_property
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
-        return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+        with np.errstate(invalid="ignore"):  # of negative ones, which are refused
+            return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
 
     @cached_property
     def is_gaussian(self) -> np.ndarray:
@@ -281,19 +301,30 @@ class Problem:
         return {}
 
     def with_(self, **changes: Any) -> Problem:
-        """The same problem with some parameters (alpha included) changed."""
+        """The same problem with some parameters (alpha included) changed; an entry of an array, as `**{"A[1,2]": 0.3}`.
+
+        Raises:
+            InputError: a value out of range, or no such entry.
+        """
         alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
-        return _build(self.solver, alpha, {**self.parameters, **_renamed(changes)}, spectrum, law, beta)
+        known = {**self.parameters, **_renamed({n: v for n, v in changes.items() if entry_of(n) is None})}
+        for name, value in changes.items():
+            if (place := entry_of(name)) is not None:
+                known[place[0]] = _with_entry(name, known.get(place[0]), place[1], value)
+        return _build(self.solver, alpha, known, spectrum, law, beta)
 
     def value_of(self, name: str) -> float:
-        """A scalar parameter, alpha included (not a number where it was left open), or the common value of a vector's
-        entries.
+        """A scalar parameter, alpha included (not a number where it was left open), the common value of a vector's
+        entries, or one entry of an array, counted from 1: sigma[2], A[1,2].
 
         Raises:
             InputError: no such scalar parameter.
         """
+        place = entry_of(name)
+        if place is not None:
+            return float(_entry(name, self.parameters.get(place[0]), place[1]))
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
             return np.nan if self.sample_complexity is None else self.sample_complexity
@@ -305,7 +336,10 @@ class Problem:
 
         if name not in self.parameters or not common(self.parameters[name]):
             scalars = [n for n, v in self.parameters.items() if common(v)]
-            raise InputError(f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}")
+            raise InputError(
+                f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}, and entries of arrays, "
+                "as A[1,2]"
+            )
         return float(np.ravel(self.parameters[name])[0])
 
     def check_varied(self, *names: str) -> None:
@@ -318,6 +352,32 @@ class Problem:
             self.value_of(name)
         if "alpha" not in names:
             _ = self.alpha
+
+
+_ENTRY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
+
+
+def entry_of(name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Of A[1,2], counted from 1, the parameter and the index, counted from 0; None of any other name."""
+    found = _ENTRY.fullmatch(name.replace(" ", ""))
+    if found is None:
+        return None
+    return parameter_name(found[1]), tuple(int(n) - 1 for n in found[2].split(","))
+
+
+def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
+    shape = np.shape(values)
+    if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
+        known = f"its shape is {shape}" if values is not None else "there is no such parameter"
+        raise InputError(f"no entry {name}: {known}")
+    return np.asarray(values)[index]
+
+
+def _with_entry(name: str, values: Any, index: tuple[int, ...], value: Any) -> np.ndarray:
+    _entry(name, values, index)
+    changed = np.array(values, float)
+    changed[index] = value
+    return changed
 
 
 def parameter_name(name: str) -> str:
@@ -343,7 +403,8 @@ def problem(
     Args:
         alpha: sample complexity n / d, positive; it may be left open where what is asked varies or looks for it.
         spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
-            an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest.
+            an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest; behind the latter
+            there may be a factor on the variance of the teacher's rows. `power_law` and `random_features` make some.
         law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
         inverse_temperature: b of the Gibbs measure exp(-b risk) over the weights, positive; None (the default) for the
             minimum of the risk. A loss whose slope jumps has a solver at finite temperatures only.
@@ -370,7 +431,7 @@ def _build(
                 "alpha in (0, inf)",
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
-                *[f"{n.rstrip('_')} in {s['allowed']}" for n, s in specs.items()],
+                *[f"{n.rstrip('_')} in {s['allowed']}{_meaning(s)}" for n, s in specs.items()],
                 *_size_names(solver),
             ]
         )
@@ -386,6 +447,10 @@ def _build(
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
+
+
+def _meaning(spec: Mapping[str, Any]) -> str:
+    return f" ({spec['doc']})" if spec["doc"] else ""
 
 
 def _inverse_temperature(value: Any, solver: Solver) -> float | None:
@@ -433,10 +498,10 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
         array = np.asarray(value, float)
     except (TypeError, ValueError):
         raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
-    if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts):
+    if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
             f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue, or {contexts} (one a context), "
-            "are expected"
+            f"or {contexts} and the teacher's variance there, are expected"
         )
     if not np.isfinite(array).all():
         raise InputError("spectrum holds numbers that are not finite")
@@ -509,7 +574,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     if high is not None:
         bad |= (array >= high) if spec["open_high"] else (array > high)
     if bad.any():
-        raise InputError(f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}")
+        raise InputError(f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}{_meaning(spec)}")
     if not shape:
         return float(array)
     array.setflags(write=False)

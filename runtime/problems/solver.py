@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
+import json
+import re
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from ..budget import sharp
+from ..cache import cache_folder
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
@@ -22,7 +25,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue
-from .compiled import cache_folder, numba_cache, numba_folder, wait_asleep
+from .compiled import code_folder, numba_cache, wait_asleep
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -32,11 +35,13 @@ from .parts import (
     Channel,
     ErrorBayes,
     ErrorMetric,
+    FlowEquations,
     JumpChannel,
     LabelledChannel,
     Metric,
     ModelFacts,
     OwnChannel,
+    OwnFlow,
     PenaltyPrior,
     PiecesChannel,
     PreciseReference,
@@ -61,12 +66,14 @@ class Solver:
 
     Attributes:
         metadata: name of the file of its metadata, without suffix: models that differ in nothing else share a folder.
+        base: the solver that has the rest, where this is one of its other metrics.
     """
 
     name: str
     key: str
     folder: Path
     metadata: str = "model"
+    base: Solver | None = None
 
     @cached_property
     def model(self) -> ModelFacts:
@@ -78,7 +85,17 @@ class Solver:
         """Of the problems that averages are those of, where these have fewer dimensions: of "loss" (over the channel)
         and "metric"."""
         folders = {integrand: self.folder / f"reduced_{integrand}" for integrand in ("loss", "metric")}
-        return {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
+        found = {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
+        if self.base is not None and "loss" in self.base.reduced:
+            found["loss"] = self.base.reduced["loss"]
+        return found
+
+    @cached_property
+    def metrics(self) -> dict[str, Solver]:
+        """By the names of the other metrics, where there are several: the same with that one for the test error."""
+        base = self if self.base is None else self.base
+        others = base.model.METRICS[1:]
+        return {name: Solver(base.name, base.key, base.folder / f"metric_{name}", base=base) for name in others}
 
     @cached_property
     def facts(self) -> ReducedFacts:
@@ -149,6 +166,17 @@ class Solver:
     def thermal(self) -> ThermalChannel:
         """The channel at a finite temperature."""
         return cast(ThermalChannel, self._load("thermal"))
+
+    @cached_property
+    def flow(self) -> FlowEquations:
+        """One-pass descent of a model with a ridge."""
+        return cast(FlowEquations, self._load("flow"))
+
+    @property
+    def own_flow(self) -> OwnFlow:
+        """The same where numbers are trained with the weights."""
+        assert self.model.TRAINED
+        return cast(OwnFlow, self.flow)
 
     @property
     def thermal_averages(self) -> ThermalAverages:
@@ -271,25 +299,22 @@ class Solver:
         return self.model.DIGEST
 
     def compiled_before(self, part: str = "channel") -> bool:
-        """Whether Numba's cache holds this part of the solver (used only to announce a compilation)."""
-        folder = os.environ.get("NUMBA_CACHE_DIR") or numba_folder()
-        digest = hashlib.sha256((self.folder / f"{part}.py").read_bytes()).hexdigest()[:12]
-        mark = Path(folder) / f"compiled-{self.name}-{self.key}-{digest}"
-        if mark.exists():
-            return True
-        try:
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-        except OSError:
-            pass
-        return False
+        """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
+        # Of the problem in fewer dimensions where there is one, which is all that is compiled then.
+        folders = [self.folder] if self.base is None else [self.folder, self.base.folder]
+        return any(code_folder(file).is_dir() for folder in folders for file in folder.rglob(f"{part}.py"))
 
-    def __reduce__(self) -> tuple[type[Solver], tuple[str, str, Path, str]]:
+    def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
         # The modules are loaded anew where it is unpickled.
-        return Solver, (self.name, self.key, self.folder, self.metadata)
+        return Solver, (self.name, self.key, self.folder, self.metadata, self.base)
+
+    def _path(self, part: str) -> Path:
+        """Of a file: its own, or that of the solver that has the rest."""
+        path = self.folder / f"{part}.py"
+        return path if self.base is None or path.exists() else self.base._path(part)
 
     def _load(self, part: str) -> ModuleType:
-        path = self.folder / f"{part}.py"
+        path = self._path(part)
         text = path.read_bytes()
         name = f"saddleforge_solver_{self.name}_{self.key}_{hashlib.sha256(text).hexdigest()[:12]}_{part}"
         if name in sys.modules:
@@ -324,8 +349,9 @@ def load_solver(model: Any, **sizes: int) -> Solver:
     text = str(model)
     if text in catalogue():
         return _from_catalogue(text, sizes)
-    if text.endswith(".py") or os.sep in text:
-        return _from_file(Path(text), sizes)
+    path, name = model_path(text)
+    if path is not None:
+        return _from_file(path, name, sizes)
     raise InputError(f"no model {text!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
 
 
@@ -346,7 +372,7 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
     folder = _cached_folder(name, key, _catalogue_source())
-    if not folder.exists():
+    if not is_whole(folder, "model"):
         _announce(name, key)
         from ..derive.catalogue import catalogue_model  # SymPy
 
@@ -360,15 +386,16 @@ def _catalogue_source() -> bytes:
     return b"".join(file.name.encode() + file.read_bytes() for file in files)
 
 
-def _from_file(path: Path, sizes: dict[str, int]) -> Solver:
-    model_path(path)
-    record = Record.of(path, repr((sorted(sizes.items()), _generator())), cache_folder() / "model-files")
+def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
+    record = Record.of(path, repr((wanted, sorted(sizes.items()), generator())), cache_folder() / "model-files")
     name, key, folder, metadata = record.recall() or ("", "", "", "")
-    if folder and (cache_folder() / folder / f"{metadata}.py").exists():
+    if folder and is_whole(cache_folder() / folder, "model") and is_whole(cache_folder() / folder, metadata):
         return Solver(name, key, cache_folder() / folder, metadata)
     # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
-        solver = _generated(read_model_file(path), sizes)
+        with sharp():
+            model = read_model_file(path, wanted)
+        solver = _generated(model, sizes)
     record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder())), solver.metadata])
     return solver
 
@@ -381,27 +408,30 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"
-    if not folder.exists():
+    if not is_whole(folder, "model"):
         _announce(model.name, structure.key)
         _write_solver(model, sizes, folder)
-    if not (folder / f"{metadata}.py").exists():
+    if not is_whole(folder, metadata):
         from ..derive.emit import writer  # SymPy
 
-        write_whole(folder / f"{metadata}.py", writer.metadata(model, structure))
+        text = writer.metadata(model, structure)
+        write_whole(folder / f"{metadata}.py", text)
+        write_whole(folder / f"{metadata}.json", _digests({f"{metadata}.py": text}))
     return Solver(model.name, structure.key, folder, metadata)
 
 
 def _cached_folder(name: str, key: str, source: bytes) -> Path:
-    digest = hashlib.sha256(source + _generator().encode()).hexdigest()[:16]
+    digest = hashlib.sha256(source + generator().encode()).hexdigest()[:16]
     return cache_folder() / "solvers" / f"{name}-{digest}" / key
 
 
 @cache
-def _generator() -> str:
+def generator() -> str:
     """The generator's digest, which takes a part of a second, kept beside the solvers for the sources as they are."""
     kept = cache_folder() / f"generator-{sources_digest()}"
-    with suppress(OSError):
-        return kept.read_text(encoding="ascii")
+    with suppress(OSError, ValueError):
+        if re.fullmatch("[0-9a-f]+", known := kept.read_text(encoding="ascii")):
+            return known
     digest = generator_digest()
     with suppress(InputError):  # what cannot be kept is computed again
         write_whole(kept, digest)
@@ -413,24 +443,45 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
     from ..derive.emit.writer import generate  # SymPy
 
     try:
-        with step(f"deriving and generating the solver of {model.name}"):
+        with step(f"deriving and generating the solver of {model.name}"), sharp():
             written = generate(model, structure_of(model, sizes))
     except (ModelError, TypeError) as error:
         raise InputError(f"model {model.name} cannot be generated: {error}") from error
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
-        for file, text in written.files.items():
-            (temporary / file).parent.mkdir(exist_ok=True)
-            (temporary / file).write_text(text, encoding="utf-8")
         try:
+            for file, text in {**written.files, "model.json": _digests(written.files)}.items():
+                (temporary / file).parent.mkdir(parents=True, exist_ok=True)
+                (temporary / file).write_text(text, encoding="utf-8")
+            if folder.exists():  # damaged
+                folder.rename(temporary / "damaged")
             temporary.rename(folder)
+            shutil.rmtree(folder / "damaged", ignore_errors=True)
         except OSError:
-            shutil.rmtree(temporary)
-            if not (folder / "model.py").exists():
+            if not is_whole(folder, "model"):  # by another process
                 raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"cannot write the generated solver to {folder}: {error.strerror or error}") from error
+        raise InputError(
+            f"cannot write the generated solver to {folder}: {error.strerror or error}; SADDLEFORGE_CACHE names another"
+        ) from error
+
+
+def _digests(files: dict[str, str]) -> str:
+    """What a folder of the cache is to hold, as `is_whole` reads it."""
+    known = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    return json.dumps({"generator": generator(), "files": known})
+
+
+def is_whole(folder: Path, name: str) -> bool:
+    """Whether all files written under a name (`_digests`) are there as they were: neither truncated nor tidied away."""
+    try:
+        digests = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["files"]
+        return all(hashlib.sha256((folder / file).read_bytes()).hexdigest() == known for file, known in digests.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _announce(name: str, key: str) -> None:

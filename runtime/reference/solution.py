@@ -45,6 +45,11 @@ class PreciseSolution:
         return self.status.success
 
     @property
+    def advice(self) -> str:
+        """What happened and what to try, in a sentence; empty where it converged."""
+        return self.near.advice if self.status is self.near.status else self.status.advice
+
+    @property
     def start(self) -> str:
         """Of the solution in double precision that it was found from."""
         return self.near.start

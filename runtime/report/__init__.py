@@ -12,7 +12,7 @@ _DATASET = "xarray.core.dataset"  # the module of xarray.Dataset
 _WORDS = {
     "solution": ["solving.solution"],
     "thresholds": ["thresholds.threshold"],
-    "responses": ["responses.answers", "responses.tuning"],
+    "responses": ["responses.answers", "responses.tuning", "responses.joint"],
     "precise": ["reference.solution"],
     "bayes": ["bayes.solution", "bayes.thresholds"],
     "breaking": ["breaking.solution"],
@@ -23,14 +23,17 @@ _WORDS = {
 }
 _FACES = (
     (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
-    (presenting.table, {"comparison": ["comparison.compare"]}),
+    (presenting.table, {"comparison": ["comparison.compare", "comparison.own_points"]}),
     (presenting.to_json, {**_WORDS, "solution": [*_WORDS["solution"], "solving.thermal"]}),
     (presenting.to_json, {"stability": ["stability.assess", "stability.jumps", "channel.landscape"]}),
     (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
     (presenting.to_dataset, {"tables": ["breaking.curve"]}),
     (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
-    (presenting.to_frame, {"frames": ["branches.branch", _DATASET], "responses": ["responses.answers"]}),
-    (presenting.to_frame, {"comparison": ["comparison.compare"]}),
+    (
+        presenting.to_frame,
+        {"frames": ["branches.branch", "following.follow", _DATASET], "responses": ["responses.answers"]},
+    ),
+    (presenting.to_frame, {"comparison": ["comparison.compare", "comparison.own_points"]}),
     (presenting.to_dataset, {"sweep_tables": ["sweeping.sweep"], "phase_tables": ["planes.diagram"]}),
     (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),
     (presenting.to_dataset, {"dynamics_tables": ["descent.dynamics"]}),
@@ -39,7 +42,10 @@ _FACES = (
     (presenting.to_tabular, {"frames": ["branches.branch"]}),
     (presenting.save, {"tables": [_DATASET]}),
     (presenting.plot, {"plots.sweeps": ["sweeping.sweep"], "plots.phases": ["planes.diagram"]}),
-    (presenting.plot, {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare"]}),
+    (
+        presenting.plot,
+        {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare", "comparison.own_points"]},
+    ),
 )
 
 

@@ -38,6 +38,11 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
                 value = with_error(solution.q[context, a, b], solution.half_widths[context, a, b])
                 parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
         lines.append(f"  {label:<10} " + "   ".join(parts))
+    if problem.teacher_rank > 1 and np.isfinite(solution.growth):
+        held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
+        words = f" (columns {', '.join(held)} held at nothing)" if held else ""
+        stable = "stable" if solution.growth < 1 else "unstable"
+        lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
     lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")
     lines += _beside(solution, erm)
     return "\n".join(lines)
@@ -76,6 +81,8 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
         "status": solution.status,
         "residual": solution.residual,
         "iterations": solution.steps,
+        "columns": [column + 1 for column in solution.columns],
+        "growth": solution.growth,
         "overlaps": {"q": solution.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
         "conjugates": {"q": solution.q_hat.reshape(shape)},
         "cosine": [solution.cosine(c) for c in range(problem.contexts)],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
-from ..numbers import aligned, with_error
+from ..errors import InputError
+from ..numbers import aligned, near_zero, with_error
 from ..problems.columns import column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import symbols_of
@@ -23,18 +25,31 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None) -> str:
-    """One line a point, and where the branch ends; `names` as in `naming.symbols_of`."""
+def curve_table(
+    curve: Curve | Followed,
+    names: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+    descending: bool = False,
+) -> str:
+    """One line a point, and where the branch ends; `names` as in `naming.symbols_of`.
+
+    Args:
+        columns: what is shown beside the parameter, as of `chosen_columns`.
+        descending: the last point first.
+    """
     if not curve.solutions:
         return curve.end_text()
+    order = curve.solutions[::-1] if descending else curve.solutions
     first = curve.solutions[0]
+    if columns is not None:
+        return _chosen_table(curve, names, columns, descending)
     several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
     shown = symbols_of(first.problem, names)
     overlaps = [shown[name][0] for name in OVERLAPS]
     loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
     parameter = shown[column_of(curve.parameter)][0]
     rows = [[parameter, *overlaps, loss, "test error", "status"]]
-    for solution in curve.solutions:
+    for solution in order:
         widths = solution.half_widths
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
         for name in OVERLAPS:
@@ -45,21 +60,112 @@ def curve_table(curve: Curve | Followed, names: Mapping[str, str] | None = None)
         rows.append(cells)
     lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *aligned(rows)]
     if several:
-        lines.append(f"{', '.join(overlaps)} are those of token 1, first column; -o FILE.nc and --json hold all")
+        lines.append(
+            f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
+        )
     return "\n".join(lines)
 
 
-def broken_curve_table(curve: BrokenCurve, names: Mapping[str, str] | None = None) -> str:
-    """One line a point: overlaps of one minimiser and between states, y, and how far the training loss moved."""
+def _chosen_table(
+    curve: Curve | Followed | BrokenCurve, names: Mapping[str, str] | None, columns: Sequence[str], descending: bool
+) -> str:
+    """One line a point of columns that were chosen of those of the frame."""
+    frame = curve.to_pandas(names=names)
+    parameter = str(frame.columns[0])
+    shown = [parameter, *chosen_columns([str(name) for name in frame.columns[1:]], columns)]
+    rows = [shown]
+    for _, point in frame[::-1].iterrows() if descending else frame.iterrows():
+        cells = [f"{point[parameter]:.6g}"]
+        for name in shown[1:]:
+            value = point[name]
+            if isinstance(value, str):
+                cells.append(value)
+            elif f"{name}_error" in frame.columns:
+                cells.append(near_zero(float(value), float(point[f"{name}_error"])))
+            else:
+                cells.append(f"{float(value):.6g}")
+        rows.append(cells)
+    name = curve.solutions[0].problem.solver.name
+    return "\n".join([f"{name}, {curve.end_text(parameter)}", *aligned(rows)])
+
+
+def check_columns(
+    problem: Problem, parameter: str, names: Mapping[str, str] | None, columns: Sequence[str] | None, *more: str
+) -> None:
+    """That there will be columns of these names in the frame of a branch, before it is followed.
+
+    Args:
+        more: columns beside those of a replica symmetric curve.
+
+    Raises:
+        InputError: as `chosen_columns`.
+    """
+    if columns is None:
+        return
+    from ..branches.branch import Curve
+    from ..problems.symmetry import NO_SYMMETRY
+    from ..saddle_point.iteration import FixedPoint, Status
+    from ..saddle_point.starts import start_overlaps
+    from ..solving.climbing import APPROACH_RULE
+    from ..solving.finishing import failed_solution
+    from ..solving.task import Task
+
+    problem = problem if problem.sample_complexity is not None else problem.with_(alpha=1.0)
+    at = start_overlaps(problem, next(iter(problem.solver.model.STARTS))).pack()
+    point = FixedPoint(at, problem.sizes, 0.0, Status.MAX_ITERATIONS, 0, None)
+    unknown = failed_solution(Task(problem, "", NO_SYMMETRY, 1e-3, 0, 1), point, APPROACH_RULE)
+    curve = Curve(parameter, "", (unknown,), (None, None))
+    known = [str(name) for name in curve.to_pandas(stability=False, names=names).columns[1:]]
+    chosen_columns([*known, *more], columns)
+
+
+def chosen_columns(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Columns of a frame by name: theta_1_21; theta_21, of every token; theta, all of its entries.
+
+    Args:
+        known: of the frame, half widths (_error) among them.
+
+    Raises:
+        InputError: there is no such column; the sentence lists those that there are.
+    """
+    values = [name for name in known if not (name.endswith("_error") and name.removesuffix("_error") in known)]
+    found: list[str] = []
+    for name in wanted:
+        stem, _, entry = name.partition("_")
+        matching = [column for column in values if column == name]
+        if not matching and entry.isdigit():
+            of_entry = re.compile(rf"{re.escape(stem)}_\d+(_k\d+)?_{entry}")
+            matching = [column for column in values if of_entry.fullmatch(column)]
+        if not matching:
+            matching = [column for column in values if re.fullmatch(rf"{re.escape(name)}(_k?\d+)+", column)]
+        if not matching:
+            raise InputError(f"--columns: no column {name!r}; the columns are {', '.join(values)}")
+        found += [column for column in matching if column not in found]
+    return found
+
+
+def broken_curve_table(
+    curve: BrokenCurve,
+    names: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+    descending: bool = False,
+) -> str:
+    """One line a point: overlaps of one minimiser and between states, y, and how far the training loss moved.
+
+    `columns` and `descending` as of `curve_table`.
+    """
     if not curve.solutions:
         return curve.end_text()
+    if columns is not None:
+        return _chosen_table(curve, names, columns, descending)
+    order = curve.solutions[::-1] if descending else curve.solutions
     first = curve.solutions[0]
     several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
     shown = symbols_of(first.problem, names)
     overlaps, parameter = [shown[name][0] for name in OVERLAPS], shown[column_of(curve.parameter)][0]
     heads = [f"{overlaps[0]} between", "Delta", "y", "training loss", "moved by", "test error", "status"]
     rows = [[parameter, *overlaps, *heads]]
-    for solution in curve.solutions:
+    for solution in order:
         pairs = [(getattr(solution.overlaps, name), getattr(solution.half_widths, name)) for name in OVERLAPS]
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}", *(_first(*pair) for pair in pairs)]
         state, widths = solution.state, solution.state_half_widths
@@ -75,7 +181,9 @@ def broken_curve_table(curve: BrokenCurve, names: Mapping[str, str] | None = Non
     name = first.problem.solver.name
     lines = [f"{name}, one step of breaking, {curve.end_text(parameter)}", *aligned(rows)]
     if several:
-        lines.append(f"{', '.join(overlaps)} are those of token 1, first column; -o FILE.nc and --json hold all")
+        lines.append(
+            f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
+        )
     return "\n".join(lines)
 
 
@@ -85,8 +193,11 @@ def _first(values: np.ndarray, widths: np.ndarray) -> str:
     return "0" if abs(value) < 1e-12 else with_error(value, width)
 
 
-def curve_json(problem: Problem, curve: Curve | BrokenCurve, status: str, file: Path | None) -> dict[str, Any]:
-    """The object of `curve --json`: every point is one of `solve --json`."""
+def curve_json(
+    problem: Problem, curve: Curve | BrokenCurve, status: str, file: Path | None, descending: bool = False
+) -> dict[str, Any]:
+    """The object of `curve --json`: every point is one of `solve --json`, the last one first where `descending`."""
+    order = curve.solutions[::-1] if descending else curve.solutions
     held = {key: value for key, value in parameters_json(problem).items() if key != curve.parameter}
     return {
         "model": problem.solver.name,
@@ -100,14 +211,16 @@ def curve_json(problem: Problem, curve: Curve | BrokenCurve, status: str, file: 
             side: {"found": end[0], "missing": end[1]} if end else None
             for side, end in zip(("below", "above"), curve.ends, strict=True)
         },
-        "points": [solution.to_json() for solution in curve.solutions],
+        "points": [solution.to_json() for solution in order],
         "file": str(file) if file is not None and curve.solutions else None,
     }
 
 
-def followed_table(followed: Followed, names: Mapping[str, str] | None = None) -> str:
+def followed_table(
+    followed: Followed, names: Mapping[str, str] | None = None, columns: Sequence[str] | None = None
+) -> str:
     """As `curve_table`, then the events."""
-    lines = [curve_table(followed, names)]
+    lines = [curve_table(followed, names, columns)]
     if followed.events:
         symbol = symbols_of(followed.events[0].problem, names)[column_of(followed.parameter)][0]
         lines.append("events:")

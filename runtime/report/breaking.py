@@ -34,8 +34,8 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
         f"start {solution.start}, reached {solution.branch}, {steps} of replica symmetry breaking; "
         f"{solution.status.words}, residual {solution.residual:.1e}",
     ]
-    if solution.status.advice and not solution.found:
-        lines.append(f"  {solution.status.advice}")
+    if solution.advice and not solution.found:
+        lines.append(f"  {solution.advice}")
     lines.append(f"  y = {parisi} (Parisi parameter{'s' * (solution.steps > 1)})")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     lines += _between_lines(solution, shown["q"][0])

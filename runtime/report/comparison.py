@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..comparison.compare import LOSSES, Comparison, Scaling
+from ..comparison.own_points import Beside
 from ..numbers import aligned, with_error
 from ..presenting import table, to_frame
 
 if TYPE_CHECKING:
     import pandas
+
+
+_OF_MEASURED = ("theory", "half_width", "mean", "standard_error", "deviation")
 
 
 @table.register(Comparison)
@@ -31,6 +35,31 @@ def comparison_table(comparison: Comparison) -> str:
                 ]
             )
     return "\n".join(aligned(rows))
+
+
+@table.register(Beside)
+def beside_table(beside: Beside) -> str:
+    """A line a point: theory, measured, and by how many standard errors they differ."""
+    rows = [[beside.over, f"{beside.observable.replace('_', ' ')}, theory", "measured", "deviation"]]
+    for value, item in zip(beside.values, beside.measured, strict=True):
+        rows.append(
+            [
+                f"{value:g}",
+                with_error(item.theory, item.half_width),
+                with_error(item.mean, item.standard_error),
+                f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-",
+            ]
+        )
+    return "\n".join(aligned(rows))
+
+
+@to_frame.register(Beside)
+def beside_frame(beside: Beside) -> pandas.DataFrame:
+    """A row a point."""
+    import pandas  # slow to load
+
+    columns = {name: [getattr(one, name) for one in beside.measured] for name in _OF_MEASURED}
+    return pandas.DataFrame({beside.over: beside.values, **columns})
 
 
 @to_frame.register(Comparison)

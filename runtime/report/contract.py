@@ -8,11 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..problems.overlaps import OVERLAPS
 
 if TYPE_CHECKING:
     from ..problems.overlaps import Conjugates, Overlaps
     from ..problems.problem import Problem
+
+
+SCHEMA = 1
+"""Of JSON objects and netCDF tables: raised where a name or an axis changes or goes, not where one is added. What an
+older file lacks or calls otherwise is put right by `report.tables` and `cli.options` as they read it, for ever."""
+
+
+def check_schema(path: object, found: Any) -> None:
+    """Refuse a file that a later release wrote; without a number it is of the first.
+
+    Raises:
+        InputError: its schema is none that is known here.
+    """
+    try:
+        number = int(1 if found is None else found)
+    except (TypeError, ValueError):
+        number = 0
+    if not 1 <= number <= SCHEMA:
+        raise InputError(
+            f"{path} has schema {found}, and this release reads up to {SCHEMA}: read it with the release that wrote it "
+            "or a later one"
+        )
 
 
 def clean(value: Any) -> Any:
@@ -35,6 +58,11 @@ def clean(value: Any) -> Any:
 def dumps(value: Any) -> str:
     """One JSON object, deterministic to the byte."""
     return json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def document(data: dict[str, Any]) -> str:
+    """An object as commands print and write it, its schema first."""
+    return dumps({"schema": SCHEMA, **data})
 
 
 def parameters_json(problem: Problem) -> dict[str, Any]:

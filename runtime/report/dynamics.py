@@ -10,7 +10,7 @@ import numpy as np
 from .._version import __version__
 from ..descent.dynamics import Dynamics, Plateau
 from ..descent.escape import Escape
-from ..descent.stationary import StationaryPoint
+from ..descent.stationary import RateLimit, StationaryPoint
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..problems.columns import block_columns, block_shape
@@ -127,6 +127,32 @@ def stationary_json(point: StationaryPoint) -> dict[str, Any]:
         "overlaps": _blocks(point.problem, [point.overlaps], alone=True),
         "trained": trained_json(point.problem, point.overlaps),
         "eigenvalues": [[float(value.real), float(value.imag)] for value in point.eigenvalues],
+    }
+
+
+@table.register(RateLimit)
+def limit_table(limit: RateLimit) -> str:
+    """The rate, why it is the last, and how fast the slowest direction decays just below."""
+    last = limit.last
+    why = {"lost": "it ends there, or runs off", "unstable": "it goes on, and is unstable"}
+    return "\n".join(
+        [
+            problem_line(last.problem),
+            f"{last.branch} stationary point of descent, stable up to rate {with_error(limit.value, limit.error)}: "
+            f"{why[limit.kind]} (just below, the slowest direction decays at {-last.eigenvalues[0].real:.4g})",
+        ]
+    )
+
+
+@to_json.register(RateLimit)
+def limit_json(limit: RateLimit) -> dict[str, Any]:
+    """The rate with its half width, why it is the last, and the stationary point just below."""
+    return {
+        "value": limit.value,
+        "error": limit.error,
+        "error_kind": "estimated",
+        "kind": limit.kind,
+        "stationary_point": stationary_json(limit.last),
     }
 
 

@@ -11,6 +11,7 @@ import xarray
 
 from ..branches.branch import Along
 from ..errors import InputError
+from ..following.follow import Followed
 from ..numbers import with_error
 from ..presenting import to_dataset, to_frame, to_tabular
 from ..problems.columns import block_columns, column_of, index_text
@@ -51,7 +52,10 @@ def flat_frame(dataset: xarray.Dataset, lead: Sequence[str]) -> pandas.DataFrame
 
 
 @to_frame.register(Along)
-def curve_frame(curve: Along[Any], stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+@to_frame.register(Followed)
+def curve_frame(
+    curve: Along[Any] | Followed, stability: bool = True, names: Mapping[str, str] | None = None
+) -> pandas.DataFrame:
     """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `naming.symbols_of`.
 
     Raises:

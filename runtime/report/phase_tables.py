@@ -80,5 +80,6 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
         "parameter": names[0],
         "parameters": json.dumps(clean(held), ensure_ascii=False),
         "phases": json.dumps(list(names)),
+        "judged": int(diagram.judged),
     }
     return dataset

@@ -24,6 +24,8 @@ def phases_table(diagram: PhaseDiagram) -> str:
         f"{diagram.problem.solver.name} over {first} and {second}: {points} points in {len(diagram.rows)} rows; "
         f"branches {', '.join(diagram.branches)}"
     ]
+    if not diagram.judged:
+        text.append("  replica symmetry is not judged (--stability does it)")
     text += [f"  {count:5d} points  {phase_name(*phase)}" for phase, count in diagram.phases.items()]
     for (kind, branches), boundaries in diagram.lines().items():
         text.append(f"  {boundary_name(kind, branches)}")
@@ -88,6 +90,7 @@ def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
         "first": diagram.first.rstrip("_"),
         "second": diagram.second.rstrip("_"),
         "branches": list(diagram.branches),
+        "stability": diagram.judged,
         "phases": [
             {"lowest": lowest, "others": list(others), "points": count}
             for (lowest, others), count in diagram.phases.items()

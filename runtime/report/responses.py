@@ -11,6 +11,7 @@ from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_frame, to_json
 from ..problems.columns import block_columns, column_of
 from ..responses.answers import SCALARS, Sensitivities, Sensitivity
+from ..responses.joint import JointOptimum
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
 from .contract import blocks_json, parameters_json, trained_json
@@ -138,6 +139,49 @@ def optimum_json(optimum: Optimum) -> dict[str, Any]:
         "observed": optimum.observed,
         "observed_error": optimum.observed_error,
         "others": [vars(other) for other in optimum.others],
+        "evidence": optimum.evidence,
+        "solution": optimum.solution.to_json(),
+    }
+
+
+@table.register(JointOptimum)
+def joint_table(optimum: JointOptimum) -> str:
+    """The best values with their half widths, the observable there, and how many places were tried."""
+    verb = "most" if optimum.minimise.startswith("-") else "least"
+    shown = optimum.minimise.removeprefix("-").replace("_", " ")
+    found = zip(optimum.parameters, optimum.values, optimum.errors, optimum.kinds, strict=True)
+    places = ", ".join(
+        f"{name.rstrip('_')} = {with_error(value, error) if kind == 'minimum' else f'{value:.6g}{_PLACES[kind]}'}"
+        for name, value, error, kind in found
+    )
+    return "\n".join(
+        [
+            f"{optimum.problem.solver.name}, {optimum.branch} branch: {shown} is {verb} at {places}",
+            f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; "
+            f"{len(optimum.tried)} places tried; {optimum.status.replace('_', ' ')}",
+        ]
+    )
+
+
+@to_json.register(JointOptimum)
+def joint_json(optimum: JointOptimum) -> dict[str, Any]:
+    """As of an optimum, by name; all places that were tried, and the solution at the best."""
+    names = [name.rstrip("_") for name in optimum.parameters]
+    return {
+        "model": optimum.problem.solver.name,
+        "digest": optimum.problem.solver.digest,
+        "kind": dict(zip(names, optimum.kinds, strict=True)),
+        "parameter": names,
+        "parameters": {k: v for k, v in parameters_json(optimum.solution.problem).items() if k not in names},
+        "minimise": optimum.minimise,
+        "value": dict(zip(names, optimum.values, strict=True)),
+        "error": dict(zip(names, optimum.errors, strict=True)),
+        "error_kind": "estimated",
+        "status": optimum.status,
+        "branch": optimum.branch,
+        "observed": optimum.observed,
+        "observed_error": optimum.observed_error,
+        "tried": [vars(trial) for trial in optimum.tried],
         "evidence": optimum.evidence,
         "solution": optimum.solution.to_json(),
     }

@@ -9,18 +9,21 @@ import numpy as np
 import xarray
 
 from .._version import __version__
+from ..descent.dynamics import Dynamics
 from ..errors import InputError
 from ..presenting import to_dataset
 from ..problems.columns import block_shape
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, packed_length
 from ..simulation.controls import COUNT as CONTROLS
 from ..simulation.controls import Controls
-from ..simulation.run import Plan, Run
+from ..simulation.run import SGD, Plan, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from ..simulation.wells import Polish
 from .contract import clean, parameters_json
-from .tables import BLOCKS, describe_fields, load_dataset
+from .tables import BLOCKS, describe_fields, load_dataset, overlaps_of_row
 
+PASSED = ("q", "m", "theta")
+"""Overlaps that passes keep in time."""
 _OF_PLAN = (
     "d",
     "start",
@@ -42,7 +45,7 @@ _OF_PLAN = (
 @to_dataset.register(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended; multiplier where
-    norms are given, polish_... and control_... where they were asked for."""
+    norms are given, polish_... and control_... where they were asked for; of passes overlaps in `time` as path_..."""
     problem, runs = simulation.problem, simulation.runs
     variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
     for name, axes in BLOCKS.items():
@@ -64,11 +67,43 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
         for name in ("deviations", "errors"):
             rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
             variables[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
+    if simulation.plan.method == SGD:
+        variables |= _paths(simulation)
     variables["status"] = ("seed", np.array([run.status for run in runs], object))
     variables["branch"] = ("seed", np.array([simulation.branch(run) for run in runs], object))
     dataset = xarray.Dataset(variables, coords={"seed": np.array([run.seed for run in runs], int)})
+    if simulation.plan.method == SGD:
+        dataset = dataset.assign_coords(time=simulation.plan.times)
     describe_fields(dataset, problem)
     dataset.attrs = _attributes(simulation.plan)
+    return dataset
+
+
+def _paths(simulation: Simulation) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Overlaps of every pass in time; not a number where it ended before."""
+    problem, runs, times = simulation.problem, simulation.runs, simulation.plan.times
+    packed = np.full((len(runs), len(times), packed_length(problem.sizes)), np.nan)
+    for row, run in zip(packed, runs, strict=True):
+        if run.path is not None:
+            row[: len(run.path)] = run.path
+    every = [[Overlaps.unpack(u, problem.sizes) for u in row] for row in packed]
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    for name in PASSED:
+        values = np.array([[getattr(overlaps, name) for overlaps in row] for row in every], float)
+        shape = (len(runs), len(times), *block_shape(problem, name))
+        variables[f"path_{name}"] = (("seed", "time", *BLOCKS[name]), values.reshape(shape))
+    for number, trained in enumerate(problem.trained):
+        values = np.array([[overlaps.phi[number] for overlaps in row] for row in every], float)
+        variables[f"path_{trained['name']}"] = (("seed", "time"), values.reshape(packed.shape[:2]))
+    return variables
+
+
+def beside_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Dataset:
+    """The dataset of passes with the dynamics of infinite d beside them: its variables as theory_..., along `time`."""
+    theory = to_dataset(dynamics).reindex(time=simulation.plan.times)
+    dataset = simulation_dataset(simulation)
+    dataset = dataset.assign({f"theory_{name}": theory[name] for name in theory.data_vars})
+    dataset.attrs["theory"] = theory.attrs["dynamics"]
     return dataset
 
 
@@ -94,23 +129,19 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     if "plan" not in dataset.attrs:
         raise InputError(f"{path} holds no simulation")
     for name in ("model", "digest", "parameters", "plan"):
-        if dataset.attrs[name] != wanted[name]:
-            raise InputError(
-                f"{path} holds another simulation: its {name} is {dataset.attrs[name]}, not {wanted[name]}"
-            )
-    contexts, s, t, _ = plan.problem.sizes
-    shapes = {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
+        there = dataset.attrs.get(name)
+        if there != wanted[name]:
+            raise InputError(f"{path} holds another simulation: its {name} is {there}, not {wanted[name]}")
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
-        blocks = {name: dataset[name].values[row].reshape(shape) for name, shape in shapes.items()}
-        phi = np.array([float(dataset[f"trained_{number['name']}"][row]) for number in plan.problem.trained])
+        passed = _path(dataset, row, plan) if plan.method == SGD and "path_q" in dataset else None
         data, penalty, test_error, gradient, late, contraction = (
             float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late", "contraction")
         )
         runs.append(
             Run(
                 seed=int(seed),
-                overlaps=Overlaps(**blocks, phi=phi),
+                overlaps=overlaps_of_row(dataset, row, plan.problem),
                 data=data,
                 penalty=penalty,
                 test_error=test_error,
@@ -120,11 +151,26 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 late=late,
                 contraction=contraction,
                 multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
+                path=passed,
                 polish=_polish(dataset, row) if plan.polish else None,
                 controls=_controls(dataset, row) if plan.controls else None,
             )
         )
     return runs
+
+
+def _path(dataset: xarray.Dataset, row: int, plan: Plan) -> np.ndarray:
+    """Packed overlaps of a pass up to where it ended."""
+    contexts, s, t, _ = plan.problem.sizes
+    shapes = {"q": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
+    names = [number["name"] for number in plan.problem.trained]
+    packed = []
+    for n in range(dataset.sizes["time"]):
+        blocks = {name: dataset[f"path_{name}"].values[row, n].reshape(shape) for name, shape in shapes.items()}
+        phi = np.array([float(dataset[f"path_{name}"].values[row, n]) for name in names])
+        if np.isfinite(blocks["q"]).all():
+            packed.append(Overlaps(V=np.full(shapes["q"], np.nan), phi=phi, **blocks).pack())
+    return np.array(packed)
 
 
 def _polish(dataset: xarray.Dataset, row: int) -> Polish | None:

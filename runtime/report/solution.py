@@ -35,8 +35,8 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
         + f"; {solution.status.words}, residual "
         + (f"{solution.residual:.1e}" if np.isfinite(solution.residual) else "not known"),
     ]
-    if solution.status.advice:
-        lines.append(f"  {solution.status.advice}")
+    if solution.advice:
+        lines.append(f"  {solution.advice}")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     if solution.multipliers is not None and solution.multipliers_error is not None:
         lines.append(multiplier_line(solution.multipliers, solution.multipliers_error))
@@ -49,6 +49,7 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
             if math.isfinite(solution.baseline_error):
                 text += f"   (linear baseline {solution.baseline_error:.12g})"
             lines.append(text)
+        lines += [f"    {name:<11} {with_error(*found)}" for name, found in solution.other_errors.items()]
     rule = solution.rule
     lines.append(f"  integrator {rule.name}, {rule.size}; errors are {solution.error_kind}")
     if not solution.judge:
@@ -59,6 +60,11 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
         top = ", ".join(f"{value:.3g}" for value in leading)
         lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
     return "\n".join(lines)
+
+
+def explanation_lines(solution: Solution) -> list[str]:
+    """What `--explain` prints below a solution."""
+    return ["why this rule:", *(f"  {sentence}" for sentence in solution.explanation)]
 
 
 def multiplier_line(strengths: np.ndarray, errors: np.ndarray) -> str:
@@ -124,7 +130,8 @@ def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown:
                 parts.append(f"{shown['theta'][0]}{index} {value}")
             lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
     for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
-        lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained)")
+        held = f"ridge {float(number['ridge']):g}" if number["ridge"] else "no ridge"
+        lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained, {held})")
     return lines
 
 
@@ -175,6 +182,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
             else None
         ),
         "test_error": solution.test_error,
+        "test_errors": solution.test_errors or None,
         "baseline_error": solution.baseline_error,
         "errors": {
             "overlaps": blocks_json(problem, solution.half_widths),
@@ -182,6 +190,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
             "multipliers": solution.multipliers_error,
             "training_loss": solution.training_loss_error,
             "test_error": solution.test_error_error,
+            "test_errors": solution.half_widths.test_errors or None,
         },
         "error_kind": solution.error_kind,
         "integrator": solution.rule.describe(),

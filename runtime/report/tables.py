@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 import xarray
 
@@ -24,12 +26,12 @@ from ..following.follow import Followed
 from ..presenting import save, to_dataset
 from ..problems import gauge
 from ..problems.columns import block_shape, column_of
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
-from .contract import clean, parameters_json
+from .contract import SCHEMA, check_schema, clean, parameters_json
 
 if TYPE_CHECKING:
-    from ..problems.overlaps import Overlaps
     from ..stability.assess import Stability
 
 
@@ -66,7 +68,7 @@ LONG_NAMES = {
     "lost_from": "last value of the first axis at which a line had its branch",
     "lost_to": "first value at which it had not",
 }
-_BROKEN_NAMES = {
+BROKEN_COLUMNS = {
     "q": "overlap of a minimiser's weights with themselves, q_1",
     "q_between": "overlap of two of the lowest states, q_0",
     "distance": "Delta = q_1 - q_0",
@@ -152,7 +154,7 @@ def broken_dataset(curve: BrokenCurve, stability: bool = True) -> xarray.Dataset
     }
     for name, pick in scalars.items():
         dataset[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
-    for name, text in _BROKEN_NAMES.items():
+    for name, text in BROKEN_COLUMNS.items():
         dataset[name].attrs["long_name"] = text
     return dataset
 
@@ -246,6 +248,9 @@ def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.D
         "residual",
     ):
         scalars(name, attrgetter(name))
+    for name in problem.metric_names[1:] if problem is not None else ():
+        for suffix, part in (("", 0), ("_error", 1)):
+            scalars(f"test_error_{name}{suffix}", partial(_of_metric, name, part))
     scalars("baseline_error", lambda s: beside[id(s)].baseline_error)
     words("status", lambda s: s.status.value)
     words("branch", lambda s: s.branch)
@@ -315,6 +320,12 @@ def _stability_scalar(
     return np.nan if stability is None else pick(stability)
 
 
+def _of_metric(name: str, part: int, solution: Any) -> float:
+    """Value (0) or half width (1) of a named test error; nan where there is none."""
+    beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
+    return float(beside.other_errors.get(name, (np.nan, np.nan))[part])
+
+
 def _coordinates(problem: Problem | None, axis: str, values: np.ndarray) -> dict[str, Any]:
     counts = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
     counts["teacher"] = "teacher_rank"
@@ -345,8 +356,28 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
     path = check_writable(Path(path))
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "whole.nc"
-        dataset.to_netcdf(whole, engine="h5netcdf")
+        dataset.assign_attrs(schema=SCHEMA).to_netcdf(whole, engine="h5netcdf")
         write_whole(path, whole.read_bytes())
+
+
+def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
+    """The overlaps of one point or run of a table of this problem's structure.
+
+    Raises:
+        InputError: it is of another structure.
+    """
+    blocks = {}
+    for name in BLOCKS:
+        expected = block_shape(problem, name)
+        found = dataset[name].values[row] if name in dataset else np.zeros(0)
+        if found.shape != expected:
+            raise InputError(f"{name} has shape {found.shape} in the table; this structure needs {expected}")
+        blocks[name] = found.reshape(problem.contexts, *expected[2:])
+    names = [f"trained_{number['name']}" for number in problem.trained]
+    missing = [name for name in names if name not in dataset]
+    if missing:
+        raise InputError(f"the trained number {missing[0].removeprefix('trained_')!r} is missing in the table")
+    return Overlaps(**blocks, phi=np.array([float(dataset[name].values[row]) for name in names]))
 
 
 def loss_difference_along(first: xarray.Dataset, second: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -358,19 +389,33 @@ def loss_difference_along(first: xarray.Dataset, second: xarray.Dataset) -> tupl
     return common, difference, first["training_loss_error"].values[left] + second["training_loss_error"].values[right]
 
 
+def _read(path: Path) -> tuple[xarray.Dataset | None, str]:
+    """A file of netCDF, or why there is none."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None  # h5netcdf closes what it could not open
+    try:
+        with h5py.File(path, "r"):
+            pass
+        return xarray.load_dataset(path, engine="h5netcdf"), ""
+    except OSError as error:
+        return None, error.strerror or "it is not a netCDF 4 file"
+    except Exception:  # whatever the libraries meet in bytes that are no table
+        return None, "it is damaged, or not a netCDF 4 file"
+    finally:
+        sys.unraisablehook = hook
+
+
 def load_dataset(path: str | Path) -> xarray.Dataset:
-    """Read a file written by `save_dataset` into memory.
+    """Read a file written by `save_dataset`, of this release or an earlier one, into memory.
 
     Raises:
-        InputError: no such file, not netCDF, or not a table of this package.
+        InputError: no such file, damaged or not netCDF, not a table of this package, or one of a later schema.
     """
     path = Path(path)
-    try:
-        dataset = xarray.load_dataset(path, engine="h5netcdf")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or 'it is not a netCDF 4 file'}") from error
-    except ValueError as error:
-        raise InputError(f"cannot read {path}: it is not a netCDF 4 file") from error
+    dataset, reason = _read(path)
+    if dataset is None:
+        raise InputError(f"cannot read {path}: {reason}")
     if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
         raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
+    check_schema(path, dataset.attrs.pop("schema", None))
     return dataset

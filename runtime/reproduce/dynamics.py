@@ -21,9 +21,11 @@ from ..descent.flow import Flow
 from ..descent.schedule import Batch, Schedule
 from ..descent.state import Moments, start_of
 from ..errors import DomainError, InputError
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import branch_of
 from ..simulation.instance import Instance
+from ..simulation.kinds import kind_of
 from ..simulation.online import one_pass, weights_with
 from .run import Plan, Run
 
@@ -38,6 +40,7 @@ THETA, M = 0.12, 0.35  # largest of a plane: within what q allows together
 SETTLED = 1200.0  # times of a plane end there, over the rate; so long what is reached is told
 REFINED = 5  # bisections of the boundary
 SIMULATED, SEEDS = 500, 6
+IN_PLANE, EVERY = 200, 4  # simulations of a plane: dimension, and starts along both axes
 DIMENSIONS, DRAWS = (100, 1000, 10_000, 100_000, 1_000_000), 24
 
 
@@ -112,9 +115,16 @@ class DynamicsRun(Run):
                             else:
                                 high = middle
                         boundary.append([float(theta), (low + high) / 2, (high - low) / 2])
-            return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary}
+            simulated = [
+                [float(theta), float(m), simulated_end_of(problem, rate, theta, m)]
+                for theta, row in zip(thetas[::EVERY], reached[::EVERY], strict=True)
+                for m, name in zip(ms[::EVERY], row[::EVERY], strict=True)
+                if name
+            ]
+            return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
 
         settings = {"rate": rate, "omega": omega, "side": SIDE, "q": Q, "most": [THETA, M], "end": SETTLED}
+        settings |= {"simulated": [IN_PLANE, EVERY]}
         name = f"{rate:g}, {omega:g}"
         self.results["basins"][name] = self.step(f"dynamics_basins_{rate:g}_{omega:g}", settings, work)
 
@@ -151,3 +161,12 @@ def end_of(flow: Flow, rate: float, theta: float, m: float) -> str:
         lambda _, u: flow.packed(u, rate), (0.0, SETTLED / rate), begin, method="DOP853", rtol=1e-5, atol=1e-8
     )
     return branch_of(Moments.unpack(found.y[:, -1], problem).overlaps(problem))
+
+
+def simulated_end_of(problem: Problem, rate: float, theta: float, m: float) -> str:
+    """What one pass at finite d has reached by then, from weights with these overlaps."""
+    end = SETTLED / rate
+    instance = Instance(problem.with_(alpha=end), IN_PLANE, 0, memory=0.0)
+    begin = start_of(problem, {"q": Q, "theta": theta, "m_1": m})[1]
+    found = one_pass(instance, weights_with(instance, begin), Schedule(rate), Batch(), np.array([0.0, end]))
+    return kind_of(problem, IN_PLANE, Overlaps.unpack(found.path[-1], problem.sizes))

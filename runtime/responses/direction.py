@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import InputError
-from ..problems.problem import Problem
+from ..problems.problem import Problem, entry_of
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.
 NARROW, WIDE = 1e-3, 1e-2
@@ -23,7 +23,8 @@ class Direction:
     """One number of a problem that moves while the others stay.
 
     Attributes:
-        name: of the parameter; index: entry of an array, or None for all of its entries together.
+        name: of the parameter, or of an entry as A[1,2];
+        index: entry of an array, or None for all of its entries together.
         mirrored: whether the transposed entry moves along, as in a matrix that must be symmetric.
     """
 
@@ -32,6 +33,11 @@ class Direction:
     index: tuple[int, ...] | None = None
     mirrored: bool = False
     _known: dict[float, Problem] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        place = entry_of(self.name)
+        if place is not None:
+            self.name, self.index = place
 
     @property
     def label(self) -> str:

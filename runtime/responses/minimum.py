@@ -109,6 +109,8 @@ class Search:
         bracket: tuple[float, float] | None,
         accuracy: float,
         seed: int,
+        integrator: str = "auto",
+        points: int | None = None,
     ) -> Search:
         """Checks what the user gave.
 
@@ -146,7 +148,7 @@ class Search:
         for end in (low, high):
             problem.with_(**{name: end})
         logarithmic = is_scale and low > 0 and (np.isinf(most) or high / low > 30)
-        branch = Branch(problem, name, on, seed=seed, effort=_EFFORT)
+        branch = Branch(problem, name, on, seed=seed, effort=_EFFORT, integrator=integrator, points=points)
         sign = -1.0 if minimise.startswith("-") else 1.0
         search = cls(branch, observable, sign, logarithmic, low, high)
         search.low, search.high = search.place(low), search.place(high)

@@ -86,6 +86,8 @@ def tuned_curve(
     over: str = "alpha",
     values: Sequence[float] | np.ndarray | None = None,
     on_point: Callable[[Optimum], object] | None = None,
+    integrator: str = "auto",
+    points: int | None = None,
     **ranges: Any,
 ) -> TunedCurve:
     """The best value of a parameter along another one, as lambda*(alpha), every minimum begun at its neighbour's.
@@ -115,7 +117,8 @@ def tuned_curve(
     problem.check_varied(parameter, over)
     grid = sorted({float(value) for value in values})
     problems = [problem.with_(**{over: value}) for value in grid]
-    options: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
+    how: dict[str, Any] = {"integrator": integrator, "points": points}
+    options: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed, **how}
     if bracket is None:  # the same for all of the curve
         search = Search.of(problems[0], parameter, minimise, on, None, accuracy, seed)
         bracket = (search.value(search.low), search.value(search.high))
@@ -194,7 +197,7 @@ def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str
     if last.kind != "minimum":
         return None
     search = Search.of(problem, parameter, options["minimise"], options["on"], options["bracket"],
-                       options["accuracy"], options["seed"])  # fmt: skip
+                       options["accuracy"], options["seed"], options["integrator"], options["points"])  # fmt: skip
     near = problem.with_(**{search.branch.parameter: last.value})
     search.branch.begin(last.value, last.solution.overlaps)
     try:

@@ -7,19 +7,21 @@ minimum inside, every end and every jump that could be the best is weighed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from .. import presenting
-from ..errors import NotConvergedError, TimeLimitError
+from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
 from ..solving.solution import Solution
 from .direction import Direction
+from .joint import JointOptimum, tune_jointly
 from .minimum import Candidate, Point, Search
 
 
@@ -82,40 +84,68 @@ class Optimum:
         return presenting.to_json(self)
 
 
+@overload
+def tune(problem: Problem, parameter: str, **options: Any) -> Optimum: ...
+@overload
+def tune(problem: Problem, parameter: Sequence[str], **options: Any) -> JointOptimum: ...
+
+
 def tune(
     problem: Problem,
-    parameter: str,
+    parameter: str | Sequence[str],
     *,
     minimise: str = "test_error",
     on: str | None = None,
-    bracket: tuple[float, float] | None = None,
+    bracket: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None,
     accuracy: float = 1e-4,
     seed: int = 0,
     start: Overlaps | None = None,
-) -> Optimum:
-    """The value of a scalar parameter at which an observable is least along a branch.
+    integrator: str = "auto",
+    points: int | None = None,
+    **options: Any,
+) -> Optimum | JointOptimum:
+    """The value of a scalar parameter, or the values of several, at which an observable is least along a branch.
 
     Args:
         parameter: as lambda, omega, sigma, alpha or one of the model's own; a vector is moved with all entries equal.
+            Several in a list are tuned together.
         minimise: training_loss, free_entropy, test_error, baseline_error, or q, V, m, theta for |first entry|; with a
             minus, as -theta, it is maximised.
         on: the branch, by its start.
         bracket: interval to search; default three decades on both sides of a positive parameter's value, or all of a
-            bounded one's range.
+            bounded one's range. Of several parameters by name, {"lambda": (0.1, 1)}.
         accuracy: half width asked, relative to the parameter where it is searched logarithmically (positive ones).
-        start: overlaps of the branch at the problem's own value, to begin from.
+        start: overlaps of the branch at the problem's own value, to begin from (of one parameter).
+        integrator, points: as for `solve`.
+        options: of several parameters, `scan` (places tried first) and `on_trial` (called with each `Trial`).
 
     Raises:
         InputError: an unknown name, or an interval that is none.
         NotConvergedError: the branch was not found, or the observable does not change along it.
     """
+    chosen: dict[str, Any] = {"integrator": integrator, "points": points}
+    if not isinstance(parameter, str):
+        if start is not None or not (bracket is None or isinstance(bracket, Mapping)):
+            raise InputError("several parameters take intervals by name, {'lambda': (0.1, 1)}, and no start")
+        common: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
+        return tune_jointly(problem, parameter, bracket=bracket, **common, **chosen, **options)
+    if options or isinstance(bracket, Mapping):
+        raise InputError(f"of one parameter: {next(iter(options), 'an interval by name')!r} goes with several")
     problem.only_at_zero_temperature("parameters are tuned")
-    search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed)
+    search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)
     if start is not None:
         search.branch.begin(problem.value_of(search.branch.parameter), start)
-    with bar(f"tuning {parameter}", 40) as task:
+    with bar(f"tuning {parameter}", None) as task:
+
+        def tick() -> None:
+            tried = list(search.known.values())
+            told = (
+                f"{search.observable} {search.sign * tried[-1].observed:.6g} at {tried[-1].value:.5g}" if tried else ""
+            )
+            task.advance(f"tuning {parameter}: {told}" if told else None)
+
         try:
-            return _best(search, problem, minimise, accuracy, task.advance)
+            return _best(search, problem, minimise, accuracy, tick)
         except TimeLimitError:
             if not search.known:
                 raise

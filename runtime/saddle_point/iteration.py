@@ -53,7 +53,8 @@ class Status(StrEnum):
             "converged": "",
             "floor": "the residual stalls at a floor set by the sample of nodes; more points lower it",
             "max_iterations": "not converged; try another start, a nearby alpha, or --from a converged solution",
-            "left_domain": "the iteration left the domain of the overlaps; the branch may not exist here",
+            "left_domain": "the iteration left the domain of the overlaps; try another start, --from a solution "
+            "nearby, or `follow` from where the branch exists (docs/guide.md, Choosing a start)",
             "not_finite": "the iteration produced numbers that are not finite; check the parameters",
             "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
             "not_proved": "balls could not settle the proof; the half widths are those of two rules that agree",
@@ -82,6 +83,7 @@ class FixedPoint:
         drift: how far u has moved, in block scales, since the Jacobian was taken.
         image: G(u) by the map that led here, where it is known.
         visited: the problem and the rule of that map, and its averages at u, where they are known.
+        outside: where the domain was left, the matrix that was not positive definite, in words.
     """
 
     u: np.ndarray
@@ -93,6 +95,7 @@ class FixedPoint:
     drift: float = 0.0
     image: np.ndarray | None = None
     visited: tuple[Problem, Rule, Averages] | None = field(default=None, repr=False)
+    outside: str = ""
 
     def averages_by(self, problem: Problem, rule: Rule) -> Averages | None:
         """Those of a rule at u, where they are known."""
@@ -158,7 +161,8 @@ def damped(
         except DomainError:
             weight /= 2
             if iteration == 1 or weight < 1e-3:
-                return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None)
+                outside = state_map.why_outside(u, sizes)
+                return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None, outside=outside)
             u = (u + u_previous) / 2
             past.clear()
             continue
@@ -248,7 +252,7 @@ def newton(
         except DomainError:
             stalls += 1
             if not np.isfinite(best) or stalls > 3:
-                return ended(Status.LEFT_DOMAIN, iteration)
+                return replace(ended(Status.LEFT_DOMAIN, iteration), outside=state_map.why_outside(u, sizes))
             u, last_u = (u + 3 * best_u) / 4, None
             continue
         if not np.isfinite(image).all():

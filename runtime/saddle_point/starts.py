@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import singledispatch
+from typing import Any
+
 import numpy as np
 
-from ..errors import InputError
+from ..errors import DomainError, InputError
+from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from .state_map import StateMap
 
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
 
@@ -59,6 +65,36 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
         q, m, theta = scale[:, None] * q * scale, scale * m, scale[:, None] * theta
     V = susceptibility * law.rho[:, None, None] * np.eye(s)
     return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
+
+
+@singledispatch
+def as_start(given: Any) -> Any:
+    """What is given to start from as a name, overlaps or a solution; other classes register what they are."""
+    return given
+
+
+_RESPONSES, _SETTLED = 60, 1e-3
+
+
+def with_response(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
+    """Overlaps q, m, theta as they are, with V from its own equation at these.
+
+    Weights that were measured have no V: it is the response of the fields. Damped iteration of V alone, from a tenth of
+    the covariance on; where that leaves the domain, as far as it came.
+    """
+    eye = np.eye(problem.student_rank)
+    held = replace(overlaps, V=0.1 * problem.law.rho[:, None, None] * eye)
+    state_map = StateMap(problem, rule)
+    for _ in range(_RESPONSES):
+        try:
+            image = Overlaps.unpack(state_map(held.pack(), held.sizes), held.sizes).V
+        except DomainError:
+            break
+        moved = float(np.abs(image - held.V).max() / np.abs(held.V).max())
+        held = replace(held, V=(held.V + image) / 2)
+        if moved < _SETTLED:
+            break
+    return held
 
 
 def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:

@@ -19,6 +19,7 @@ from ..problems import gauge
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
+from .domain import fields_outside, weights_outside
 
 
 def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
@@ -147,6 +148,22 @@ class StateMap:
         overlaps = Overlaps.unpack(u, sizes)
         averages = self.averages(overlaps)
         return self.kept(u, self.image(overlaps, averages.means), sizes)
+
+    def why_outside(self, u: np.ndarray, sizes: Sizes) -> str:
+        """Why u, or what follows from it, lies outside the domain, in words; empty where G(u) exists."""
+        overlaps = Overlaps.unpack(u, sizes)
+        reason = fields_outside(self.problem, overlaps)
+        if reason:
+            return reason
+        try:
+            averages = self.averages(overlaps)
+            hats = self.conjugates(overlaps, averages.means)
+            reason = weights_outside(self.problem, hats)
+            if not reason:
+                self.overlaps(hats, overlaps.phi)
+        except DomainError as error:
+            return str(error)
+        return reason
 
     def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The image of u averaged over its symmetry, without a step along the orbit of u."""

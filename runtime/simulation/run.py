@@ -100,7 +100,7 @@ class Run:
         late, contraction: gamp: squared distance of late iterates, and where it converged the measured replicon
             (`gamp.contraction`); nan otherwise.
         path: packed overlaps, (times, n), not oriented: of gamp before the first iteration and after each, of sgd at
-            `online.record_times`; None otherwise, and where the run was read from a file.
+            `online.record_times`; None otherwise, and of gamp where the run was read from a file.
         polish: what polishing did; None where it was not asked for, or the descent before it did not converge.
         controls: averages over the data that are known to vanish; None where they were not asked for.
     """

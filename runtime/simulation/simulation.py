@@ -18,6 +18,7 @@ from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar, say
+from ..saddle_point.starts import as_start
 from .estimate import Estimate
 from .kinds import kind_of
 from .orientation import oriented
@@ -242,3 +243,30 @@ def _seeds(seeds: int | Iterable[int]) -> list[int]:
     if not wanted or wanted[0] < 0:
         raise InputError(f"seeds = {wanted}: whole numbers from 0 are expected")
     return wanted
+
+
+@as_start.register
+def _mean_overlaps(simulation: Simulation) -> Overlaps:
+    """Of the converged runs of the most frequent kind, each in the mirror image nearest to the first.
+
+    Raises:
+        InputError: no seed converged.
+    """
+    return typical(simulation.problem, [(simulation.branch(run), run.overlaps) for run in simulation.converged])
+
+
+def typical(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
+    """The mean over overlaps of the most frequent kind, each in the mirror image nearest to the first.
+
+    Args:
+        found: kind and overlaps of every run.
+
+    Raises:
+        InputError: there are none.
+    """
+    if not found:
+        raise InputError("no seed converged: there are no overlaps to start from")
+    (kind, _), *_ = Counter(kind for kind, _ in found).most_common(1)
+    first, *others = (overlaps for own, overlaps in found if own == kind)
+    packed = [first.pack(), *(oriented(problem, other, first).pack() for other in others)]
+    return Overlaps.unpack(np.mean(packed, axis=0), problem.sizes)

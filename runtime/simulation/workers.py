@@ -81,7 +81,7 @@ class _Worker:
             environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")}
             environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,

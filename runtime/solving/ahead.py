@@ -49,7 +49,7 @@ class Ahead:
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         with suppress(OSError):
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -56,6 +56,15 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
     Args:
         sample: Sobol sets over which the slopes of a sampled rule are taken.
     """
+    problem = task.problem
+    reached = _newton_at(task, rule, point, sample)
+    how = "" if reached.status.success else f": {reached.status.words}"
+    task.tell(f"{pace.words(problem, rule)}: Newton's method, residual {reached.residual:.0e}{how}")
+    return reached
+
+
+def _newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol) -> FixedPoint:
+    """As `newton_at`."""
     problem, symmetry = task.problem, task.symmetry
     with step(f"Newton's method on {pace.words(problem, rule)}"):
         reached = newton(
@@ -87,7 +96,9 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     if problem.inverse_temperature is not None:
         products = tuple(level for level in WARM_PRODUCTS if level.is_affordable_at_temperature(problem))[:effort]
         if len(products) > 1:
+            task.tell("product rules: at a finite temperature averages have no jumps, and few fields allow products")
             return _refine(task, approach, products, patient=near is None)
+        task.tell("samples: at a finite temperature a product rule of so many fields has too many nodes")
         return climb_samples(task, approach)
     if channel.FIELDS > 2 or not (part.solver.proximal.HAS_PROX_SPACE or channel.FIELDS == 1):
         return _in_many_fields(task, approach, near)
@@ -102,6 +113,10 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     elif Pieces.suits(problem):
         # A grid takes many nodes where kinks move with Y, or X bends.
         families = [grids[:_HASTY_GRIDS], PANELS[:effort], grids[_HASTY_GRIDS:]] if families else [PANELS[:effort]]
+    task.tell(
+        f"{', then '.join(dict.fromkeys(levels[0].name for levels in families if levels))}: {channel.FIELDS} student "
+        f"field{'s are' if channel.FIELDS > 1 else ' is'} read, few enough for rules that see jumps"
+    )
     if near is not None:
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
     solution: Solution | None = None
@@ -114,6 +129,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         if solution.losses is not None:
             approach = _point_of(solution)
     if solution is None:
+        task.tell("samples: none of these led to a solution")
         return climb_samples(task, approach)
     if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
         return solution
@@ -122,7 +138,9 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     except DomainError:  # as extrapolated overlaps may be
         return failed_solution(task, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
     if channel.FIELDS > 1 and bistable > NEGLIGIBLE_JUMPS:
+        task.tell(f"samples: the grid does not cover the fields, and the proximal map jumps at {bistable:.1g} of them")
         return climb_samples(task, approach)
+    task.tell("products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields")
     # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
     products = tuple(level for level in PRODUCTS[:effort] if level.nodes(problem) <= MOST_NODES)
     adapted = _refine(task, approach, products)
@@ -143,16 +161,24 @@ def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> 
         return failed_solution(task, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
     orbit = 1 + len(task.symmetry.exchanges)
     if bistable > _FEW_JUMPS or not any(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels):
+        why = f"the proximal map jumps at {bistable:.1g} of them" if bistable > _FEW_JUMPS else "a lattice is too large"
+        task.tell(f"samples: {integrated(problem).solver.channel.FIELDS} student fields are read, and {why}")
         return climb_samples(task, approach)
     levels = levels[_first_level(levels, task.accuracy, near) :]
+    task.tell(
+        f"lattices: {integrated(problem).solver.channel.FIELDS} student fields are read, and the proximal map jumps at "
+        f"no more than {max(bistable, 1e-12):.1g} of them"
+    )
     small = max(1, sum(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels))
     found = _refine(task, approach, levels[:small], patient=near is None)
     if found.losses is None:
+        task.tell("samples: no small lattice led to a solution")
         return climb_samples(task, approach)
     if found.success or task.effort == 1:
         return found
     point = _point_of(found)
     if not _lattices_are_faster(task, point, found):
+        task.tell("samples: they reach the accuracy with fewer nodes than lattices")
         return climb_samples(task, point)
     further = _refine(task, point, levels[small:], patient=False) if levels[small:] else found
     return min(found, further, key=_quality)
@@ -216,6 +242,8 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
             nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60, hopeful=False)
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = newton_at(task, level, nearer)
+        if not covered:
+            task.tell(f"{pace.words(problem, level)}: the law of the fields does not fit on it")
         if not covered or not reached.status.success:
             failures += 1
             # The grid may be too wide for the law of the fields; where finer ones are cheap they are tried.
@@ -237,6 +265,7 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
                 return solution
             budget.offer(partial(replace, solution))
         left(f"half width so far about {error:.0e}, asked {accuracy:.0e}")
+        task.tell(f"{pace.words(problem, level)}: a finer rule moves it by {error:.0e}, asked {accuracy:.0e}")
         point = reached.moved(reached.u + finer[0])
     if solved is None:
         return failed_solution(task, reached, level)
@@ -248,7 +277,8 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
     moved = [np.abs(solution.overlaps.pack() - with_sign_of(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
     wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
     share = wider.relative_error / solution.relative_error
-    return replace(wider, test_error_error=share * solution.test_error_error)
+    others = {name: (value, share * error) for name, (value, error) in solution.other_errors.items()}
+    return replace(wider, test_error_error=share * solution.test_error_error, other_errors=others)
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
@@ -288,6 +318,7 @@ def climb_samples(task: Task, approach: FixedPoint) -> Solution:
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
         budget.offer(partial(finish_point, task, point, rule))
         left(f"half width so far {error:.0e}, asked {accuracy:.0e}")
+        task.tell(f"{pace.words(task.problem, rule)}: replicates differ by {error:.0e}, asked {accuracy:.0e}")
         if error <= accuracy or position >= last:
             return finish_point(task, point, rule)
         position = min(last, position + max(1, round(float(np.log2(error / accuracy)) / _GAIN)))

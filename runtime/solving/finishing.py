@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,6 +28,7 @@ from .task import Task
 
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
+_RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
 _FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
@@ -92,14 +94,14 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 farther = _curvature(state_map, point, shifts)
                 errors, shifts = farther * errors, shifts.mean(axis=0) + farther * (shifts - shifts.mean(axis=0))
             loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
-            test, test_own, nodes = observables.test_error(problem, overlaps)
-            tests = [_test_or_nan(problem, point.u + shift, sizes, nodes) for shift in shifts]
-            test_error_error = float(two_standard_errors(np.array(tests))) + test_own
+            tested = [_Tested.of(each, overlaps) for each in _by_metric(problem)]
+            tests_error = [float(two_standard_errors(test.moved(point.u, shifts))) + test.own for test in tested]
         else:
             averages = point.averages_by(problem, rule) or state_map.averages(overlaps)
             differences = _differences(task, point, rule, averages, finer)
-            test, test_own, nodes = observables.test_error(problem, overlaps)
-            errors, loss_error, second_order, test_error_error = np.zeros(len(point.u)), 0.0, 0.0, test_own
+            tested = [_Tested.of(each, overlaps) for each in _by_metric(problem)]
+            tests_error = [test.own for test in tested]
+            errors, loss_error, second_order = np.zeros(len(point.u)), 0.0, 0.0
             # Weights that do not add up to one: nothing is known better than that.
             errors += abs(averages.mass - 1) * overlaps.block_scales
             reached = free_entropy_at(state_map, overlaps, averages)
@@ -108,8 +110,9 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 errors = np.maximum(errors, factor * np.abs(shift))
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, loss_factor * problem.alpha * moreau)
-                moved = abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
-                test_error_error = max(test_error_error, factor * moved + test_own)
+                for n, test in enumerate(tested):
+                    moved = abs(float(test.moved(point.u, [shift])[0]) - test.value)
+                    tests_error[n] = max(tests_error[n], factor * moved + test.own)
             # Phi is flat: what moves the solution farthest tells, of rules that mostly move it along one direction.
             farthest = max((factor * shift for shift, _, factor, _ in differences), key=partial(_size, overlaps))
             if _size(overlaps, farthest) > _FLAT:
@@ -119,7 +122,8 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         for shift, other in halved:
             to_limit += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
-            test_error_error += _VANISHING * abs(_test_or_nan(problem, point.u + shift, sizes, nodes) - test)
+            for n, test in enumerate(tested):
+                tests_error[n] += _VANISHING * abs(float(test.moved(point.u, [shift])[0]) - test.value)
         hats = state_map.conjugates(overlaps, averages.means)
         image = state_map.kept(point.u, state_map.image(overlaps, averages.means), sizes)
     except DomainError:
@@ -152,8 +156,12 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         errors=errors,
         losses=loss,
         training_loss_error=loss_error,
-        test_error=test,
-        test_error_error=test_error_error,
+        test_error=tested[0].value,
+        test_error_error=tests_error[0],
+        other_errors={
+            name: (test.value, error)
+            for name, test, error in zip(problem.metric_names[1:], tested[1:], tests_error[1:], strict=False)
+        },
         second_order=second_order,
         jacobian=point.jacobian,
         drift=point.drift,
@@ -161,6 +169,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         symmetry=task.symmetry,
         shifts=shifts,
         residual_shift=residual_shift,
+        tried=tuple(task.told),
         multipliers_error=(
             Multipliers(state_map, overlaps, averages).half_widths(
                 shifts,
@@ -294,14 +303,52 @@ def _differences(
     return [(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
 
 
-def _test_or_nan(problem: Problem, u: np.ndarray, sizes: Sizes, nodes: int) -> float:
-    """Test error at other overlaps, by the rule of this size; nan without a metric or outside the domain."""
-    if not nodes:
-        return np.nan
-    try:
-        return observables.average_metric(problem, Overlaps.unpack(u, sizes), nodes)
-    except DomainError:
-        return np.nan
+def _by_metric(problem: Problem) -> list[Problem]:
+    """The problem, then the same with each of its other metrics."""
+    return [problem, *problem.once(_other_metrics)] if problem.solver.base is None else [problem]
+
+
+def _other_metrics(problem: Problem) -> list[Problem]:
+    return [problem.by_metric(name) for name in problem.metric_names[1:]]
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """A test error at a solution: its value, the error of its own integral, the size of the rule (0 without one)."""
+
+    problem: Problem
+    sizes: Sizes
+    value: float
+    own: float
+    nodes: int
+
+    @classmethod
+    def of(cls, problem: Problem, overlaps: Overlaps) -> _Tested:
+        return cls(problem, overlaps.sizes, *observables.test_error(problem, overlaps))
+
+    def moved(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
+        """At other overlaps u + shift, by the rule of this size; nan without a metric or outside the domain."""
+        return np.array([self._at(u + shift) for shift in shifts])
+
+    def _at(self, u: np.ndarray) -> float:
+        if not self.nodes:
+            return np.nan
+        try:
+            return observables.average_metric(self.problem, Overlaps.unpack(u, self.sizes), self.nodes)
+        except DomainError:
+            return np.nan
+
+
+def run_off(problem: Problem, overlaps: Overlaps) -> str:
+    """Which trained number runs off without anything that holds it, in words; empty where none does."""
+    for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
+        if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
+            held = f"its ridge {float(number['ridge']):g} does not hold it" if number["ridge"] else "it has no ridge"
+            return (
+                f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end along it "
+                f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
+            )
+    return ""
 
 
 def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
@@ -324,4 +371,6 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         training_loss_error=np.nan,
         test_error=np.nan,
         test_error_error=np.nan,
+        outside=run_off(task.problem, point.overlaps) or (point.outside if status is Status.LEFT_DOMAIN else ""),
+        tried=tuple(task.told),
     )

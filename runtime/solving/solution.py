@@ -13,7 +13,7 @@ from .. import budget, presenting
 from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
 from ..integration import Averages, Rule
-from ..problems.overlaps import Conjugates, Overlaps
+from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
 from ..progress import step
@@ -24,7 +24,36 @@ from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
 from ..saddle_point.state_map import StateMap
 from ..stability.assess import Stability, assess
+from .explaining import explanation
 from .thermal import Gibbs, gibbs
+
+
+@dataclass(frozen=True)
+class HalfWidths(Overlaps):
+    """Half widths under the names of what they belong to: of overlaps in their shapes, of losses and errors.
+
+    Attributes:
+        training_loss, test_error: half widths; nan where there is none.
+        test_errors: of the named metrics, as `Solution.test_errors`.
+    """
+
+    training_loss: float = np.nan
+    test_error: float = np.nan
+    test_errors: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        errors: np.ndarray,
+        sizes: Sizes,
+        training_loss: float,
+        test_error: float,
+        test_errors: Mapping[str, float] | None = None,
+    ) -> HalfWidths:
+        """From packed half widths of the overlaps, and those of training loss and test errors."""
+        blocks = Overlaps.unpack(errors, sizes)
+        known = training_loss, test_error, test_errors or {}
+        return cls(blocks.q, blocks.V, blocks.m, blocks.theta, blocks.phi, *known)
 
 
 @dataclass(frozen=True)
@@ -44,6 +73,9 @@ class Solution:
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
+        other_errors: of the metrics beside the first, by name: value and half width.
+        outside: where the iteration left the domain, which matrix lost positivity and along what, in words.
+        tried: by which rules, and how that went.
     """
 
     problem: Problem
@@ -71,6 +103,27 @@ class Solution:
     loss_rule: Rule | None = None
     multipliers_error: np.ndarray | None = None
     judge: bool = True
+    outside: str = ""
+    other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    tried: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def test_errors(self) -> dict[str, float]:
+        """By the names of the metrics, the first first; empty where there is none or one without a name."""
+        names = self.problem.metric_names
+        if not names or self.losses is None:
+            return {}
+        return {names[0]: self.test_error, **{name: value for name, (value, _) in self.other_errors.items()}}
+
+    @property
+    def explanation(self) -> list[str]:
+        """Why this rule: dimensions, kinks and jumps of the averages, then what was tried, a sentence each."""
+        return explanation(self.problem, self.overlaps, self.averages, self.tried)
+
+    @property
+    def advice(self) -> str:
+        """What happened and what to try, in a sentence; empty where it converged."""
+        return f"{self.outside}; {self.status.advice}" if self.outside else self.status.advice
 
     @property
     def training_loss(self) -> float:
@@ -94,13 +147,15 @@ class Solution:
 
     @property
     def success(self) -> bool:
-        """Whether it is a solution to the accuracy asked; `status.advice` says what to try otherwise."""
+        """Whether it is a solution to the accuracy asked; `advice` says what to try otherwise."""
         return self.status.success
 
     @property
-    def half_widths(self) -> Overlaps:
-        """Errors in the shape of the overlaps."""
-        return Overlaps.unpack(self.errors, self.overlaps.sizes)
+    def half_widths(self) -> HalfWidths:
+        """Of everything reported, by its name: q, V, m, theta, phi in their shapes, training_loss and test_error."""
+        named = {name: self.other_errors.get(name, (0.0, self.test_error_error))[1] for name in self.test_errors}
+        sizes = self.overlaps.sizes
+        return HalfWidths.of(self.errors, sizes, self.training_loss_error, self.test_error_error, named)
 
     @property
     def relative_error(self) -> float:

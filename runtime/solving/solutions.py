@@ -40,7 +40,7 @@ def solutions(
             solution = reach(problem, name, **options)
             task.advance()
             if solution.losses is None:
-                say(f"start {name}: {solution.status.words}; {solution.status.advice}")
+                say(f"start {name}: {solution.status.words}; {solution.advice}")
                 if on_failure:
                     on_failure(solution)
                 continue

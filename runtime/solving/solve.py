@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
 from ..saddle_point.slopes import jacobian
-from ..saddle_point.starts import start_overlaps
+from ..saddle_point.starts import as_start, start_overlaps, with_response
 from ..saddle_point.state_map import StateMap
 from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
@@ -32,7 +32,14 @@ from .finishing import failed_solution, finish_point
 from .solution import Solution, has_lost
 from .task import Task
 
-_GUESSES = 3  # times that a start has its weights doubled, and V divided by four, where it leaves the domain
+# Where a start leaves the domain: factors of its weights and of V, and noise beside the weights as a share of theirs,
+# that are tried instead. Columns that are all the same mixture of the teacher, or made of it alone, leave the fields
+# degenerate; what the proximal map jumps over may be large beside small weights, and V^ negative; where V is large V^
+# is small, and may not hold against a ridge that is none or negative; where V is small, there is one minimum.
+_GUESSES = (
+    *((1, 1, 0.1), (1, 1, 1), (2, 1 / 4, 0), (4, 1 / 16, 0), (8, 1 / 64, 0)),
+    *((1, 1 / 10, 0), (1, 10, 0), (1, 1e-2, 0), (1, 1e2, 0), (1, 1e-4, 0), (1, 1e4, 0)),
+)
 # Residual at which slopes are first taken, that at which Newton's method takes over, and iterations on the way: on
 # sampled sets, and on lines alone, whose averages are exact. Slopes far from a solution may say little of those nearby.
 _PACES = {False: ((0.1, 2e-3, 400),), True: ((1.0, 5e-3, 40), (0.1, 2e-3, 400))}
@@ -41,7 +48,7 @@ _NEAR = 0.05  # residual of an approach that did not settle from which Newton's 
 
 def solve(
     problem: Problem,
-    start: str | Overlaps | Solution = "semantic",
+    start: Any = "semantic",
     *,
     accuracy: float = 1e-4,
     integrator: str = "auto",
@@ -53,7 +60,9 @@ def solve(
     """Solve the saddle point from a start.
 
     Args:
-        start: a named start of the model, overlaps, or a solution of a problem nearby (tried first without the damped
+        start: a named start of the model; overlaps, whose V is found from the others where it is not a number, as of
+            weights that were measured (`Overlaps.measured`); a `Simulation`, from the mean overlaps of the kind of
+            minimum that most of its runs ended in; or a solution of a problem nearby (tried first without the damped
             approach).
         accuracy: half width asked of every overlap, relative to the size of its block.
         integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`.
@@ -69,6 +78,7 @@ def solve(
         InputError: an unknown start or integrator, what is no start, or an accuracy that is not positive.
     """
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": seed, "effort": effort}
+    start = as_start(start)
     with budget.time_limit(time_limit):
         found = reach(problem, start, accuracy=accuracy, **chosen)
     if found.success and has_lost(problem, start, found):
@@ -102,6 +112,8 @@ def reach(
         )
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     begun = start_overlaps(problem, start) if isinstance(start, str) else start
+    if isinstance(begun, Overlaps):
+        begun = _checked(problem, begun)
     with step(f"solving from the start {name}"), budget.offers() as best:
         task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
@@ -115,6 +127,25 @@ def reach(
                 nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
                 point = error.point if isinstance(error.point, FixedPoint) else nowhere
                 return failed_solution(task, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
+
+
+def _checked(problem: Problem, overlaps: Overlaps) -> Overlaps:
+    """Overlaps to start from, with V by its own equation where it was not measured.
+
+    Raises:
+        InputError: they are of another structure, or an overlap is not finite.
+    """
+    if overlaps.sizes != problem.sizes:
+        raise InputError(
+            f"overlaps to start from have (contexts, s, t, trained numbers) = {overlaps.sizes}; this structure needs "
+            f"{problem.sizes}"
+        )
+    for name in ("q", "m", "theta", "phi"):
+        if not np.isfinite(getattr(overlaps, name)).all():
+            raise InputError(f"overlaps to start from: {name} holds numbers that are not finite")
+    return (
+        overlaps if np.isfinite(overlaps.V).all() else with_response(problem, overlaps, _approach_rules(problem, 0)[0])
+    )
 
 
 Way = Callable[[Task, FixedPoint, Solution | None], Solution]
@@ -233,7 +264,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int, extrapola
     symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
     rules = _approach_rules(problem, seed)
     coarse = StateMap(problem, rules[0], symmetry)
-    guesses = 0 if isinstance(start, Solution) else _GUESSES
+    guesses = () if isinstance(start, Solution) else _GUESSES
     visited = 0
     for roughly, nearly, most in _PACES[rules[1] == rules[0]]:
         point, weight = _settled(coarse, overlaps, guesses, roughly, nearly, most, extrapolate)
@@ -242,7 +273,7 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int, extrapola
             break
     if point.status is Status.MAX_ITERATIONS and integrated(problem).solver.channel.FIELDS == 1:
         # Where V has far to go, as with a weak ridge, the residual rises on the way: weights lowered there are too low.
-        point, weight = _settled(coarse, point.overlaps, 0, roughly, nearly, most, extrapolate)
+        point, weight = _settled(coarse, point.overlaps, (), roughly, nearly, most, extrapolate)
         visited += point.iterations
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
@@ -254,23 +285,35 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int, extrapola
 
 
 def _settled(
-    coarse: StateMap, overlaps: Overlaps, guesses: int, roughly: float, nearly: float, most: int, extrapolate: bool
+    coarse: StateMap,
+    overlaps: Overlaps,
+    guesses: Sequence[tuple[float, float, float]],
+    roughly: float,
+    nearly: float,
+    most: int,
+    extrapolate: bool,
 ) -> tuple[FixedPoint, float]:
     """Damped iteration to a residual, at which slopes tell the weight for the way to a smaller one; and that weight.
 
     Args:
-        guesses: times that the start is taken for a guess, and another one tried, where it leaves the domain.
+        guesses: see `_GUESSES`, in turn where the start leaves the domain.
         most: iterations with that weight; extrapolate: whether to mix them, as of `damped`.
     """
-    point = damped(coarse, overlaps, roughly)
-    for _ in range(guesses):
+    point = first = damped(coarse, overlaps, roughly)
+    for weights, response, noise in guesses:
         if point.status is not Status.LEFT_DOMAIN:
             break
-        # Sizes of a start are a guess. What the proximal map jumps over may be large beside small weights, and V^
-        # negative; where V is large V^ is small, and may not hold against a ridge that is none or negative.
-        sizes = {"q": 4 * overlaps.q, "V": overlaps.V / 4, "m": 2 * overlaps.m, "theta": 2 * overlaps.theta}
-        overlaps = replace(overlaps, **sizes)
-        point = damped(coarse, overlaps, roughly)
+        # Sizes of a start are a guess.
+        sizes = {"q": weights**2 * overlaps.q, "m": weights * overlaps.m, "theta": weights * overlaps.theta}
+        sizes["q"] = sizes["q"] + noise * np.diagonal(sizes["q"], 0, 1, 2).mean() * np.eye(sizes["q"].shape[1])
+        point = damped(coarse, replace(overlaps, **sizes, V=response * overlaps.V), roughly)
+    if point.status is Status.LEFT_DOMAIN:
+        point = first
+        if guesses and point.outside:
+            low, high = (f"{end(response for _, response, _ in guesses):g}" for end in (min, max))
+            point = replace(
+                point, outside=f"{point.outside} (tried with {low} to {high} times the V of the start, too)"
+            )
     weight = CAUTIOUS
     if not point.status.success:
         return point, weight

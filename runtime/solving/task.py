@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..integration import Rule
 from ..problems.problem import Problem
@@ -18,6 +18,7 @@ class Task:
         start: name of the start, which names the branch; symmetry: what the iterates keep.
         accuracy: half width of the overlaps asked, in block scales.
         seed: of sampled rules; effort: how many sizes of each family may be tried.
+        told: what was tried and why, in the order in which it was; shared by those whom it is handed to.
     """
 
     problem: Problem
@@ -26,6 +27,12 @@ class Task:
     accuracy: float
     seed: int = 0
     effort: int = 100
+    told: list[str] = field(default_factory=list, compare=False, repr=False)
+
+    def tell(self, text: str) -> None:
+        """Keep what is tried, and why, for who asks (`Solution.explanation`)."""
+        if not self.told or self.told[-1] != text:
+            self.told.append(text)
 
     def map_by(self, rule: Rule) -> StateMap:
         """G by a rule, keeping the symmetry."""

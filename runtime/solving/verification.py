@@ -81,6 +81,10 @@ def verified(
             for name in ("training_loss", "test_error")
         ),
     ]
+    names = list(solution.other_errors)
+    if names:
+        known = [np.array([s.other_errors[name] for name in names]).T for s in (solution, other)]
+        pairs.append((*known[0], *known[1]))
     strengths, of_other = solution.multipliers, other.multipliers
     if solution.multipliers_error is not None and other.multipliers_error is not None:
         assert strengths is not None and of_other is not None
@@ -95,6 +99,9 @@ def verified(
         errors=widths[0],
         training_loss_error=float(widths[1]),
         test_error_error=float(widths[2]),
-        multipliers_error=widths[3] if len(widths) > 3 else None,
+        other_errors={n: (solution.other_errors[n][0], float(w)) for n, w in zip(names, widths[3], strict=True)}
+        if names
+        else {},
+        multipliers_error=widths[-1] if len(widths) > 3 + bool(names) else None,
         error_kind="verified" if agree else "estimated",
     )

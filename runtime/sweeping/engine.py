@@ -37,6 +37,7 @@ _TIMEOUT = 60.0  # seconds in which a scheduler answers
 _PATIENCE = 600.0  # seconds in which processes of one's own do, however busy the machine is
 _LOOK = 0.2  # seconds between looks at the clock
 _REFILL = 1.0  # seconds between looks for workers that have come
+_SAFE_PATH = "PYTHONSAFEPATH"
 _ATTEMPTS = 2  # of a line, none of which finished a point
 _AHEAD = 2  # lines a thread that a cluster of others' is given at once
 _WARMING = 2  # points after which everything is compiled
@@ -189,7 +190,7 @@ class Engine:
                 if self.cluster:
                     target = stack.enter_context(_from_file(self.cluster))
                 else:
-                    stack.enter_context(_without_main())
+                    stack.enter_context(_apart())
                     target = stack.enter_context(_closed(self._local(lines)))
             timeout = _TIMEOUT if self.scheduler else _PATIENCE
             try:
@@ -454,14 +455,20 @@ def has_dask() -> bool:
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
-    """Processes that are spawned do not execute the user's script anew, which then needs no guard."""
-    main = sys.modules["__main__"]
+def _apart() -> Iterator[None]:
+    """Processes that are spawned do not execute the user's script anew, which then needs no guard, nor import what lies
+    in the working directory in place of Python's own."""
+    main, before = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     sys.modules["__main__"] = ModuleType("__main__")
+    os.environ[_SAFE_PATH] = "1"
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

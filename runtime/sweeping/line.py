@@ -109,7 +109,7 @@ class _Solutions:
             guess = recalled(self._problem(n), self._line.start, earlier)
         begun = bool(branch.known)
         found = branch.at(value, guess=guess)
-        if found is not None and found.status is Status.ACCURACY_NOT_REACHED:
+        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.thorough:
             found = branch.at(value, self._accuracy, guess=found) or found
         if found is not None:
             made = self._of(found)
@@ -179,7 +179,7 @@ def _missed(solution: Solution | None) -> Record:
     if solution is None:
         return {"status": Status.MAX_ITERATIONS.value, "reason": Status.MAX_ITERATIONS.advice}
     if solution.losses is None:
-        return {"status": solution.status.value, "reason": solution.status.advice}
+        return {"status": solution.status.value, "reason": solution.advice}
     status = Status.ENDED_ELSEWHERE
     return {"status": status.value, "branch": solution.branch, "reason": f"it led to a {solution.branch} solution"}
 

@@ -66,6 +66,7 @@ class Line:
         place: indices of start, direction and the other axes, or of its first row.
         identity: what its results depend on beside accuracy and version, as JSON.
         ends: whether it bisects where it loses its branch.
+        thorough: whether a point that misses the accuracy is tried with all sizes of its rule.
     """
 
     number: int
@@ -80,6 +81,7 @@ class Line:
     simulated: Simulated
     identity: str
     ends: bool = True
+    thorough: bool = True
 
     @property
     def key(self) -> str:
@@ -99,6 +101,7 @@ class Plan:
         both_ways: whether every line is gone back, too.
         source: catalogue name or absolute path by which the model is found again; None where it is an object.
         ends: whether lines bisect where they lose their branch; else they say between which points.
+        thorough: as of lines.
     """
 
     problem: Problem
@@ -113,6 +116,7 @@ class Plan:
     source: str | None = None
     sized: Mapping[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
     ends: bool = True
+    thorough: bool = True
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -158,6 +162,8 @@ class Plan:
             common["simulated"] = vars(self.simulated)
         if not self.ends:
             common["ends"] = False
+        if not self.thorough:
+            common["thorough"] = False
         return common
 
     @cached_property
@@ -235,7 +241,7 @@ class Plan:
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
-        return Line(number, at, points, along, *chosen, self.ends)
+        return Line(number, at, points, along, *chosen, self.ends, self.thorough)
 
 
 @cache
@@ -260,11 +266,12 @@ def planned(
     simulated: Simulated,
     given: Mapping[str, Any],
     ends: bool = True,
+    thorough: bool = True,
 ) -> Plan:
     """A plan, checked before anything is computed; its arguments are those of `sf.sweep`.
 
     Args:
-        ends: whether lines bisect where they lose their branch.
+        ends: whether lines bisect where they lose their branch; thorough: as of lines.
 
     Raises:
         InputError: something unknown, empty, out of range or too large.
@@ -297,7 +304,9 @@ def planned(
     sized = _of_sizes(model, base, given, axes, table)
     _check_values(base, axes, table, sized)
     begun = tuple(starts) or (default_start(base),)
-    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, _source(model, base), sized, ends)
+    of_lines = {"ends": ends, "thorough": thorough}
+    source = _source(model, base)
+    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, **of_lines)
 
 
 def plan_of(said: Mapping[str, Any]) -> Plan:
@@ -322,6 +331,7 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         simulated=Simulated(**said.get("simulated", {})),
         given={name: value for name, value in said["parameters"].items() if value is not None},
         ends=said.get("ends", True),
+        thorough=said.get("thorough", True),
     )
     return plan
 

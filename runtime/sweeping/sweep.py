@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -205,9 +205,15 @@ def run(plan: Plan, engine: Engine, folder: Path, force: bool = False, shard: tu
 
 
 def run_together(
-    plans: Sequence[tuple[Plan, Path]], engine: Engine, shard: tuple[int, int] | None = None
+    plans: Sequence[tuple[Plan, Path]],
+    engine: Engine,
+    shard: tuple[int, int] | None = None,
+    before: Callable[[Line], float] | None = None,
 ) -> list[Sweep]:
     """Run what is not done of plans of one model and accuracy side by side, each with a folder of its own.
+
+    Args:
+        before: lines begin in the order of this; without it plan after plan.
 
     Raises:
         InputError: as of `sweep`.
@@ -231,6 +237,8 @@ def run_together(
             count.there(done)
             if done < len(line.points):
                 unfinished.append(line)
+        if before is not None:
+            unfinished.sort(key=before)
 
         def take(line: Line, record: Record) -> None:
             with held_back():  # a point counts when it has been put away, and not before

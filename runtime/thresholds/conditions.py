@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..stability.assess import replicons
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
 # The Perron root is refined to at most so many rules finer than the solution's.
 _FINER = 3
+_NAMED = "test_error_"  # before the name of one of several metrics
 ROUNDING = 2e-14  # relative, of sums over very many nodes
 
 
@@ -137,6 +138,9 @@ class _Observable:
             return cls(solution.averages.bistable if solution.averages else np.nan)
         if name in OVERLAPS:
             return cls._overlap(name, solution)
+        if name.startswith(_NAMED):
+            other = solution.problem.by_metric(name.removeprefix(_NAMED))
+            return _test_error(replace(solution, problem=other), equidistant)
         made = {"test_error": _test_error, "baseline_error": _baseline_error, "replicon": _replicon}[name]
         return made(solution, equidistant)
 
@@ -200,7 +204,10 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
 
 
 def observable_names() -> list[str]:
-    """Names an expression may use: losses and errors, |first entries| of the overlaps, replicon, bistable_share."""
+    """Names an expression may use: losses and errors, |first entries| of the overlaps, replicon, bistable_share.
+
+    test_error_NAME besides, of one of several metrics.
+    """
     losses = ["training_loss", "free_entropy", "test_error", "baseline_error"]
     return [*losses, *OVERLAPS, "replicon", "bistable_share", "alpha"]
 
@@ -235,7 +242,7 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
             raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             node.value = ast.get_source_segment(text.strip(), node)  # all digits, for a reader of any precision
-        if isinstance(node, ast.Name) and node.id not in observable_names():
+        if isinstance(node, ast.Name) and not (node.id in observable_names() or node.id.startswith(_NAMED)):
             raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")
     return tree
 

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from saddleforge.report.branches import chosen_columns
+
 
 def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
     text = call("derive", "ridge_regression")
@@ -160,10 +162,75 @@ def test_reproduce_ends_as_its_results_do(call, monkeypatch, tmp_path, complete,
         assert data["status"] == "interrupted"
         assert f"kept in {tmp_path}" in done.sentence
     else:
-        assert data == {"figures": ["overlaps"], "complete": complete}
+        assert data == {"schema": 1, "figures": ["overlaps"], "complete": complete}
 
 
 def test_an_unknown_figure_is_refused_at_once(call, tmp_path):
     done = call("reproduce", "--out", tmp_path, "--figure", "nonsense")
     assert done.status == 2
     assert "nonsense" in done.sentence and "known are" in done.sentence
+
+
+def test_a_curve_descends_and_shows_the_columns_that_are_asked_for(call):
+    done = call("curve", "ridge_regression", "--over", "alpha=3:1:3", "--columns", "theta,test_error,branch")
+    head, *rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert head == ["alpha", "theta_1", "test_error", "branch"] and done.status == 0
+    assert [float(row[0]) for row in rows] == [3, 2, 1] and all(row[3] == "semantic" for row in rows)
+    up = json.loads(call("curve", "ridge_regression", "--over", "alpha=1:3:3", "--json").stdout)
+    down = json.loads(call("curve", "ridge_regression", "--over", "alpha=3:1:3", "--json").stdout)
+    assert [p["parameters"]["alpha"] for p in down["points"]] == [3, 2, 1]
+    assert [p["parameters"]["alpha"] for p in up["points"]] == [1, 2, 3]
+
+
+def test_an_entry_of_an_overlap_is_a_column_of_every_token(call):
+    known = [f"theta_{token}_{entry}{end}" for token in (1, 2) for entry in (11, 21) for end in ("", "_error")]
+    assert chosen_columns([*known, "test_error", "test_error_error"], ["theta_21", "test_error"]) == [
+        "theta_1_21",
+        "theta_2_21",
+        "test_error",
+    ]
+    assert len(chosen_columns(known, ["theta"])) == 4
+    done = call("curve", "ridge_regression", "--over", "alpha=1:3:3", "--columns", "theta_21")
+    assert done.status == 2 and "theta_1" in done.sentence  # before anything is solved
+    assert call("follow", "ridge_regression", "--over", "alpha=2:1.9", "--columns", "arclength").status == 0
+
+
+def test_a_branch_is_named_by_its_start_everywhere(call):
+    for option in ("--start", "--on"):
+        chosen = ("ridge_regression", option, "semantic", "--over", "alpha=1:3", "--accuracy", "1e-2")
+        assert call("threshold", *chosen, "--where", "test_error = 0.5").status == 0
+
+
+def test_one_of_several_models_of_a_file_is_picked_by_name(call, tmp_path):
+    model = (
+        "@sf.model(tokens=1, student=1, teacher=1)\ndef {}(X, Y):\n    return sf.half_square({} * Y[0, 0] - X[0, 0])\n"
+    )
+    file = tmp_path / "two.py"
+    file.write_text("import saddleforge as sf\n" + model.format("one", 1) + model.format("double", 2))
+    several = call("solve", file, "--set", "alpha=2")
+    assert several.status == 2 and f"(one, double): name one, as {file}:one" in several.sentence
+    assert "no model 'three'; its models are one, double" in call("solve", f"{file}:three", "--set", "alpha=2").sentence
+    chosen = ("--set", "alpha=2", "--set", "lambda=1", "--json", "--no-stability")
+    known = ("ridge_regression", "--set", "Delta=0", *chosen)  # the same as `one`
+    one, double = (json.loads(call("solve", *each).stdout) for each in (known, (f"{file}:double", *chosen)))
+    theta = [solution["overlaps"]["theta"][0][0][0][0] for solution in (one, double)]
+    assert double["model"] == "double" and abs(theta[1] / theta[0] - 2) < 1e-6  # the map is linear
+
+
+def test_what_a_parameter_means_is_said_where_it_is_refused(call):
+    assert (
+        "Delta in [0, inf) (variance of the label noise)" in call("solve", "ridge_regression", "--set", "a=1").sentence
+    )
+
+
+def test_several_parameters_are_tuned_together(call, tmp_path):
+    chosen = ("--set", "alpha=2", "--over", "lambda=0.01:10", "--over", "Delta=0.1:1", "--accuracy", "1e-2")
+    done = call("tune", "ridge_regression", *chosen, "-o", tmp_path / "best.json")
+    assert (
+        done.status == 3 and "Delta = 0.1 (the lower end of the interval)" in done.stdout and "wider" in done.sentence
+    )
+    assert json.loads((tmp_path / "best.json").read_text())["parameter"] == ["lambda", "Delta"]
+    refused = call("tune", "ridge_regression", *chosen, "--along", "alpha=1:2:3")
+    assert refused.status == 2 and "one --over" in refused.sentence
+    alone = ("--set", "alpha=2", "--over", "lambda=0.01:10", "--accuracy", "1e-2")
+    assert call("tune", "ridge_regression", *alone, "--integrator", "gauss-hermite", "--points", "20").status == 0

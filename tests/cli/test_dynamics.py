@@ -1,13 +1,14 @@
 """`saddleforge dynamics`: one object, a file that `plot` draws, and what it refuses."""
 
 import json
+import re
 
 import pytest
 
 KEYS = {
-    "model", "version", "digest", "parameters", "start", "rate", "batch", "status", "times", "overlaps", "trained",
-    "loss", "test_error", "errors", "error_kind", "events", "plateaus", "branch", "reached", "integrator", "method",
-    "evaluations", "file",
+    "schema", "model", "version", "digest", "parameters", "start", "rate", "batch", "status", "times", "overlaps",
+    "trained", "loss", "test_error", "errors", "error_kind", "events", "plateaus", "branch", "reached", "integrator",
+    "method", "evaluations", "file",
 }  # fmt: skip
 REGRESSION = ("dynamics", "ridge_regression", "--rate", "0.5")
 
@@ -40,8 +41,21 @@ def test_draws_of_finite_d_leave_no_overlap(call):
     assert data["growths"][0]["along"] == "1.00 theta_1" and data["growths"][0]["rate"] > 0
 
 
+def test_a_stationary_point_and_the_rate_that_loses_it_are_asked_for(call):
+    point = json.loads(call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "stationary", "--json").stdout)
+    assert point["stable"] and point["branch"] == "semantic" and max(v for v, _ in point["eigenvalues"]) < 0
+    # docs/dynamics.md: eta gamma^2 / (2 (gamma + lambda)) = 1 at gamma = 1, lambda = 0.1
+    said = call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "rate-limit")
+    assert said.status == 0 and re.search(r"stable up to rate 2\.(20000000|19999999)\d+\(\d+\)", said.stdout)
+
+
+def test_growth_from_no_overlap_needs_no_dimension(call):
+    done = call("dynamics", "phase_retrieval", "--rate", "0.01", "--ask", "escape", "--json")
+    assert json.loads(done.stdout)["d"] is None and json.loads(done.stdout)["information_exponent"] == 2
+
+
 def test_descent_that_diverges_is_not_converged(call):
-    done = call("dynamics", "ridge_regression", "--rate", "8", "--time", "0:100", "--json")
+    done = call("dynamics", "ridge_regression", "--rate", "8", "--time", "0:20", "--accuracy", "1e-3", "--json")
     assert done.status == 3 and "smaller --rate" in done.sentence
     assert json.loads(done.stdout)["status"] == "left_domain"
 
@@ -55,7 +69,15 @@ def test_descent_that_diverges_is_not_converged(call):
         (["ridge_regression", "--rate", "1", "--start", "q=0.1,theta=5"], "no such weights exist"),
         (["ridge_regression", "--rate", "1", "--start", "q=a"], "no number and no JSON array"),
         (["ridge_regression", "--rate", "1", "--watch", "theta_1"], "OVERLAP=VALUE is expected"),
-        (["ridge_regression", "--rate", "1", "--d", "100", "--start", "semantic"], "--d draws random starts"),
+        (
+            ["ridge_regression", "--rate", "1", "--d", "100", "--start", "semantic"],
+            "growth from no overlap has no start",
+        ),
+        (["ridge_regression", "--rate", "1", "--ask", "all"], "allowed are trajectory, stationary, rate-limit, escape"),
+        (["ridge_regression", "--rate", "1", "--ask", "stationary", "--d", "9"], "--d draws random starts"),
+        (["ridge_regression", "--rate", "1", "--ask", "escape", "--watch", "q_1=1"], "follows no trajectory"),
+        (["ridge_regression", "--rate", "flow", "--ask", "rate-limit"], "gradient flow has no rate"),
+        (["ridge_regression", "--rate", "4,warmup=5", "--ask", "rate-limit"], "fixed points are those of a constant"),
         (["lasso_regression", "--rate", "1"], "the dynamics close for a ridge"),
     ],
 )

@@ -186,7 +186,7 @@ WRONG = {
     ),
     "no branch for a spinodal": (
         ["threshold", "dot_product_attention", "--kind", "spinodal"],
-        ["--kind spinodal needs --on BRANCH"],
+        ["--kind spinodal needs --start BRANCH"],
     ),
     "a single threshold into a file": (
         ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "-o", "line.nc"],
@@ -210,7 +210,7 @@ WRONG = {
     ),
     "no branch for the instability line": (
         ["threshold", "tukey_regression", "--kind", "at"],
-        ["--kind at needs --on BRANCH"],
+        ["--kind at needs --start BRANCH"],
     ),
     "condition of another kind": (
         ["threshold", "tukey_regression", "--kind", "at", "--on", "semantic", "--where", "q = 1"],
@@ -284,7 +284,7 @@ WRONG = {
         ["--along alpha=1:2: NAME=LO:HI:N"],
     ),
     "one optimum in a file": (["tune", "ridge_regression", "--over", "lambda", "-o", "best.nc"], ["--along"]),
-    "interval": (["curve", "ridge_regression", "--over", "alpha=2:1:5"], ["alpha=2:1:5", "LO"]),
+    "interval": (["curve", "ridge_regression", "--over", "alpha=2:2:5"], ["alpha=2:2:5", "LO"]),
     "no count": (["curve", "ridge_regression", "--over", "alpha=1:2"], ["NAME=LO:HI:N"]),
     "set and varied": (
         ["curve", "ridge_regression", "--over", "alpha=1:2:3", "--set", "alpha=1"],
@@ -358,7 +358,7 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatc
     assert done.stderr == f"saddleforge: cannot write {target}: {tmp_path / 'file'} is a file, not a folder\n"
 
 
-def test_an_unwritable_cache_folder_is_2_and_names_the_variable(call, monkeypatch, tmp_path):
+def test_a_cache_folder_that_is_a_file_is_2_and_names_the_variable(call, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "file"))
     done = call("solve", "ridge_regression")

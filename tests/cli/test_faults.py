@@ -158,3 +158,47 @@ def test_a_table_of_another_program_is_no_curve(tmp_path, call):
     xarray.Dataset({"x": ("t", [1.0, 2.0])}, attrs=attributes).to_netcdf(file, engine="h5netcdf")
     done = call("plot", str(file))
     assert done.status == 2 and done.sentence.startswith(f"saddleforge: {file} cannot be drawn: it lacks ")
+
+
+@pytest.mark.parametrize("early", ["saddleforge.cli.app", "saddleforge.problems.problem"])
+def test_an_interruption_while_modules_load_is_one_object_too(early):
+    """Typer makes an exit status of its own of it, and says nothing."""
+    code = f"""
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+class Early(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "{early}":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Early())
+from saddleforge.cli import main
+main(["solve", "ridge_regression", "--set", "alpha=2", "--json"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 130 and json.loads(done.stdout)["status"] == "interrupted", done.stderr
+    assert done.stderr == "saddleforge: interrupted before there was a result\n"
+
+
+def test_an_interruption_is_not_lost_in_a_callback_that_ignores_errors():
+    """As those of LLVM are, from which compilation went on without its object and failed as a bug."""
+    code = """
+import ctypes, os, signal, time
+from saddleforge.interrupts import heed, pressed
+heed()
+def _raw_object_cache_notify():
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000): pass
+class Closed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed):
+    try:
+        deaf()
+        time.sleep(20)
+        print("lost")
+    except KeyboardInterrupt:
+        print("heard", pressed())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("heard True\nheard True\n", "")

@@ -89,6 +89,7 @@ def test_a_second_step_of_breaking_stands_beside_the_first(call):
     assert f"the second moved it by {with_error(moved, breaking['errors']['energy_moved_further'])}" in text
 
 
+@pytest.mark.slow
 def test_a_curve_has_a_step_of_breaking_at_every_point(call):
     arguments = "curve", "tukey_regression", "--set", "width=0.5", "--over", "alpha=1.5:2:2", "--rsb", "1"
     done = call(*arguments, "--json")

@@ -13,8 +13,8 @@ import xarray
 
 from saddleforge import presenting
 from saddleforge.branches.branch import Curve
+from saddleforge.cache import cache_folder
 from saddleforge.errors import InputError
-from saddleforge.problems.compiled import cache_folder
 from saddleforge.problems.model_file import symbolic_model
 from saddleforge.report import tables
 

@@ -64,7 +64,7 @@ def test_latex_is_balanced(name):
     assert source.isascii() and not re.search(r"Average|_bayes|_any|\\_hat", source)
     assert len(re.findall(r"(?<!\\)\{", source)) == len(re.findall(r"(?<!\\)\}", source))
     assert len(re.findall(r"\\left\b", source)) == len(re.findall(r"\\right\b", source))
-    assert source.count(r"\begin{align*}") == source.count(r"\end{align*}")
+    assert source.count(r"\begin{align}") == source.count(r"\end{align}")
     assert source.count("$") % 2 == 0
 
 

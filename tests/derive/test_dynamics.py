@@ -13,6 +13,7 @@ from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas import dynamics
 from saddleforge.derive.report.latex import document
 from saddleforge.derive.report.text import describe
+from saddleforge.derive.theory import descent
 from saddleforge.problems.model_file import symbolic_model
 
 KINDS = {"plain": (0, False), "trained numbers and a loss that holds q": (2, True)}
@@ -26,8 +27,8 @@ def test_every_check_holds_at_sizes_that_are_symbols(kind):
 @pytest.mark.parametrize(
     ("name", "wrong", "seen"),
     [
-        ("noise", lambda e: e.subs(dynamics.RATE, sp.sqrt(dynamics.RATE)), "moments of a step for large d"),
-        ("dS", lambda e: sp.MatAdd(*[a for a in e.args if not a.has(dynamics.BATCH)]), "moments of rows that drift"),
+        ("noise", lambda e: e.subs(descent.RATE, sp.sqrt(descent.RATE)), "moments of a step for large d"),
+        ("dS", lambda e: sp.MatAdd(*[a for a in e.args if not a.has(descent.BATCH)]), "moments of rows that drift"),
         ("theta", lambda e: e.xreplace({e.summand: e.summand / sp.Symbol("gamma", positive=True)}),
          "fields of the rows"),
     ],

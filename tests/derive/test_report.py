@@ -333,5 +333,5 @@ def test_clusters_atoms_and_discrete_noise_are_shown():
     assert re.search(r"ρ = 7/3 +\(cluster 1\)", shown)
     assert re.search(r"ρ⋆_2 = 14 +\(cluster 2\)", shown)
     source = document(mixture)
-    assert r"\mathtt{q\_strength}" in source
+    assert r"q_{\mathrm{strength}}" in source
     assert source.isascii()

@@ -20,8 +20,9 @@ from saddleforge.solving.solution import Solution
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SLOW = {
-    "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "fine_tuning",
-    "flipped_labels", "linear_attention", "pooled_hinge", "product_of_two", "trained_temperature", "two_tasks",
+    "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "deep_attention",
+    "fine_tuning", "flipped_labels", "linear_attention", "pooled_hinge", "product_of_two", "trained_temperature",
+    "two_tasks",
 }  # fmt: skip
 
 
@@ -61,7 +62,8 @@ def test_an_example_is_a_short_file_of_physics(path):
     assert imported <= {"saddleforge", "sympy"}
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert ast.get_docstring(tree)
-    assert lines[-1].startswith(f"# saddleforge solve examples/{path.name} --set alpha=")
+    commands = [f"# saddleforge {command} examples/{path.name} --set alpha=" for command in ("solve", "bayes")]
+    assert lines[-1].startswith(tuple(commands))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ TEMPLATES = Path(saddleforge.derive.emit.__path__[0]) / "templates"
 SOLVERS = [path for path in sorted(ROOT.glob("*/*/**/*.py")) if path.name != "model.py"]
 # A top-level function: from its name to what is next in the first column. Templates may fill in a prefix.
 FUNCTION = re.compile(r"^def ([^(\n]+)\((.*?)(?=^(?:def |@|[A-Z#]|\{\{ (?:maps|function)|\{% macro|\Z))", re.M | re.S)
-# What lays out expressions: those of a kernel, lines of the saddle point's equations, numbers of the model.
-EXPRESSIONS = re.compile(r"\bcode\(|\bblock\((?!factor_|solve_)[\w.]*lines\b|\{\{ \w+_parameters \}\}")
+# What lays out expressions: those of a kernel, sums over contexts, lines of the equations, numbers of the model.
+EXPRESSIONS = re.compile(r"\b(?:code|sums)\(|\bblock\((?!factor_|solve_)[\w.]*lines\b|\{\{ \w+_parameters \}\}")
 MACRO = re.compile(r'\{\{ function\((name ~ )?"(\w+)"')
 
 

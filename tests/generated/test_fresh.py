@@ -44,9 +44,16 @@ def test_every_structure_has_all_its_parts(expected):
         for structure in shipped_structures(name)
         if catalogue_model(name).at(structure).output is not None
     }
+    with_ridge = {
+        f"{name}/{structure.key}"
+        for name in SHIPPED
+        for structure in shipped_structures(name)
+        if catalogue_model(name).at(structure).regulariser.kind == "ridge"
+    }
     for folder in folders:
-        channel = {"bayes.py"} if folder in with_channel else set()
-        assert {path.name for path in (ROOT / folder).glob("*.py")} == PARTS | channel
+        own = {"bayes.py"} if folder in with_channel else set()
+        own |= {"flow.py"} if folder in with_ridge else set()
+        assert {path.name for path in (ROOT / folder).glob("*.py")} == PARTS | own
         for reduced in filter(Path.is_dir, (ROOT / folder).glob("reduced_*")):
             assert {path.name for path in reduced.glob("*.py")} == REDUCED[reduced.name]
     assert {path for path, _ in expected} == {*SOLVERS, "catalogue.py"}

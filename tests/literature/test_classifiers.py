@@ -73,6 +73,7 @@ def rounded(X, Y, *, rounding=sf.Parameter("1e-7", 0, 1, True, True, vanishing=T
     return sf.rounded_hinge(1 - sp.sign(Y[0, 0]) * X[0, 0], rounding)
 
 
+@pytest.mark.slow
 def test_half_widths_of_a_rounded_hinge_hold_the_hinge():
     """Also where a branch was followed to the point: half widths take its slopes, not those of where it began."""
     sharp = solved("hinge", alpha=2.0, accuracy=1e-9)

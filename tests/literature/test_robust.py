@@ -83,7 +83,7 @@ def assert_is(solution: Solution, expected: np.ndarray, agreement: float) -> Non
         ("huber_regression", HUBER, 2.0, 0.1, {"width": 1.0}),
         ("huber_regression", HUBER, 6.0, 0.5, {"width": 0.4}),
         ("l1_regression", ABSOLUTE, 2.0, 0.1, {}),
-        ("l1_regression", ABSOLUTE, 6.0, 1.0, {}),
+        pytest.param("l1_regression", ABSOLUTE, 6.0, 1.0, {}, marks=pytest.mark.slow),
     ],
 )
 def test_state_evolution_without_outliers(name, loss, alpha, strength, width):

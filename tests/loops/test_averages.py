@@ -135,6 +135,26 @@ def test_posterior_averages_are_collected_token_by_token(loops):
     rng = np.random.default_rng(8)
     tokens, teacher = 3, 2
     g, out = rng.normal(size=6), np.ones(2 + 6 * teacher)
-    loops["posterior"].collect(out, 0.3, -1.7, g)
+    loops["posterior"].collect(out, 0.3, -1.7, g, np.empty((0, 0)), teacher)
     blocks = [np.outer(part, part) for part in g.reshape(tokens, teacher)]
     assert out == pytest.approx(1 + 0.3 * np.array([1, -1.7, *np.ravel(blocks)]), rel=1e-13)
+
+
+def test_squares_of_the_response_are_collected_by_pairs_of_tokens(loops):
+    rng = np.random.default_rng(9)
+    tokens, teacher = 2, 2
+    g, D = rng.normal(size=4), rng.normal(size=(4, 4))
+    out = np.zeros(loops["posterior"].width(4, teacher, 1))
+    loops["posterior"].collect(out, 0.3, 0.0, g, D, teacher)
+    blocks = D.reshape(tokens, teacher, tokens, teacher)
+    expected = 0.3 * np.einsum("laki,lbkj->labkij", blocks, blocks)
+    assert out[2 + 4 * teacher :] == pytest.approx(expected.ravel(), rel=1e-13)
+
+
+def test_sums_of_squares_become_a_covariance_less_the_precision(loops):
+    rng = np.random.default_rng(10)
+    samples, precision = rng.normal(size=(50, 4)), np.stack([np.eye(2) * 2, np.eye(2) * 3])
+    squares, mean = np.tril(samples.T @ samples), samples.mean(axis=0)
+    loops["posterior"].centre(squares, 50.0, mean, precision)
+    expected = np.cov(samples.T, bias=True) - np.diag([2.0, 2.0, 3.0, 3.0])
+    assert squares == pytest.approx(expected, rel=1e-12)

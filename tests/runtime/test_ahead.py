@@ -34,7 +34,11 @@ def _is_of(module: object, name: str, solver: object) -> bool:
 
 @pytest.mark.parametrize(
     "name, start",
-    [("dot_product_attention", "semantic"), ("logistic_regression", "semantic"), ("lasso_regression", "semantic")],
+    [
+        ("dot_product_attention", "semantic"),
+        ("logistic_regression", "semantic"),
+        pytest.param("lasso_regression", "semantic", marks=pytest.mark.slow),
+    ],
 )
 def test_all_that_is_called_ahead_is_what_a_solution_calls(name, start):
     problem = sf.problem(name, alpha=2.0)

@@ -46,6 +46,72 @@ def test_the_update_is_the_gradient_of_the_free_entropy(phase_retrieval, share):
     assert 2 * slope == pytest.approx(state.prior.overlaps(q).item(), rel=1e-8)
 
 
+def test_the_response_is_the_derivative_of_the_averages(phase_retrieval):
+    """d E g^2 / dq = E (dg/domega)^2, docs/theory.md (13.9)."""
+    state, step = phase_retrieval, 1e-4
+    q = 0.4 * state.rho
+    slope = (state.channel.averages(q + step).outer - state.channel.averages(q - step).outer) / (2 * step)
+    assert state.channel.averages(q, curved=True).response.item() == pytest.approx(slope.item(), rel=1e-6)
+
+
+DEEP = EXAMPLES / "deep_attention.py"
+
+
+@pytest.fixture(scope="module")
+def deep():
+    return sf.problem(DEEP, alpha=0.4, c=1)
+
+
+@pytest.mark.slow
+def test_products_and_draws_agree_where_fields_stay_hidden(deep):
+    """Second column known to 0.3: two ways to integrate that share no nodes."""
+    state = State(deep)
+    q = np.repeat(np.diag([0.0, 0.3])[None], deep.contexts, axis=0)
+    state.channel.counts = [24, 18, 18, 16, 16]
+    product = state.channel.averages(q, curved=True)
+    drawn = state.channel.planted.averages(q, curved=True)
+    assert product.norm == pytest.approx(1, abs=1e-3)
+    for one, other in (
+        (product.outer[0, 1, 1], [sample.outer[0, 1, 1] for sample in drawn.samples]),
+        (product.response[0, 0, 0, 0, 0, 0], [sample.response[0, 0, 0, 0, 0, 0] for sample in drawn.samples]),
+    ):
+        assert one == pytest.approx(np.mean(other), abs=4 * np.std(other) / np.sqrt(7) + 2e-3 * one)
+    assert product.outer[:, 0] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_nothing_of_the_second_layer_is_learned_below_one_sixth(deep):
+    """Its fields are known up to a sign at most: E |Cov - 1|^2 is 6 at most, for any first layer (Jensen)."""
+    few = sf.bayes_threshold(deep, "weak_recovery", of=2, accuracy=1e-3)
+    assert few.value == pytest.approx(0.1854775, abs=1e-5)
+    assert few.value > 1 / 6
+    assert sf.bayes_threshold(deep, "weak_recovery", of=1, accuracy=1e-2).value == pytest.approx(6.157, abs=0.02)
+    wide = sf.bayes_threshold(deep.with_(c=30.0), "weak_recovery", of=2, accuracy=1e-2)
+    assert wide.value == pytest.approx(1 / 6, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("of", "given", "sentence"),
+    [
+        (3, {}, "columns of the teacher are 1 to 2"),
+        (1, {1: 0.5}, "the one that is asked for is not given"),
+        (1, {2: 1.5}, "a share in"),
+        (1, {2: "known"}, "a share in"),
+    ],
+)
+def test_columns_and_shares_that_are_not_there_are_named(deep, of, given, sentence):
+    with pytest.raises(sf.InputError, match=sentence):
+        sf.bayes_threshold(deep, "weak_recovery", of=of, given=given)
+
+
+@pytest.mark.slow
+def test_the_first_layer_is_learned_after_the_second_alone(deep):
+    """With nothing known of it, the second layer's solution is unstable from its own threshold on."""
+    second = sf.bayes_optimal(deep, accuracy=5e-3, columns=[2])
+    assert second.status == "converged" and second.growth < 1
+    assert second.q[0, 1, 1] == pytest.approx(0.486, abs=5e-3) and second.q[0, 0, 0] == 0
+
+
 def test_probabilities_of_outputs_add_up_to_one(phase_retrieval):
     assert phase_retrieval.channel.averages(0.4 * phase_retrieval.rho).norm == pytest.approx(1, abs=1e-12)
 

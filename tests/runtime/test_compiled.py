@@ -1,11 +1,16 @@
-"""What several processes compile at once is compiled once, and none loads the code of another signature."""
+"""What several processes compile at once is compiled once, and none loads the code of another signature; a cache
+that is damaged, full or not to be written costs a compilation, and one that others may write in is not read."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from saddleforge import cache
+from saddleforge.errors import InputError
 from saddleforge.problems.compiled import _locked
 
 CODE = """
@@ -66,3 +71,92 @@ def test_a_lock_is_waited_for_no_longer_than_it_takes_to_do_without(tmp_path):
     again = _locked(tmp_path / "lock", 0.05)
     assert again is not None
     again.close()
+
+
+def _files(folder: Path, suffix: str) -> list[Path]:
+    found = sorted(folder.rglob(f"*{suffix}"))
+    assert found
+    return found
+
+
+def test_damaged_machine_code_is_compiled_again_and_replaced(both, tmp_path):
+    both("2.0")
+    for suffix, damage in (
+        (".nbi", lambda content: b"cos\nsystem\n(S'exit 1'\ntR."),  # a pickle of somebody else's
+        (".nbc", lambda content: content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]),
+        (".nb?", lambda content: b""),
+    ):
+        for file in _files(tmp_path / "cache", suffix):
+            file.write_bytes(damage(file.read_bytes()))
+        assert both("2.0") == [["14.0", "2"]]
+    assert both("2.0") == [["14.0", "0"]]
+
+
+def test_machine_code_of_another_source_is_not_taken_for_that_of_this_one(both, tmp_path):
+    """As a process leaves it that is killed between index and data, in Numba's own order."""
+    both("2.0")
+    old = {file.name: file for file in _files(tmp_path / "cache", ".nbc")}
+    source = tmp_path / "compiled_here.py"
+    source.write_text(source.read_text().replace("0 * x", "1 * x"))
+    assert both("2.0") == [["16.0", "2"]]
+    for file in set(_files(tmp_path / "cache", ".nbc")) - set(old.values()):
+        file.write_bytes(old[file.name].read_bytes())
+    assert both("2.0") == [["16.0", "2"]]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs limits of file sizes")
+def test_a_disk_without_room_costs_a_compilation_and_says_so_once(both, tmp_path):
+    command = f"ulimit -f 0; exec {sys.executable} -c '{CODE}' {tmp_path} 2.0"
+    both()  # writes the source
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["14.0", "2"]
+    assert done.stderr == (
+        f"what is compiled cannot be kept in {tmp_path / 'cache' / 'numba'} (File too large): the next run compiles it "
+        "again, unless SADDLEFORGE_CACHE names a folder that can be written\n"
+    )
+
+
+def test_a_cache_that_is_only_to_be_read_is_read(both, tmp_path, monkeypatch):
+    both("2.0")
+    folder = tmp_path / "cache" / "numba"
+    places = [folder, *folder.rglob("*")]
+    for place in places:
+        place.chmod(0o500 if place.is_dir() else 0o400)
+    if os.access(folder, os.W_OK):  # root may write whatever the mode says: of a file system, then
+        mounted = subprocess.run(["unshare", "-m", "true"], capture_output=True)
+        if mounted.returncode:
+            pytest.skip("needs a user that may not write, or a mount")
+        line = f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec {sys.executable}"
+        command = ["unshare", "-m", "bash", "-c", f"{line} -c '{CODE}' {tmp_path} 2.0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert (done.stdout.split(), done.stderr) == (["14.0", "0"], "")
+    else:
+        assert both("2.0") == [["14.0", "0"]]
+    for place in places:
+        place.chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes")
+def test_a_cache_folder_that_others_may_write_in_is_not_read(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(folder))
+    assert cache.cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700
+    (folder / "planted").write_text("")
+    folder.chmod(0o770)
+    cache._private.cache_clear()
+    with pytest.raises(InputError, match="others may write in the cache folder"):
+        cache.cache_folder()
+    (folder / "planted").unlink()
+    assert cache.cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700  # empty: made private
+    cache._private.cache_clear()
+    monkeypatch.setattr(os, "geteuid", lambda: 123456)
+    if folder.stat().st_uid:
+        with pytest.raises(InputError, match="belongs to another user"):
+            cache.cache_folder()
+
+
+def test_no_home_folder_is_no_cache_in_the_working_directory(monkeypatch):
+    monkeypatch.delenv("SADDLEFORGE_CACHE", raising=False)
+    monkeypatch.setattr(cache.platformdirs, "user_cache_dir", lambda _: "~/.cache/saddleforge")
+    with pytest.raises(InputError, match="there is no home folder for the cache: set HOME"):
+        cache.cache_folder()

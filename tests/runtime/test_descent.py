@@ -10,15 +10,19 @@ import sympy as sp
 from scipy.linalg import expm
 
 import saddleforge as sf
-from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage
+from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
 from saddleforge.derive.replicas import dynamics as derivation
 from saddleforge.derive.replicas.algebra.exact import Values
+from saddleforge.derive.theory import descent as equations
 from saddleforge.descent.averages import SlopeAverages, sizes_for
 from saddleforge.descent.escape import drawn
 from saddleforge.descent.flow import Flow
 from saddleforge.descent.schedule import batch_of, schedule_of
 from saddleforge.descent.state import Moments, start_of
 from saddleforge.integration import GaussHermite
+from saddleforge.report.plots.dynamics import plot_passes
+from saddleforge.report.simulation_tables import beside_dynamics, load_runs
+from saddleforge.report.tables import load_dataset
 from saddleforge.simulation.instance import Instance
 from saddleforge.simulation.online import one_pass, weights_with
 
@@ -83,7 +87,8 @@ def test_linear_regression_follows_the_matrix_exponential():
     assert np.all(np.abs(own - exact) <= found.half_widths[:, [0, 1, 2, 6, 7, 8]] + 1e-14)
 
 
-@pytest.mark.parametrize("spectrum", [[[1.0, 1.0]], pytest.param(SPECTRUM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("spectrum", [[[1.0, 1.0]], SPECTRUM])
 def test_regression_is_lost_at_the_rate_at_which_its_noise_feeds_itself(spectrum):
     """sum of nu eta gamma^2 / (2 (gamma + lambda)) = 1, there the stationary norm of W runs off to infinity."""
     weights, gamma = np.array(spectrum).T
@@ -145,7 +150,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
     """The derivation's equations in numbers, for the only atom of the law."""
     s, t, contexts = problem.student_rank, problem.teacher_rank, problem.contexts
     step = derivation.step(s=s, t=t)
-    rows = derivation.Rows(derivation.Symbols(s, t))
+    rows = equations.Rows(Symbols(s, t))
     p, law = rows.p, problem.law
     gram, gamma = law.gram[0], law.gamma[0]
     named = {
@@ -186,9 +191,9 @@ def evaluated(problem, moments, averages, rate, share, batch):
         common = {
             "rate": rate, "batch": batch, "batch_share": share, "s": sp.Integer(s), "t": sp.Integer(t),
             "Lambda": sp.diag(*map(float, problem.strengths)), "S_atom": matrix(moments.S[0], s, s),
-            "P_atom": matrix(moments.P[0], s, t), f"T_atom{derivation.OTHER}": matrix(moments.T[0, other], s, 1),
+            "P_atom": matrix(moments.P[0], s, t), f"T_atom{equations.OTHER}": matrix(moments.T[0, other], s, 1),
             "tau": lambda at, _: float(at.values["taus"][at.values["context"]]),
-            f"tau{derivation.OTHER}": lambda at, _: float(at.values["taus"][other]),
+            f"tau{equations.OTHER}": lambda at, _: float(at.values["taus"][other]),
         }  # fmt: skip
         sums = {CONTEXTS: tuple((1, own) for own in contexts_of)}
         A = Values(common, sums)(step.after["A_drift"].xreplace(named))
@@ -196,7 +201,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
             (1, {**row, "b_drift": Values({**common, **row}, sums)(step.after["b_drift"].xreplace(named))})
             for row in table
         )
-        at = Values({**common, "A_drift": A}, {**sums, derivation.ATOM: rows_with_b})
+        at = Values({**common, "A_drift": A}, {**sums, equations.ATOM: rows_with_b})
         return np.array(at(step.after[name].xreplace(named)).tolist(), float)
 
     return value
@@ -343,6 +348,7 @@ def test_draws_have_the_law_of_a_random_start():
 # Schedules and batches
 
 
+@pytest.mark.slow
 def test_a_rate_that_falls_is_followed():
     """dP/dt = -eta(t) ((gamma + lambda) P - gamma): of regression only the integral of the rate counts for P."""
     problem = ridge(**{"lambda": 0.1})
@@ -444,6 +450,20 @@ def test_simulate_makes_one_pass():
     np.testing.assert_array_equal(again.runs[1].path, found.runs[1].path)
 
 
+def test_passes_are_kept_in_time_and_drawn_beside_the_dynamics(tmp_path):
+    found = sf.simulate(ridge(alpha=2.0), d=60, seeds=3, start="random", method="sgd", rate=0.3, threads=1)
+    found.save(tmp_path / "passes.nc")
+    for one, other in zip(load_runs(tmp_path / "passes.nc", found.plan), found.runs, strict=True):
+        np.testing.assert_array_equal(one.path, other.path)
+    theory = sf.dynamics(ridge(alpha=2.0), 0.3, found.plan.times, accuracy=1e-3)
+    (axes,) = plot_passes(beside_dynamics(found, theory)).axes
+    drawn = [line for line in axes.lines if len(line.get_xdata()) == 101 and line.get_linewidth() > 1]
+    expected = [[getattr(o, name).ravel()[0] for o in theory.overlaps] for name in ("theta", "q")]
+    assert [list(line.get_ydata()) for line in drawn] == expected
+    (alone,) = plot_passes(load_dataset(tmp_path / "passes.nc")).axes
+    assert len([line for line in alone.lines if line.get_linewidth() == 0.5]) == 2 * 3
+
+
 # What is shown
 
 
@@ -518,7 +538,7 @@ def test_what_does_not_close_is_refused(name):
 
 
 def test_a_rate_that_is_too_large_is_said_to_diverge():
-    found = sf.dynamics(ridge(), 8.0, 400)
+    found = sf.dynamics(ridge(), 8.0, 20, accuracy=1e-3)
     assert found.status == "left_domain" and "smaller --rate" in found.advice
 
 
@@ -548,3 +568,11 @@ def test_the_plateau_of_two_committees_is_that_of_saad_and_solla():
     growing = (apart[1] > 1e-3) & (apart[1] < 3e-2) & (found.times < lengths[1])
     rate = np.polyfit(found.times[growing], np.log(apart[1][growing]), 1)[0]
     assert lengths[1] - lengths[0] == pytest.approx(np.log(10) / rate, rel=0.1)
+    # The unstable point itself, at the edge of the domain: units that are alike know nothing beside the teacher.
+    point = found.plateaus[0].point
+    np.testing.assert_allclose(point.overlaps.q[0], 1 / 3, atol=2e-6)
+    np.testing.assert_allclose(point.overlaps.theta[0], 1 / np.sqrt(6), atol=2e-6)
+    # As long as Q - C has not fallen, growth is slower.
+    assert point.unstable == 1 and rate < point.eigenvalues[0].real < 1.2 * rate
+    alone = sf.stationary(problem, "flow", {"q": 0.5, "theta": [[[0.42, 0.41], [0.41, 0.42]]]})
+    assert alone.unstable == 1 and alone.eigenvalues[0].real == pytest.approx(point.eigenvalues[0].real, rel=1e-3)

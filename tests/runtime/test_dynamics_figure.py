@@ -6,14 +6,14 @@ import pytest
 
 from saddleforge.reproduce import dynamics
 from saddleforge.reproduce.jobs import reproduce
-from saddleforge.reproduce.pages.dynamics import distances
+from saddleforge.reproduce.pages.dynamics import agreeing, distances
 
 
 @pytest.mark.slow
 def test_descent_reaches_semantics_from_the_teacher_and_positions_from_the_encodings(tmp_path, monkeypatch):
     for name, value in (
         ("RATES", (1.0,)), ("OMEGAS", (0.45,)), ("SIDE", 3), ("REFINED", 2), ("END", 8.0), ("SIMULATED", 200),
-        ("SEEDS", 4), ("DIMENSIONS", (100, 10_000)), ("DRAWS", 3),
+        ("SEEDS", 4), ("EVERY", 2), ("DIMENSIONS", (100, 10_000)), ("DRAWS", 3),
     ):  # fmt: skip
         monkeypatch.setattr(dynamics, name, value)
     found = reproduce(tmp_path, ["dynamics"])
@@ -21,6 +21,10 @@ def test_descent_reaches_semantics_from_the_teacher_and_positions_from_the_encod
     (plane,) = found.results["basins"].values()
     assert plane["reached"][0][0] == "uninformed"  # no overlap grows from none
     assert plane["reached"][2][0] == "semantic" and plane["reached"][0][2] == "positional"
+    # The same at finite d where something grows; from no overlap there chance decides.
+    ends = {(theta, m): name for theta, m, name in plane["simulated"]}
+    assert ends[plane["theta"][2], 0.0] == "semantic" and ends[0.0, plane["m"][2]] == "positional"
+    assert agreeing(plane)[0] >= 2
     assert abs(distances(found.results["trajectory"])).max() < 6
     assert {"figures/dynamics.png", "tables/dynamics.csv", "dynamics.md", "dynamics.html"} <= {
         str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")

@@ -29,6 +29,9 @@ class Map(StateMap):
         self.evaluations += 1
         return self.function(u)
 
+    def why_outside(self, u: np.ndarray, sizes: Sizes) -> str:
+        return "V is not positive definite"
+
 
 def linear(*eigenvalues: float) -> Map:
     """G(u) = TRUTH + J (u - TRUTH) with the given eigenvalues in a skew basis."""
@@ -143,7 +146,7 @@ def test_a_start_outside_the_domain_is_said_so():
         newton(Map(outside), at(TRUTH), 1e-9, lambda u, image: np.eye(4)),
     ):
         assert point.status is Status.LEFT_DOMAIN
-        assert "domain" in point.status.advice
+        assert point.outside == "V is not positive definite" and "domain" in point.status.advice
 
 
 def test_a_map_that_drives_the_state_out_of_the_domain_is_said_so():

@@ -6,11 +6,12 @@ import xarray
 
 import saddleforge as sf
 from saddleforge.errors import InputError, NotConvergedError
-from saddleforge.planes import boundaries
+from saddleforge.planes import boundaries, diagram
 from saddleforge.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
-from saddleforge.planes.diagram import PhaseDiagram
+from saddleforge.planes.diagram import PhaseDiagram, _outside_in
 from saddleforge.planes.meetings import Meeting
 from saddleforge.report.tables import load_dataset
+from saddleforge.sweeping.records import Records
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
 
@@ -192,12 +193,52 @@ def test_a_diagram_that_cannot_be_is_refused(options, sentence):
 
 def test_one_branch_everywhere_is_one_phase_without_boundaries(tmp_path):
     chosen = {"over": {"alpha": (1, 2), "lambda": (0.1, 1)}, "points": (3, 2), "processes": 1, "starts": ["semantic"]}
+    chosen["stability"] = False  # compiling it takes longer than all else here
     diagram = sf.phases("logistic_regression", output=tmp_path / "phases.nc", **chosen)
     assert diagram.phases == {("semantic", ()): 6} and not diagram.boundaries
     again = sf.phases("logistic_regression", output=tmp_path / "phases.nc", **chosen)
     assert again.to_xarray().identical(diagram.to_xarray())
     with pytest.raises(InputError, match="holds another sweep"):
         sf.phases("logistic_regression", output=tmp_path / "phases.nc", sigma=2.0, **chosen)
+
+
+def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, monkeypatch):
+    assert _outside_in([1.0, 2.0, 3.0, 4.0, 5.0]) == [1.0, 5.0, 3.0, 2.0, 4.0] and _outside_in([1.0]) == [1.0]
+    chosen = {"over": {"alpha": (1, 2), "lambda": (0.1, 1)}, "points": (2, 3), "processes": 1, "starts": ["semantic"]}
+    written, append = [], Records.append
+
+    def interrupted(self, line, record):
+        if len(written) == 5:
+            raise KeyboardInterrupt
+        append(self, line, record)
+        written.append(record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "append", interrupted)
+        part = sf.phases("logistic_regression", output=tmp_path / "phases.nc", stability=False, **chosen)
+    assert part.interrupted and [row.at for row in part.rows] == [0.1, 1.0] and part.phases == {("semantic", ()): 4}
+    assert "not judged" in part.table() and not part.to_json()["stability"]
+    monkeypatch.setattr(diagram, "_probed", None)  # what is kept is not asked for again
+    whole = sf.phases("logistic_regression", output=tmp_path / "phases.nc", stability=False, **chosen)
+    assert [row.at for row in whole.rows] == [0.1, 0.55, 1.0] and not whole.interrupted
+
+
+def test_a_single_row_is_drawn_as_a_band():
+    row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
+    places = tuple(diagram._unlocated(row).values())
+    (axes,) = PhaseDiagram(row.problem, "alpha", "omega", (row,), places).plot().axes
+    assert axes.get_ylim() == (pytest.approx(0.25), pytest.approx(0.35))
+    drawn = {line.get_linestyle(): list(line.get_xdata()) for line in axes.lines}
+    assert drawn["-"] == [2.5, 2.5] and drawn["--"] == [1.5, 1.5]  # the crossing, and the end
+
+
+def test_boundaries_that_are_not_located_yet_are_those_of_the_grid():
+    row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
+    found = diagram._unlocated(row)
+    assert {change.kind: (place.value, place.error, place.status) for change, place in found.items()} == {
+        "spinodal": (1.5, 0.5, BRACKETED),
+        "crossing": (2.5, 0.5, BRACKETED),
+    }
 
 
 @pytest.mark.slow

@@ -553,6 +553,7 @@ def test_the_multiplier_of_a_support_vector_machine_of_given_norm_is_its_ridge()
     assert same.data == pytest.approx(kept.data, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_support_vector_machines_of_given_norm_come_to_theory_with_d():
     solution = sf.solve(problem(hinge_on_a_sphere, alpha=4.0), accuracy=1e-8)
     for d in (100, 200):

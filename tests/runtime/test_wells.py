@@ -119,6 +119,7 @@ def test_positional_attention_is_polished_toward_theory():
     assert m[0] < q[0] and m[1] > q[1]
 
 
+@pytest.mark.slow
 def test_signs_that_a_descent_gets_wrong_are_found_and_changed():
     """Amplitudes: below 1.8 samples a weight descents are caught, most of all by signs of single samples."""
     at = problem("amplitude_retrieval", alpha=1.8)

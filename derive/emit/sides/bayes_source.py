@@ -39,8 +39,8 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
             formulas=[fields],
         ),
         "row": freeze(
-            {"log_integral": row.log_integral, **_named("moment", row.moment)},
-            equations="docs/theory.md (13.3), (13.6)",
+            {"log_integral": row.log_integral, **_named("moment", row.moment), **_named("spread", row.spread)},
+            equations="docs/theory.md (13.3), (13.6), (13.10)",
             formulas=[rows],
         ),
     }
@@ -65,6 +65,8 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "hidden": [c.symbol.name for c in output.hidden],
         "observed_literal": _literals(output.observed),
         "hidden_literal": _literals(output.hidden),
+        "free": tuple(output.free),
+        "affine": output.affine,
         "y_names": names,
         "w_names": entries("w", L, t),
         "g_names": entries("g", L, t),

@@ -125,6 +125,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "# coordinates of u: name, whether Gaussian",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
         f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
+        f"METRICS = {tuple(name for name in model.metrics if name)!r}  # names of the test errors, where they have any",
         f"NONNEGATIVE = {seems_nonnegative(at)!r}",
         f"REGULARISER = {at.regulariser.kind!r}",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",

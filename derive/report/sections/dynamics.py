@@ -7,6 +7,7 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...calculus.averages import MatrixAverage
 from ...replicas import dynamics
+from ...theory import descent
 from ..blocks import Items, Relation, Section, Stacked, Words, said
 from .references import Bibliography
 from .steps import checked, generic_symbols
@@ -23,7 +24,7 @@ def dynamics_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
     dynamics.refuse(at)
     step = dynamics.step(len(at.trained), at.loss_holds_q)
     p, after = generic_symbols(at), step.after
-    rows = dynamics.Rows(p)
+    rows = descent.Rows(p)
     S, P, T, D, X = rows.S, rows.P, rows.T, rows.D, rows.X
     w, pi = p.w, p.pi
     update: Items = [
@@ -31,7 +32,7 @@ def dynamics_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
         Words(
             "{} is the learning rate. A sentence moves row {} of the weights, {} being coordinate {} of a token with "
             "its encoding over the root of d, by the sum over tokens of the first term, and by the second one:",
-            (dynamics.RATE, sp.Symbol("row_index"), dynamics.ENTRY, sp.Symbol("row_index")),
+            (descent.RATE, sp.Symbol("row_index"), dynamics.ENTRY, sp.Symbol("row_index")),
         ),
         Relation(sp.Symbol("step_of_row"), step.before["step"]),
         Words(
@@ -50,9 +51,9 @@ def dynamics_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
         Relation(sp.Symbol("covariance_drift"), after["noise"], "a batch of B sentences a step; 1 for one"),
     ]
     short = {
-        S: MatrixAverage(dynamics.ATOM, w * w.T),
-        T: MatrixAverage(dynamics.ATOM, p.tau * w),
-        P: MatrixAverage(dynamics.ATOM, w * pi.T),
+        S: MatrixAverage(descent.ATOM, w * w.T),
+        T: MatrixAverage(descent.ATOM, p.tau * w),
+        P: MatrixAverage(descent.ATOM, w * pi.T),
     }
     closed: Items = [
         Words(
@@ -70,13 +71,13 @@ def dynamics_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
             "Gradient flow on the population risk is the limit of a small {}, time times {} being kept: the noise of "
             "order {} is absent. Its stationary points are those of the risk for n / d to infinity, with a penalty "
             "n / d times as strong.",
-            (dynamics.RATE, dynamics.RATE, dynamics.RATE**2),
+            (descent.RATE, descent.RATE, descent.RATE**2),
         ),
     ]
     batch: Items = [
         Words(
             "A step on the mean of {} d sentences, of rate {} d, moves weights by amounts of order one: with",
-            (dynamics.SHARE, dynamics.RATE),
+            (descent.SHARE, descent.RATE),
         ),
         Relation(rows.b, after["b_drift"]),
         Relation(sp.Symbol("covariance_batch"), after["batch noise"]),

@@ -196,7 +196,7 @@ def _parameter_section(at: ModelAt) -> Section:
     shared = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
     names = [parameter.name.rstrip("_") for parameter in at.parameters.values()]
     if any({name, rf"\{name}"} & shared for name in names):
-        note = "The name of a parameter whose letter means something else here stands for it."
+        note = "A parameter whose letter means something else here has the symbol of this table."
         return Section("Parameters", (table, Words(note)))
     return Section("Parameters", (table,))
 

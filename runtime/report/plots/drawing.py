@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def is_drawn_from(path: Path, source: str) -> bool:
 
 
 def _mark(source: str) -> str:
-    return f"drawn by saddleforge from [{quote(source)}]"
+    return f"drawn by saddleforge from [{quote(os.fsencode(source))}]"
 
 
 # Of each format: where the table is named, and what would tell two runs apart.

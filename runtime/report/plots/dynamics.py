@@ -30,6 +30,8 @@ from .drawing import (
     symbol_of,
 )
 
+_POINTS = 11  # of passes, at which means are drawn
+
 
 @plot.register(Dynamics)
 def plot_of(dynamics: Dynamics, path: str | Path | None = None, log: bool = False) -> Figure:
@@ -68,6 +70,61 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
             if log:
                 axes.set_xscale("log")
         draw_legend(upper, [])
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Overlaps of passes at finite d against time: a thin line a seed, points with standard errors their mean; where it
+    is there, the dynamics of infinite d as lines with half widths.
+
+    Args:
+        dataset: from `simulation_tables.simulation_dataset` or `beside_dynamics`, or loaded.
+    """
+    plan, times = json.loads(dataset.attrs["plan"]), dataset["time"].values
+    theory = None
+    if "theory" in dataset.attrs:
+        known = {str(n): str(n).removeprefix("theory_") for n in dataset.data_vars if str(n).startswith("theory_")}
+        theory = dataset[list(known)].rename(known)
+    shown = np.unique(np.linspace(0, len(times) - 1, _POINTS).round().astype(int))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.2, 5.2), layout="constrained")
+        axes = figure.subplots()
+        axes.axhline(0, color=GREY, linewidth=0.6)
+        for name, (colour, marker, _) in OVERLAP_STYLES.items():
+            runs = dataset[f"path_{name}"].values
+            if symbol_of(dataset, name).startswith("|"):
+                runs = np.abs(runs)
+            own = dataset[[name]].isel(seed=0).drop_vars("seed")
+            own = own.assign({name: (dataset[f"path_{name}"].dims[1:], runs.mean(axis=0))})
+            own[name].attrs = dataset[name].attrs
+            spread = runs.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.full(runs.shape[1:], np.nan)
+            # What fluctuates alike is drawn once where theory is, else where means agree within two standard errors.
+            own[f"{name}_error"] = (own[name].dims, 2 * spread)
+            entries = distinct_entries(own if theory is None else theory, name)
+            symbol, shape = symbol_of(dataset, name), runs.shape[2:]
+            for number, entry in enumerate(entries):
+                first, shade = entry.indices[0], shade_of(colour, number)
+                label = entry_label(symbol, entry.indices, shape)
+                if theory is not None:
+                    _draw(axes, times, entry.values, entry.errors, shade, None)
+                for run in runs:
+                    axes.plot(times, along(run, first), color=shade, linewidth=0.5, alpha=0.3)
+                means, errors = along(runs.mean(axis=0), first), along(spread, first)
+                axes.errorbar(
+                    times[shown], means[shown], yerr=errors[shown], fmt=marker, color=shade, markerfacecolor="white",
+                    markersize=5, capsize=2.5, linewidth=1.1, label=label, zorder=4,
+                )  # fmt: skip
+        beside = "" if theory is None else "; thick lines: infinite d"
+        axes.set_title(
+            f"{dataset.attrs['model']}, descent from {plan['start']}, rate {plan['rate']}\n"
+            f"{len(dataset['seed'])} passes at d = {plan['d']}{beside}",
+            loc="left",
+        )
+        axes.set_xlabel("time (steps / d)")
+        axes.set_ylabel("overlap")
+        draw_legend(axes, [])
     if path is not None:
         save_figure(figure, path)
     return figure

@@ -46,6 +46,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
 _BROKEN = (("replicon", "RS unstable, replicon", "////"), ("jumps", "RS unstable, jumps", ".."))
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
+_BAND = 0.05  # half height of a single row, relative to its place or 1
 _FINE = 400  # points of regions along both axes
 _NAMED = 0.015  # least share of the width of a region that has room for its letter
 _AT_FRAME, _MARGIN = 0.5, 0.04  # what a row at the frame counts, and how far from it a letter stands
@@ -66,6 +67,8 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     """
     names = json.loads(dataset.attrs["phases"])
     first, second = (column_of(name) for name in names)
+    if dataset.sizes[second] == 1:  # an interrupted diagram
+        dataset = _widened(dataset, second)
     x, y = dataset[first].values, dataset[second].values
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
@@ -93,6 +96,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         axes.set_xlabel(parameter_label(names[0]))
         axes.set_ylabel(parameter_label(names[1]))
         held = held_numbers(dataset)
+        held += [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
         axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
         extra: list[Any] = [
             Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest")
@@ -106,6 +110,26 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     if path is not None:
         save_figure(figure, path)
     return figure
+
+
+def _widened(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
+    """A diagram of one row as a band around it, on both of whose edges everything is as on the row."""
+    at = float(dataset[second][0])
+    sides = [at + sign * _BAND * max(abs(at), 1.0) for sign in (-1, 1)]
+    copies = [
+        dataset.drop_vars("at").assign_coords({second: [side]}).assign(at=dataset["at"] * 0 + side) for side in sides
+    ]
+    rows = [n for n in dataset.data_vars if second in dataset[n].dims]
+    points = [n for n in dataset.data_vars if "point" in dataset[n].dims]
+    others = dataset[[n for n in dataset.data_vars if n not in (*rows, *points)]].drop_vars(second, errors="ignore")
+    joined = [
+        xarray.concat([copy[rows] for copy in copies], second),
+        xarray.concat([copy[points].drop_vars(second, errors="ignore") for copy in copies], "point"),
+        others,
+    ]
+    found = xarray.merge(joined, compat="override", join="outer")
+    found.attrs = dataset.attrs
+    return found
 
 
 def _regions(

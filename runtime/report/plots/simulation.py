@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ...comparison.compare import Comparison, Measured, Scaling
+from ...comparison.own_points import Beside
 from ...presenting import plot
 from ...problems.columns import index_text
 from .drawing import (
@@ -98,6 +99,28 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
                 axes.set_ylabel(name.replace("_", " "))
                 from_zero(axes)
             (upper, *lower)[-1].set_xlabel(parameter_label(curve.parameter))
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+@plot.register(Beside)
+def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
+    """The branch as a line, one's own points with a standard error each."""
+    colour, marker = LOSS_STYLES[beside.observable]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        line = [getattr(solution, beside.observable) for solution in beside.curve.solutions]
+        axes.plot(beside.curve.values, line, color=colour, label="theory")
+        means, widths = ([getattr(one, name) for one in beside.measured] for name in ("mean", "standard_error"))
+        draw_points(axes, beside.values, means, widths, colour, marker, "measured")
+        if beside.values[0] > 0 and beside.values[-1] > 8 * beside.values[0]:
+            axes.set_xscale("log")
+        axes.set_xlabel(parameter_label(beside.over))
+        axes.set_ylabel(beside.observable.replace("_", " "))
+        from_zero(axes)
+        axes.legend()
     if path is not None:
         save_figure(figure, path)
     return figure

@@ -40,8 +40,15 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: str | Path | None = N
             row[0].set_ylabel("initial m")
         for axes in panels[-1]:
             axes.set_xlabel("initial θ")
-        names = sorted({name for found in basins.values() for line in found["reached"] for name in line if name})
-        handles = [Line2D([], [], color=BRANCH_COLOURS[name], marker="o", linestyle="", label=name) for name in names]
+        names = {name for found in basins.values() for line in found["reached"] for name in line if name}
+        names |= {name for found in basins.values() for *_, name in found["simulated"]}
+        handles = [
+            Line2D([], [], color=BRANCH_COLOURS.get(name, GREY), marker="o", linestyle="", label=name)
+            for name in sorted(names)
+        ]
+        handles.append(
+            Line2D([], [], color=GREY, marker="D", markerfacecolor="none", linestyle="", label="one pass at finite d")
+        )
         panels[0][-1].legend(handles=handles, fontsize=8, loc="upper right")
     if path is not None:
         save_figure(figure, path)
@@ -82,6 +89,8 @@ def _draw_plane(axes: Any, found: Mapping[str, Any]) -> None:
         for m, name in zip(found["m"], row, strict=True):
             if name:
                 axes.plot(theta, m, "o", color=BRANCH_COLOURS[name], markersize=5)
+    for theta, m, name in found["simulated"]:
+        axes.plot(theta, m, "D", color=BRANCH_COLOURS.get(name, GREY), markerfacecolor="none", markersize=11)
     if found["boundary"]:
         line = np.array(found["boundary"])
         axes.errorbar(line[:, 0], line[:, 1], yerr=line[:, 2], fmt="k_", markersize=9)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dynamics import DIMENSIONS, DYNAMICS, RATE, SEEDS, SIMULATED, START, DynamicsRun
+from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
 from ..figures.dynamics import plot_dynamics_figure
 from .blocks import Block, Heading, Paragraph, Picture, Table
 from .writing import drawn, write_page, write_rows
@@ -42,6 +42,16 @@ def distances(found: Mapping[str, Any]) -> np.ndarray:
     return np.where(known, (np.array(found["means"]) - theory) / np.where(known, errors, 1.0), 0.0)
 
 
+def agreeing(plane: Mapping[str, Any]) -> tuple[int, int]:
+    """How many passes at finite d end as the dynamics of infinite d say, and of how many."""
+    reached = {
+        (theta, m): name
+        for theta, line in zip(plane["theta"], plane["reached"], strict=True)
+        for m, name in zip(plane["m"], line, strict=True)
+    }
+    return sum(reached[theta, m] == name for theta, m, name in plane["simulated"]), len(plane["simulated"])
+
+
 def content(results: Mapping[str, Any]) -> list[Block]:
     """The report: the trajectory and what simulations say of it, what planes reach, times of escape."""
     escape, off = results["escape"], distances(results["trajectory"])
@@ -56,7 +66,8 @@ def content(results: Mapping[str, Any]) -> list[Block]:
         rate, omega = name.split(",")
         counts = Counter(word for line in found["reached"] for word in line if word)
         said = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-        lines.append([rate, omega.strip(), said, str(len(found["boundary"]))])
+        same, every = agreeing(found)
+        lines.append([rate, omega.strip(), said, str(len(found["boundary"])), f"{same} of {every}"])
     return [
         Heading("Which solution does one-pass descent reach?", 1),
         Paragraph(
@@ -70,8 +81,8 @@ def content(results: Mapping[str, Any]) -> list[Block]:
         Picture(
             DYNAMICS,
             "Above: overlaps in time and simulations; times of escape against d. Below: what starts of given overlaps "
-            "reach, with the boundary refined (black).",
+            f"reach, with the boundary refined (black); diamonds: one pass at d = {IN_PLANE}.",
         ),
-        Table(("rate", "omega", "starts that reach", "points of the boundary"), lines),
+        Table(("rate", "omega", "starts that reach", "points of the boundary", "passes that end alike"), lines),
         Table(("d", "median time of escape", "reached"), medians),
     ]

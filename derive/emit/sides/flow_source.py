@@ -1,0 +1,192 @@
+"""What the template of one-pass descent needs: the equations of motion of the rows' second moments as scalar lines.
+
+Sums over contexts are named and added up context by context; averages over the rows of an atom are its moments, or
+entries of the Gram matrix of (tau, pi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixElement
+
+from ...authoring.model import ModelAt
+from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, Symbols
+from ...theory import descent
+from ..kernel import Entry, freeze, stamped
+from ..printers.numba import body
+
+OWN = sp.Symbol("gamma_n", real=True)  # eigenvalue of context n
+_GRAM = "gram"
+
+
+def flow_context(model: ModelAt) -> dict[str, Any]:
+    """Lines of drift, slope and step; sizes."""
+    s, t = model.structure.student_rank, model.structure.teacher_rank
+    p = Symbols(s, t, len(model.trained), model.loss_holds_q)
+    rows = descent.Rows(p)
+    row, closed = descent.row_equations(rows), descent.moment_equations(rows)
+    slopes, steps = ("dS", "dT", "dP"), ("S after a batch", "T after a batch", "P after a batch")
+    return {
+        "s": s,
+        "t": t,
+        "trained": len(model.trained),
+        "drift": _sums(rows, {"A": row["A_drift"]}, "docs/theory.md (19.4)", "atom, {}, {}", descent.row_equations),
+        "fields": _fields(rows, row["b_drift"]),
+        "slope": _motion(rows, {name[1:]: closed[name] for name in slopes}, "docs/theory.md (19.6), (19.7)"),
+        "step": _motion(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
+        "own": _own(rows, row["trained"]) if model.trained else [],
+    }
+
+
+def _names(rows: descent.Rows) -> dict[sp.Expr, sp.Expr]:
+    """Averages of a sentence, and over the rows of an atom, as what stands in arrays."""
+    p = rows.p
+    s, t = int(p.s), int(p.t)
+    return {
+        rows.mean: sp.MatrixSymbol("mean", s, 1),
+        rows.mean.T.doit(): sp.MatrixSymbol("mean", s, 1).T,
+        rows.square: sp.MatrixSymbol("square", s, s),
+        MatrixAverage(CHANNEL, p.loss_q): sp.MatrixSymbol("in_q", s, s),
+        Average(descent.ATOM, p.tau * rows.tau_other): sp.Symbol("tau_other", real=True),
+        rows.T_other: sp.MatrixSymbol("other", s, 1),
+        MatrixAverage(descent.ATOM, rows.tau_other * p.pi): sp.MatrixSymbol("other_pi", t, 1),
+        MatrixAverage(descent.ATOM, p.tau * p.pi.T): sp.MatrixSymbol("tau_pi", 1, t),
+        MatrixAverage(descent.ATOM, p.pi * p.pi.T): sp.MatrixSymbol("pi_pi", t, t),
+        MatrixAverage(descent.ATOM, rows.b * rows.b.T): sp.MatrixSymbol("bb", s, s),
+        p.gamma: OWN,
+    }
+
+
+def _place(entry: Entry) -> str:
+    i, j = (*entry.place, 0)[:2] if entry.place else (0, 0)
+    return {
+        "A_drift": f"A[atom, {i}, {j}]", "S_atom": f"S[atom, {i}, {j}]", "P_atom": f"P[atom, {i}, {j}]",
+        "T_atom": f"T[atom, n, {i}]", "other": f"T[atom, other, {i}]", "mean": f"mean[n, {i}]",
+        "K_slope": f"K[n, {i}, {j}]", "H_slope": f"H[n, {i}, {j}]", "square": f"square[n, {i}, {j}]",
+        "in_q": f"in_q[n, {i}, {j}]", "tau_other": f"{_GRAM}[atom, n, other]",
+        "other_pi": f"{_GRAM}[atom, other, contexts + {i}]", "tau_pi": f"{_GRAM}[atom, n, contexts + {j}]",
+        "pi_pi": f"{_GRAM}[atom, contexts + {i}, contexts + {j}]", "bb": f"bb[{i}, {j}]",
+        "Lambda": f"ridge[{i}]", "phi": f"phi[{i}]", "in_phi": f"in_phi[{i}]", "Kappa": f"own_ridge[{i}]",
+    }[entry.array]  # fmt: skip
+
+
+def _loads(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
+    return stamped([f"{name} = {_place(entries[name])}" for name in sorted(names) if name in entries])
+
+
+def _explicit(matrix: sp.MatrixExpr, read: dict[str, Entry]) -> sp.Matrix:
+    """Entries as symbols; which entries of arrays these are goes to `read`."""
+    explicit = sp.Matrix(matrix.doit().as_explicit())
+    found: dict[sp.Expr, sp.Expr] = {}
+    for element in explicit.atoms(MatrixElement):
+        name, i, j = element.parent.name, int(element.i), int(element.j)
+        if name == "Lambda" and i != j:
+            found[element] = sp.Integer(0)
+            continue
+        if name == "S_atom" and i > j:
+            i, j = j, i
+        entry = Entry(name, i, j)
+        read[str(entry)], found[element] = entry, entry.symbol
+    for symbol in explicit.free_symbols:
+        if symbol.name == "tau_other":
+            read["tau_other"] = Entry("tau_other")
+    return explicit.xreplace(found)
+
+
+def _apart(rows: descent.Rows, expression: sp.MatrixExpr) -> tuple[sp.MatrixExpr, dict[sp.MatrixSymbol, sp.MatrixExpr]]:
+    """Sums over contexts as symbols, and their summands."""
+    expression = expression.xreplace(_names(rows))
+    sums: dict[sp.MatrixSymbol, sp.MatrixExpr] = {}
+    found = sorted((a for a in expression.atoms(MatrixAverage) if a.kind == CONTEXTS), key=str)
+    for number, average in enumerate(found):
+        symbol = sp.MatrixSymbol(f"sum{number}", *map(int, average.shape))
+        sums[symbol] = average.summand
+        expression = expression.xreplace({average: symbol})
+    return expression, sums
+
+
+def _sums(
+    rows: descent.Rows,
+    equations: Mapping[str, sp.MatrixExpr],
+    cited: str,
+    place: str,
+    source: Any = descent.moment_equations,
+) -> dict[str, Any]:
+    """Lines that begin sums, those of one context, and those of the results.
+
+    Args:
+        equations: results by the name of their array; place: their indices, of atom, row and column; source: the
+            function that they come from.
+    """
+    begin: list[str] = []
+    inside: dict[str, sp.Expr] = {}
+    outside: dict[str, sp.Expr] = {}
+    read_inside: dict[str, Entry] = {}
+    read_outside: dict[str, Entry] = {}
+    for target, expression in equations.items():
+        rest, sums = _apart(rows, expression)
+        for symbol, summand in sums.items():
+            matrix = _explicit(summand, read_inside)
+            for i, j in product(*map(range, matrix.shape)):
+                name = f"{target}_{symbol.name}_{i}_{j}"
+                begin.append(f"{name} = 0.0")
+                inside[name] = matrix[i, j]
+        renamed = {x: sp.MatrixSymbol(f"{target}_{x.name}", *x.shape) for x in sums}
+        matrix = _explicit(rest.xreplace(renamed), read_outside)
+        for i, j in product(*map(range, matrix.shape)):
+            outside[f"{target}[{place.format(i, j)}]"] = matrix[i, j]
+    within = freeze(inside, prefix="c", equations=cited, formulas=[source])
+    whole = freeze(outside, equations=cited, formulas=[source])
+    return {
+        "begin": stamped(begin),
+        "inside": [*_loads(within.names, read_inside), *body(within, "{} += {}".format)],
+        "outside": [*_loads(whole.names - set(inside), read_outside), *body(whole)],
+    }
+
+
+def _motion(rows: descent.Rows, equations: Mapping[str, sp.MatrixExpr], cited: str) -> dict[str, Any]:
+    """S and P of an atom, and T of it and a second context."""
+    of_rows = {name: equations[name] for name in ("S", "P")}
+    atom = _sums(rows, {f"new_{name}": e for name, e in of_rows.items()}, cited, "atom, {}, {}")
+    other = _sums(rows, {"new_T": equations["T"]}, cited, "atom, other, {}")
+    return {"atom": atom, "other": other}
+
+
+def _fields(rows: descent.Rows, b: sp.MatrixExpr) -> list[str]:
+    """What a context adds to the coefficients of (tau, pi) in b."""
+    p = rows.p
+    read: dict[str, Entry] = {}
+    _, sums = _apart(rows, b)
+    ((_, summand),) = sums.items()
+    explicit = sp.Matrix(summand.doit().as_explicit())
+    outputs: dict[str, sp.Expr] = {}
+    for i in range(int(p.s)):
+        columns = {"n": sp.diff(explicit[i, 0], p.tau)}
+        columns |= {f"contexts + {k}": sp.diff(explicit[i, 0], p.pi[k, 0]) for k in range(int(p.t))}
+        for column, value in columns.items():
+            outputs[f"b[atom, {i}, {column}]"] = _explicit(sp.ImmutableMatrix([[value]]), read)[0]
+    kernel = freeze(outputs, equations="docs/theory.md (19.4)", formulas=[descent.row_equations])
+    return [*_loads(kernel.names, read), *body(kernel, "{} += {}".format)]
+
+
+def _own(rows: descent.Rows, expression: sp.MatrixExpr) -> list[str]:
+    """Of the numbers that are trained, without the rate."""
+    p = rows.p
+    count = int(p.trained)
+    named = {MatrixAverage(CHANNEL, p.loss_phi): sp.MatrixSymbol("in_phi", count, 1)}
+    read: dict[str, Entry] = {}
+    explicit = sp.Matrix((expression.xreplace(named)).doit().as_explicit())
+    explicit = explicit.applyfunc(lambda e: e.xreplace({p.Kappa[i, j]: sp.Integer(0) for i in range(count)
+                                                        for j in range(count) if i != j}))  # fmt: skip
+    outputs = {
+        f"new_phi[{i}]": _explicit(sp.ImmutableMatrix([[explicit[i, 0]]]), read)[0].xreplace(
+            {descent.RATE_TRAINED: descent.RATE}
+        )
+        for i in range(count)
+    }
+    kernel = freeze(outputs, equations="docs/theory.md (19.2)", formulas=[descent.row_equations])
+    return [*_loads(kernel.names, read), *body(kernel)]

@@ -1,0 +1,64 @@
+"""What averages over an output channel are, and what every rule for them needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import block_diag
+
+
+def root(matrix: np.ndarray) -> np.ndarray:
+    """Square root of positive semidefinite matrices (..., n, n)."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+
+
+def varying(blocks: np.ndarray, scale: float) -> np.ndarray:
+    """Factor (L t, R) of a normal law with covariance blocks (L, t, t), without directions of no variance.
+
+    Directions of less than 1e-15 of `scale` are taken for those of none.
+    """
+    columns = []
+    for block in blocks:
+        values, vectors = np.linalg.eigh(block)
+        kept = values > 1e-15 * scale
+        columns.append(root(block) if kept.all() else vectors[:, kept] * np.sqrt(values[kept]))
+    return np.ascontiguousarray(block_diag(*columns))
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Averages at one overlap.
+
+    Attributes:
+        outer: E_c[g_l g_l^T] summed over the tokens of a context, (C, t, t).
+        log_evidence: E log Z_out, nats a sample (densities of what is observed and continuous).
+        norm: sum of all weights, 1 if the rule is fine enough.
+        response: d outer / dq, (C, t, t, C, t, t), docs/theory.md (13.9); None where it was not asked for.
+        samples: replicates of a sampled rule, whose mean this is; empty for others.
+    """
+
+    outer: np.ndarray
+    log_evidence: float
+    norm: float
+    response: np.ndarray | None = None
+    samples: tuple[Averages, ...] = ()
+
+
+def add_up(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
+    """Add a row of averages over tokens, g_l g_l^T and, where asked for, squares of dg/domega, to those of contexts."""
+    count, t = len(contexts), outer.shape[1]
+    np.add.at(outer, contexts, row[: count * t * t].reshape(count, t, t))
+    if response is not None:
+        squares = row[count * t * t :].reshape(count, t, t, count, t, t)
+        for l, context in enumerate(contexts):
+            for k, other in enumerate(contexts):
+                response[context, :, :, other] += squares[l, :, :, k]
+
+
+def change(one: Averages, other: Averages) -> float:
+    """Largest difference, of squares relative to their size."""
+    scale = max(np.abs(other.outer).max(), 1e-12)
+    moved = np.abs(one.outer - other.outer).max() / scale
+    return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))

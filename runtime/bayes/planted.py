@@ -1,0 +1,146 @@
+"""Averages over an output channel with continuous hidden coordinates, from the teacher's side.
+
+Fields Y of a sentence are drawn, omega given them, and what is observed follows from Y; the posterior is then a sum
+over the hidden coordinates on a lattice around omega. Draws are scrambled Sobol points, whose replicates tell how far
+off averages are. It needs two things of a channel: continuous hidden coordinates that are fields themselves, and
+observed ones that follow from the fields by linear equations, the hidden ones being known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from ..channel.lattices import points_in_ball, sampling_lattice
+from ..channel.nodes import sobol_normal
+from ..errors import NotConvergedError
+from ..problems.problem import Problem
+from .averages import Averages, add_up, change, root, varying
+from .mixture import squares
+
+REPLICATES = 8
+_REACH = 5.0  # standard deviations of what is hidden
+_FINEST = 0.04
+_AT_ONCE = 1 << 16
+
+
+def suits(module: Any) -> bool:
+    """Whether the averages of a channel can be taken from the teacher's side."""
+    integrated = [free for free, (_, kind, _) in zip(module.FREE, module.HIDDEN, strict=True) if kind != "discrete"]
+    return bool(module.AFFINE and integrated and min(integrated) >= 0)
+
+
+@dataclass
+class Planted:
+    """The rule.
+
+    Attributes:
+        log2: of the points of a replicate; inner: spacing of the lattice of hidden coordinates, in standard deviations;
+            seeds: of the replicates.
+    """
+
+    problem: Problem
+    log2: int = 7
+    inner: float = 0.7
+    seeds: tuple[int, ...] = tuple(range(REPLICATES))
+
+    def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
+        """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
+        samples = [self._replicate(q, curved, seed) for seed in self.seeds]
+        mean = {
+            name: np.mean([getattr(sample, name) for sample in samples], axis=0)
+            for name in ("outer", "log_evidence", "norm", *(["response"] if curved else []))
+        }
+        return Averages(**mean, samples=tuple(samples))
+
+    def _replicate(self, q: np.ndarray, curved: bool, seed: int) -> Averages:
+        law = self.problem.law
+        outer = np.zeros_like(q)
+        response = np.zeros((*q.shape, *q.shape)) if curved else None
+        log_evidence = 0.0
+        for labels, probability in self.problem.label_choices:
+            contexts = self.problem.context_of(labels)
+            rho, mean = law.rho_star[contexts], law.teacher_means[contexts].ravel()
+            factor = varying(q[contexts], float(np.abs(law.rho_star).max()))
+            width = block_diag(*root(rho - q[contexts]))
+            nodes = sobol_normal(factor.shape[1] + len(width), self.log2, seed, ())
+            shares = np.full(len(nodes), 1 / len(nodes))
+            for begin in range(0, len(nodes), _AT_ONCE):
+                part, weights = nodes[begin : begin + _AT_ONCE], shares[begin : begin + _AT_ONCE]
+                omega = mean + part[:, : factor.shape[1]] @ factor.T
+                observed = self.observed(omega + part[:, factor.shape[1] :] @ width.T, labels)
+                values, g, curvature = self.posterior(observed, omega, q, labels, curved)
+                log_evidence += probability * float(weights @ values)
+                add_up(outer, response, contexts, probability * squares(weights, g, curvature, q.shape[1]))
+        return Averages(outer, log_evidence, 1.0, response)
+
+    def settle(self, q: np.ndarray, tolerance: float) -> None:
+        """Refine the sum over what is hidden until averages over few draws move by less than `tolerance`.
+
+        Raises:
+            NotConvergedError: it would take too many nodes.
+        """
+        few = Planted(self.problem, 6, self.inner)
+        current = few._replicate(q, False, 0)
+        while True:
+            few.inner = self.inner / 1.3
+            if few.inner < _FINEST:
+                raise NotConvergedError(
+                    f"the posterior of what stays hidden in {self.problem.solver.name} is too narrow at q = "
+                    f"{np.array2string(q[0], precision=4)} for a sum around the known part of the fields"
+                )
+            finer = few._replicate(q, False, 0)
+            if change(current, finer) < tolerance:
+                return
+            current, self.inner = finer, few.inner
+
+    def posterior(
+        self, observed: np.ndarray, omega: np.ndarray, q: np.ndarray, labels: tuple[int, ...], curved: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """log Z_out (N,), g (N, L t) and, where `curved`, dg/domega at points of their own."""
+        contexts = self.problem.context_of(labels)
+        variance = self.problem.law.rho_star[contexts] - q[contexts]
+        module, free = self.problem.solver.bayes, self._free
+        places = [module.FREE[i] for i in free]
+        factor = np.linalg.cholesky(block_diag(*variance)[np.ix_(places, places)])
+        nodes = self.inner * points_in_ball(sampling_lattice(len(free)), _REACH / self.inner)
+        log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum()
+        log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
+        return module.posterior_at(
+            np.ascontiguousarray(observed), np.ascontiguousarray(omega), np.linalg.inv(variance), log_norm,
+            self._choices, np.array(free), np.ascontiguousarray(factor), nodes, log_weight,
+            self.problem.constants(labels), int(curved),
+        )  # fmt: skip
+
+    @cached_property
+    def _free(self) -> list[int]:
+        return [i for i, place in enumerate(self.problem.solver.bayes.FREE) if place >= 0]
+
+    @cached_property
+    def _choices(self) -> np.ndarray:
+        """Values of the discrete hidden coordinates, (K, hidden), zero for the others."""
+        hidden = self.problem.solver.bayes.HIDDEN
+        return np.array(list(product(*[values if kind == "discrete" else (0.0,) for _, kind, values in hidden])))
+
+    def observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
+        """What is observed at fields (N, L t), by linear equations for each choice of what is hidden and discrete."""
+        module, constants = self.problem.solver.bayes, self.problem.constants(labels)
+        count = len(module.OBSERVED)
+        probes = np.concatenate([np.zeros((1, count)), np.eye(count)])
+        bound = [i for i in range(module.FIELDS) if i not in module.FREE]
+        positive = [i for i, (_, kind, _) in enumerate(module.OBSERVED) if kind == "positive"]
+        found = np.full((len(fields), count), np.nan)
+        for choice in self._choices:
+            hidden = np.tile(choice, (len(fields), 1))
+            hidden[:, self._free] = fields[:, [module.FREE[i] for i in self._free]]
+            values = module.fields_at(probes, hidden, constants)[0][:, :, bound]
+            matrix = np.moveaxis(values[1:] - values[0], 0, 2)
+            solved = np.linalg.solve(matrix, (fields[:, bound] - values[0])[:, :, None])[:, :, 0]
+            allowed = (solved[:, positive] > 0).all(axis=1)
+            found[allowed] = solved[allowed]
+        return found

@@ -1,0 +1,214 @@
+"""Weak recovery of one column of the teacher while others are known: where a solution that knows nothing of it becomes
+unstable (docs/theory.md (13.14))."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import InputError, NotConvergedError
+from ..problems.problem import Problem
+from ..progress import left
+from .averages import Averages
+from .linear import radius
+from .planted import REPLICATES
+from .state import Point, State
+
+BRANCH = "branch"
+_LOGITS = np.arange(-3.0, 7.1, 0.5)  # of the overlaps at which the growth is looked at on the branch
+_MOST_STARTED, _STARTED = 32, 20  # points of omega, and of coordinates of the channel, to begin with on a branch
+_NEAR = 1e-2  # of log growth from zero: what its slopes are then off by is below 1e-4
+_GROWTH, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 12, 16
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Where a column begins to be learned.
+
+    Attributes:
+        alpha, error: with its half width; growth: of the column's overlap in a step, per alpha.
+        q: what is known there, (C, t, t); points: of the rule.
+    """
+
+    alpha: float
+    error: float
+    growth: float
+    q: np.ndarray
+    points: list[int]
+
+
+def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float) -> Recovery:
+    """alpha at which the overlap of column `of`, from 1 on, with the teacher begins to grow.
+
+    Args:
+        given: column -> its overlap as a share of the teacher's, held there by other means, in [0, 1), or "branch": as
+            far as it is learned from the same samples.
+        accuracy: half width asked for, relative.
+
+    Raises:
+        InputError: columns that are not there, shares out of range, or a column that is told at any alpha.
+        NotConvergedError: the column is not learned on the branch, or the rule would grow too large.
+    """
+    t = problem.teacher_rank
+    named = {of, *given}
+    if not named <= set(range(1, t + 1)) or of in given:
+        raise InputError(f"columns of the teacher are 1 to {t}, and the one that is asked for is not given")
+    known = sorted(column - 1 for column, value in given.items() if value == BRANCH or value != 0)
+    shares = {column - 1: value for column, value in given.items() if value != BRANCH}
+    for column, share in shares.items():
+        if isinstance(share, str) or not 0 <= share < 1:
+            raise InputError(f"column {column + 1} is given as {share!r}; a share in [0, 1) or {BRANCH!r} is allowed")
+    if shares and len(shares) != len(given) and any(shares.values()):
+        raise InputError("columns are given as shares or on their branch, not in both ways at once")
+    rho = problem.law.rho_star
+    others = [column for column in range(t) if column != of - 1]
+    if np.abs(rho[:, of - 1][:, others]).max(initial=0.0) > 0:
+        raise InputError("columns of the teacher that are correlated are not learned one by one")
+    if not known:
+        return _refined(_Fixed(problem, of - 1, np.zeros_like(rho)), accuracy)
+    if len(shares) == len(given):
+        q = np.zeros_like(rho)
+        for column, share in shares.items():
+            q[:, column, column] = float(share) * rho[:, column, column]
+        return _refined(_Fixed(problem, of - 1, q), accuracy)
+    return _refined(_Branch(problem, of - 1, known), accuracy)
+
+
+def _growth(state: State, of: int, averages: Averages, alpha: float) -> float:
+    """Largest growth in a step of overlaps of the column with itself."""
+    matrix = state.jacobian(averages, alpha, outside=True)
+    own = [i for i, (a, b) in enumerate(zip(*state.outside, strict=True)) if a == b == of]
+    size = len(state.outside[0])
+    places = [context * size + i for context in range(len(state.first)) for i in own]
+    return radius(matrix[np.ix_(places, places)])
+
+
+class _Fixed:
+    """Overlaps given by other means: one evaluation."""
+
+    def __init__(self, problem: Problem, of: int, q: np.ndarray) -> None:
+        others = [column for column in range(problem.teacher_rank) if column != of]
+        self.state, self.of, self.q = State(problem, others or None), of, q
+        if not others:
+            raise InputError("weak recovery of the only column asks for no other")
+        told = np.abs(self.state.channel.averages(np.zeros_like(q)).outer[:, of, of]).max()
+        if told > 1e-8 * np.abs(np.linalg.inv(self.state.rho)).max():
+            raise InputError(f"column {of + 1} of {problem.solver.name} is told at any sample complexity")
+
+    def find(self) -> tuple[float, float, np.ndarray]:
+        averages = self.state.channel.averages(self.q, curved=True)
+        # Of a column that nothing is known of the row's covariance is its own, whatever is known of independent ones.
+        averages = replace(averages, outer=np.zeros_like(self.q))
+        factor = _growth(self.state, self.of, averages, 1.0)
+        if factor < 1e-12:
+            raise NotConvergedError(f"nothing is learned of column {self.of + 1} at any sample complexity")
+        return 1 / factor, factor, self.q
+
+
+class _Branch:
+    """Overlaps on the branch on which the others are learned from the same samples."""
+
+    def __init__(self, problem: Problem, of: int, known: list[int]) -> None:
+        self.state, self.of = State(problem, known), of
+        self.place: tuple[float, float, float] | None = None
+        self.guess: Point | None = None
+        counts = self.state.channel.counts
+        counts[:] = [_MOST_STARTED, *[_STARTED] * (len(counts) - 1)]
+
+    def _excess(self, logit: float) -> tuple[float, Point, float]:
+        """log of the growth at the point of the branch with this overlap."""
+        point = self.state.point(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
+        factor = _growth(self.state, self.of, point.averages, point.alpha)
+        self.guess = point
+        return float(np.log(factor)), point, factor
+
+    def find(self) -> tuple[float, float, np.ndarray]:
+        """By the secant rule from where a look along the branch finds a change of sign; for another rule from the last
+        place, where one step with its slopes does if that is small."""
+        if self.place is None:
+            low, high = self._bracket()
+            below, above = self._excess(low), self._excess(high)
+        else:
+            high, slope, alpha_slope = self.place
+            above = self._excess(high)
+            if abs(above[0]) < _NEAR:
+                return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
+            low, below = high, above
+            high = high - float(np.clip(above[0] / slope, -0.5, 0.5))
+            above = self._excess(high)
+        for _ in range(30):
+            slope = (above[0] - below[0]) / (high - low)
+            alpha_slope = (above[1].alpha - below[1].alpha) / (high - low)
+            if abs(above[0]) < _NEAR / 100:
+                break
+            low, below, high = high, above, float(np.clip(high - above[0] / slope, high - 1, high + 1))
+            above = self._excess(high)
+        else:
+            raise NotConvergedError("the growth on the branch has no zero where it was looked for")
+        self.place = (high, slope, alpha_slope)
+        return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
+
+    def _bracket(self) -> tuple[float, float]:
+        last = None
+        for logit in _LOGITS:
+            left(f"growth of column {self.of + 1} where the others know {1 / (1 + np.exp(-logit)):.3f}")
+            value = self._excess(float(logit))[0]
+            if value > 0:
+                if last is None:
+                    return float(logit) - 0.5, float(logit)
+                return last, float(logit)
+            last = float(logit)
+        raise NotConvergedError(
+            f"column {self.of + 1} of {self.state.problem.solver.name} is not learned on the branch of the others, as "
+            "far as that was followed"
+        )
+
+
+def _refined(place: _Fixed | _Branch, accuracy: float) -> Recovery:
+    """Axes are refined one after another until the threshold rests."""
+    channel = place.state.channel
+    sampled = isinstance(place, _Branch) and place.state.channel.is_sampled(place.state.everything / 2)
+    if sampled or (isinstance(place, _Fixed) and channel.is_sampled(place.q)):
+        return _drawn(place, accuracy)
+    alpha, growth, q = place.find()
+    for _ in range(_MOST_ROUNDS):
+        error = 0.0
+        for axis in range(len(channel.counts)):
+            before = list(channel.counts)
+            channel.counts[axis] = int(np.ceil(before[axis] * _GROWTH))
+            finer = place.find()
+            moved = abs(finer[0] - alpha)
+            error += moved
+            left(f"alpha {finer[0]:.8g} at {channel.counts} points, moved by {moved:.1e}")
+            if moved < accuracy * alpha / (4 * len(before)):
+                channel.counts = before
+            else:
+                alpha, growth, q = finer
+        if error < accuracy * alpha:
+            return Recovery(alpha, error, growth, q, list(channel.counts))
+    raise NotConvergedError(f"alpha = {alpha:.8g} moves by {error:.1e} still; ask for a larger --accuracy")
+
+
+def _drawn(place: _Fixed | _Branch, accuracy: float) -> Recovery:
+    """By replicates: the threshold of each."""
+    planted = place.state.channel.planted
+    planted.settle(place.state.everything / 2 if isinstance(place, _Branch) else place.q, max(accuracy, 1e-4))
+    while True:
+        found = []
+        for seed in range(REPLICATES):
+            planted.seeds = (seed,)
+            found.append(place.find())
+        planted.seeds = tuple(range(REPLICATES))
+        alphas = np.array([alpha for alpha, _, _ in found])
+        alpha, error = float(alphas.mean()), 2 * float(alphas.std(ddof=1)) / np.sqrt(REPLICATES)
+        if error < accuracy * alpha:
+            growth = float(np.mean([factor for _, factor, _ in found]))
+            return Recovery(alpha, error, growth, found[0][2], [2**planted.log2] * REPLICATES)
+        if planted.log2 >= _MOST_DRAWS:
+            raise NotConvergedError(
+                f"alpha = {alpha:.6g} is known to {error:.1e} from 2^{planted.log2} draws a replicate; ask for a "
+                "larger --accuracy"
+            )
+        planted.log2 += 1

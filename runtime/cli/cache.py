@@ -1,0 +1,68 @@
+"""`cache`: what is kept between runs, how large it is, and how it is cleared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import InputError
+from .options import JsonOption
+from .outcome import Outcome, command
+
+if TYPE_CHECKING:
+    from ..problems.kept import Part
+
+
+@command
+def cache(
+    clear: Annotated[
+        str | None,
+        typer.Option("--clear", metavar="old|all", help="Remove what no source asks for any more, or everything."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--list", help="Name every part, not only how much there is.")] = False,
+    json: JsonOption = False,
+) -> Outcome:
+    """What is kept between runs (solvers, machine code, nodes): its folder, its size, and what of it is old."""
+    if clear not in (None, "old", "all"):
+        raise InputError(f"--clear {clear}: old or all is expected")
+    from ..cache import cache_folder, numba_folder
+    from ..problems.kept import clear as cleared
+    from ..problems.kept import parts
+
+    try:
+        gone = [] if clear is None else cleared(clear == "all")
+    except OSError as error:
+        raise InputError(f"cannot clear {cache_folder()}: {error.strerror or error}") from error
+    there = parts()
+    lines = [f"{cache_folder()}"]
+    if not numba_folder().is_relative_to(cache_folder()):
+        lines.append(f"{numba_folder()} (machine code)")
+    for what in dict.fromkeys(part.what for part in there):
+        own = [part for part in there if part.what == what]
+        old = [part for part in own if part.old]
+        lines.append(_row(what, own) + (f"   of it old {_size(sum(p.bytes for p in old))}" if old else ""))
+        if every:
+            lines += [f"    {part.name:<60} {_size(part.bytes):>9}{'   old' * part.old}" for part in own]
+    lines.append(_row("all", there))
+    if clear is not None:
+        lines.append(f"removed {_size(sum(part.bytes for part in gone))} in {len(gone)} parts")
+    elif any(part.old for part in there):
+        lines.append("`saddleforge cache --clear old` removes what no source asks for any more")
+    data = {
+        "folder": str(cache_folder()),
+        "machine_code": str(numba_folder()),
+        "bytes": sum(part.bytes for part in there),
+        "old_bytes": sum(part.bytes for part in there if part.old),
+        "parts": [{"what": p.what, "name": p.name, "path": str(p.path), "bytes": p.bytes, "old": p.old} for p in there],
+        "removed_bytes": sum(part.bytes for part in gone),
+    }
+    return Outcome("\n".join(lines), data)
+
+
+def _row(what: str, parts: list[Part]) -> str:
+    return f"  {what:<22} {len(parts):>5}   {_size(sum(part.bytes for part in parts)):>9}"
+
+
+def _size(number: int) -> str:
+    return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.1f} kB"

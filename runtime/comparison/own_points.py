@@ -1,0 +1,171 @@
+"""Measurements of one's own beside theory: a learning curve from arrays, and points with error bars on a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import presenting
+from ..branches.branch import Curve, curve
+from ..errors import InputError, NotConvergedError
+from ..problems.problem import Problem
+from ..progress import bar
+from .compare import LOSSES, Measured
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Errors of a learner on samples that it has not seen, at numbers of samples.
+
+    Attributes:
+        alphas: n / d, ascending; means, standard_errors: over draws of the samples; draws: how many.
+    """
+
+    alphas: np.ndarray
+    means: np.ndarray
+    standard_errors: np.ndarray
+    draws: int
+
+
+def learning_curve(
+    x: Any,
+    y: Any,
+    learner: Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]],
+    *,
+    alphas: Sequence[float],
+    draws: int = 16,
+    seed: int = 0,
+    error: Callable[[np.ndarray, np.ndarray], float] | None = None,
+) -> LearningCurve:
+    """Train on n = alpha d samples of arrays, drawn anew each time, and test on all others.
+
+    Args:
+        x, y: samples (n, d) and labels (n,).
+        learner: (x, y) of the samples drawn -> predictor, a function of samples (m, d) that returns (m,).
+        draws: of the samples, at least 2; seed: of the draws.
+        error: (labels, predictions) -> number; the mean square by default.
+
+    Raises:
+        InputError: shapes that do not fit, or an alpha that leaves nothing to test on.
+    """
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise InputError(f"x (n, d) and y (n,) are expected, not {x.shape} and {y.shape}")
+    if draws < 2:
+        raise InputError(f"draws = {draws}: a whole number from 2 is expected, for standard errors")
+    pool, d = x.shape
+    counts = [round(float(alpha) * d) for alpha in sorted(alphas)]
+    for count in counts:
+        if not 1 <= count < pool:
+            raise InputError(f"alpha = {count / d:g} takes {count} samples; 1 to {pool - 1} of {pool} can be drawn")
+    judge = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
+    found = np.empty((len(counts), draws))
+    with bar("learning curve", len(counts) * draws) as task:
+        for i, count in enumerate(counts):
+            for draw in range(draws):
+                order = np.random.default_rng([seed, i, draw]).permutation(pool)
+                seen, rest = order[:count], order[count:]
+                found[i, draw] = judge(y[rest], learner(x[seen], y[seen])(x[rest]))
+                task.advance(f"learning curve, alpha = {count / d:.4g}")
+    widths = found.std(axis=1, ddof=1) / np.sqrt(draws)
+    return LearningCurve(np.array(counts) / d, found.mean(axis=1), widths, draws)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Points of one's own on a branch of theory.
+
+    Attributes:
+        over: the parameter; values: of it, ascending; measured: theory and point at each.
+        curve: the branch between the first and the last; observable: training_loss or test_error.
+    """
+
+    over: str
+    observable: str
+    values: np.ndarray
+    measured: tuple[Measured, ...]
+    curve: Curve
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """(point - theory) in combined standard errors, (N,)."""
+        return np.array([each.deviation for each in self.measured])
+
+    @property
+    def relative(self) -> np.ndarray:
+        """(point - theory) / theory, (N,)."""
+        return np.array([each.mean / each.theory - 1 for each in self.measured])
+
+    def table(self) -> str:
+        """A line a point."""
+        return presenting.table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a point: the parameter, theory, half_width, mean, standard_error, deviation."""
+        return presenting.to_frame(self)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """The branch as a line, the points with one standard error; saved where a path is given."""
+        return presenting.plot(self, path)
+
+
+def beside(
+    problem: Problem,
+    values: Sequence[float] | np.ndarray | LearningCurve,
+    means: Sequence[float] | np.ndarray | None = None,
+    standard_errors: Sequence[float] | np.ndarray | None = None,
+    *,
+    over: str = "alpha",
+    observable: str = "test_error",
+    start: str | None = None,
+    accuracy: float = 1e-4,
+    points: int = 24,
+) -> Beside:
+    """Measurements beside the branch of a problem, at the same values of a parameter.
+
+    Args:
+        values: of the parameter, (N,), with means and standard_errors (N,); or a `LearningCurve`, which holds all.
+        over: the parameter; observable: test_error or training_loss.
+        start: the branch, by its start; semantic, or the model's first, by default.
+        points: of the line that is drawn between the first value and the last, beside the measured ones.
+
+    Raises:
+        InputError: arrays that do not fit together, or an unknown name.
+        NotConvergedError: theory has no solution of this branch at one of the values.
+    """
+    given: tuple[Any, Any, Any] = (values, means, standard_errors)
+    if isinstance(values, LearningCurve):
+        given = (values.alphas, values.means, values.standard_errors)
+    arrays = [np.asarray(each, float) if each is not None else np.zeros(0) for each in given]
+    if not len({each.shape for each in arrays}) == 1 or arrays[0].ndim != 1 or not len(arrays[0]):
+        raise InputError("values, means and standard errors of one length are expected")
+    if not all(np.isfinite(each).all() for each in arrays) or np.any(arrays[2] < 0):
+        raise InputError("values, means and standard errors must be finite, the latter not negative")
+    if observable not in LOSSES:
+        raise InputError(f"observable {observable!r}; known are {', '.join(LOSSES)}")
+    order = np.argsort(arrays[0])
+    places, means, widths = (each[order] for each in arrays)
+    known = list(problem.solver.model.STARTS)
+    start = start or ("semantic" if "semantic" in known else known[0])
+    spread = np.geomspace if places[0] > 0 else np.linspace
+    line = {float(value) for value in spread(places[0], places[-1], points)} if len(places) > 1 else set()
+    branch = curve(problem, start=start, over=over, values=sorted(line | set(places.tolist())), accuracy=accuracy)
+    at = dict(zip(branch.values.tolist(), branch.solutions, strict=True))
+    missing = [value for value in places.tolist() if value not in at]
+    if missing:
+        raise NotConvergedError(f"no {start} solution at {over} = {missing[0]:g}: {branch.end_text()}")
+    measured = tuple(
+        Measured(getattr(at[v], observable), getattr(at[v], f"{observable}_error"), float(mean), float(width))
+        for v, mean, width in zip(places.tolist(), means, widths, strict=True)
+    )
+    return Beside(over, observable, places, measured, branch)

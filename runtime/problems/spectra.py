@@ -1,0 +1,120 @@
+"""Spectra that are ready to use: power laws of eigenvalue and teacher, and the features of random layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+
+_GAUSS = 400  # nodes of the moments of an activation, on each side of zero
+_EXACT = 24  # eigenvalues of a power law that stay alone
+
+
+def power_law(size: int, decay: float, source: float | None = None, *, atoms: int = 60) -> np.ndarray:
+    """Spectrum of inputs whose k-th eigenvalue falls like k^-decay, and of a teacher that falls with it.
+
+    For `sf.problem(model, spectrum=...)` at alpha = n / size. A field X = x . W / sqrt(size) has the variance
+    sum_k k^-decay w_k^2 of its coordinates; with a source condition the teacher's have the squares
+    k^(-1 - 2 decay source + decay), so that its field has sum_k k^(-1 - 2 decay source) (capacity and source, as of
+    Cui, Loureiro, Krzakala, Zdeborova, NeurIPS 2021, arXiv 2105.15004).
+
+    Args:
+        size: number of coordinates.
+        decay: of the eigenvalues, size k^-decay in the units of X; source: r >= 0, or None for a teacher that is alike
+            in all directions.
+        atoms: rows at the most; the first 24 coordinates stay alone, the others are gathered in logarithmic bins that
+            keep the sums of eigenvalues and of the teacher's squares times these.
+
+    Returns:
+        rows of a weight, an eigenvalue and, with a source, the teacher's variance there, (atoms, 2) or (atoms, 3).
+
+    Raises:
+        InputError: a size below 1, a decay or source that is negative, or fewer than 32 atoms.
+    """
+    if size < 1 or not float(size).is_integer():
+        raise InputError(f"size = {size!r}: a whole number from 1 is expected")
+    if not decay >= 0 or (source is not None and not source >= 0) or atoms < 32:
+        raise InputError(f"decay = {decay!r}, source = {source!r}, atoms = {atoms!r}: from 0, from 0, and from 32")
+    k = np.arange(1, int(size) + 1, dtype=float)
+    eigenvalues = size * k**-decay
+    squares = np.ones_like(k) if source is None else k ** (-1 - 2 * decay * source + decay)
+    if size <= atoms:
+        groups = [np.array([n]) for n in range(int(size))]
+    else:
+        edges = np.unique(np.round(np.geomspace(_EXACT, size, atoms - _EXACT + 1)).astype(int))
+        groups = [np.array([n]) for n in range(_EXACT)]
+        groups += [np.arange(low, high) for low, high in pairwise(edges.tolist())]
+    rows = []
+    for group in groups:
+        mean = float(eigenvalues[group].mean())
+        taught = float((eigenvalues[group] * squares[group]).mean() / mean)
+        rows.append([len(group) / size, mean, taught])
+    found = np.array(rows)
+    return found if source is not None else found[:, :2]
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """The Gaussian model that regression on random features is equivalent to.
+
+    Attributes:
+        spectrum: rows of a weight, an eigenvalue of the features' covariance and the teacher's variance along it.
+        unexplained: variance of the label that no linear function of the features holds: noise, beside the label's own.
+        moments: (E s(z), E z s(z), E s(z)^2) of the activation.
+    """
+
+    spectrum: np.ndarray
+    unexplained: float
+    moments: tuple[float, float, float]
+
+
+def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *, atoms: int = 60) -> RandomFeatures:
+    """Linear regression on p features s(F x / sqrt(d)) of inputs x in d dimensions, F and x of standard normal entries.
+
+    The weights are the p of the last layer, so that alpha = n / p; labels are x . t / sqrt(d) + noise of a standard
+    normal t. Features are replaced by k1 F x / sqrt(d) + k* z of the same covariance (Mei, Montanari, Commun. Pure
+    Appl. Math. 75 (2022) 667; Goldt, Loureiro, Reeves, Krzakala, Mezard, Zdeborova, MSML 2022, arXiv 2006.14709):
+
+        rf = sf.random_features(2.0)
+        sf.problem("ridge_regression", spectrum=rf.spectrum, Delta=noise + rf.unexplained, alpha=n / p)
+
+    Args:
+        ratio: p / d.
+        activation: of an array; its mean is taken off, as a trained bias does.
+        atoms: nodes of the Marchenko-Pastur law of F F^T / d, by the Gauss rule of its weight.
+
+    Raises:
+        InputError: a ratio that is not positive, or an activation without a finite second moment or a linear part.
+    """
+    if not 0 < ratio < np.inf or atoms < 2:
+        raise InputError(f"ratio = {ratio!r}, atoms = {atoms!r}: a positive ratio and 2 atoms or more are expected")
+    # Both sides of zero apart, where activations may bend.
+    nodes, weights = np.polynomial.legendre.leggauss(_GAUSS)
+    z = 5.5 * (nodes + 1)
+    z, weights = np.concatenate([-z, z]), np.tile(5.5 * weights, 2)
+    weights = weights * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    values = np.asarray(activation(z), float)
+    mean, linear, square = (float(weights @ each) for each in (values, z * values, values**2))
+    own = square - mean**2 - linear**2
+    if not np.isfinite([mean, linear, square]).all() or linear**2 < 1e-12 * square:
+        raise InputError("the activation needs a finite second moment and a linear part, E z s(z) not 0")
+    own = max(own, 0.0)
+    # (s - a)(b - s) under a root over s: Gauss-Chebyshev of the second kind.
+    angles = np.arange(1, atoms + 1) * np.pi / (atoms + 1)
+    s = 1 + ratio + 2 * np.sqrt(ratio) * np.cos(angles)
+    mass = 2 * np.sin(angles) ** 2 / (atoms + 1) / s
+    mass *= min(1.0, 1 / ratio) / mass.sum()
+    gamma = linear**2 * s + own
+    taught = ratio * linear**2 * s / gamma**2
+    rows = np.stack([mass, gamma, taught], axis=1)
+    if ratio > 1:
+        if own <= 0:
+            raise InputError("a linear activation with more features than inputs has a covariance without full rank")
+        rows = np.concatenate([rows, [[1 - 1 / ratio, own, 0.0]]])
+    explained = float(rows[:, 0] @ (rows[:, 1] * rows[:, 2]))
+    return RandomFeatures(rows, max(1 - explained, 0.0), (mean, linear, square))

@@ -1,0 +1,83 @@
+"""Overlaps to start from, out of files that commands wrote: a solution, the runs of a simulation, a curve."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InputError
+from ..problems.columns import column_of
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
+
+
+def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
+    """Overlaps to start from: those of `solve -o`, the mean of `simulate -o`, or those of the nearest point of a curve.
+
+    Of runs, those of the most frequent kind among the converged ones, in mirror images that agree; their V is not known
+    (see `Overlaps.measured`).
+
+    Raises:
+        InputError: the file cannot be read, is of another form, or belongs to another structure.
+    """
+    try:
+        return _of_table(path, problem) if path.suffix == ".nc" else _of_solution(path, problem)
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if str(path) in text else f"--from {path}: {text}") from error
+
+
+def _of_table(path: Path, problem: Problem) -> Overlaps:
+    from ..simulation.simulation import typical
+    from .tables import load_dataset, overlaps_of_row
+
+    dataset = load_dataset(path)
+    runs = dataset.attrs["parameter"] == "seed"
+    axis = "seed" if runs else column_of(dataset.attrs["parameter"])
+    if axis not in dataset.coords or "q" not in dataset:
+        raise InputError("it holds neither runs nor a curve")
+    values = dataset[axis].values
+    if runs:
+        rows = np.flatnonzero(dataset["status"].values == "converged")
+        kinds = dataset["branch"].values
+        return typical(problem, [(str(kinds[row]), overlaps_of_row(dataset, int(row), problem)) for row in rows])
+    if not len(values):
+        raise InputError("the curve has no points")
+    at = problem.value_of(dataset.attrs["parameter"])
+    return overlaps_of_row(dataset, int(np.argmin(np.abs(values - at))), problem)
+
+
+def _of_solution(path: Path, problem: Problem) -> Overlaps:
+    from .contract import check_schema
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError("not a JSON file written by `saddleforge solve -o`") from error
+    check_schema(path, data.get("schema") if isinstance(data, dict) else None)
+    blocks = data.get("overlaps") if isinstance(data, dict) else None
+    if not isinstance(blocks, dict):
+        raise InputError("it holds no `overlaps` of one solution, as `saddleforge solve -o` writes")
+    s, t = problem.student_rank, problem.teacher_rank
+    shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
+    arrays = {}
+    for name, shape in shapes.items():
+        expected = (problem.tokens, problem.clusters, *shape)
+        try:
+            array = np.asarray(blocks.get(name), float)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} is not an array of numbers") from None
+        if array.shape != expected:
+            raise InputError(f"{name} has shape {array.shape}; this structure needs {expected}")
+        if not np.isfinite(array).all():
+            raise InputError(f"{name} holds numbers that are not finite")
+        arrays[name] = array.reshape(problem.contexts, *shape)
+    numbers = data.get("trained") or {}
+    missing = [number["name"] for number in problem.trained if not isinstance(numbers.get(number["name"]), int | float)]
+    if missing:
+        raise InputError(f"the trained number {missing[0]!r} is missing")
+    return Overlaps(**arrays, phi=np.array([float(numbers[number["name"]]) for number in problem.trained]))

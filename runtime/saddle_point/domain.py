@@ -1,0 +1,63 @@
+"""Why a state lies outside the domain of the saddle-point map: which matrix is not positive definite, along what."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
+from ..problems.problem import Problem
+
+
+def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
+    """Of the law of the fields: V and q - theta rho*^(-1) theta^T of every context; empty where they are positive.
+
+    The first matrix of docs/theory.md (4.9) that is not, with its eigenvalue and its direction in the columns of W.
+    """
+    for name in OVERLAPS:
+        if not np.isfinite(getattr(overlaps, name)).all():
+            return f"{name} is not finite"
+    for context in range(problem.contexts):
+        theta, rho = overlaps.theta[context], problem.law.rho_star[context]
+        left = overlaps.q[context] - theta @ np.linalg.solve(rho, theta.T)
+        for name, matrix, meaning in (
+            ("V", overlaps.V[context], "the fields have no response"),
+            ("q - theta rho*^(-1) theta^T", left, "the weights are shorter than what they hold of the teacher"),
+        ):
+            words = _not_positive(name, matrix)
+            if words:
+                return f"{words}, at {_context(problem, context)}: {meaning}"
+    return ""
+
+
+def weights_outside(problem: Problem, hats: Conjugates) -> str:
+    """Of the weights in a spectral direction, docs/theory.md (4.10): Lambda + G, G = sum over contexts of gamma V^.
+
+    Empty where it is positive definite, and without a ridge.
+    """
+    if not problem.has_ridge:
+        return ""
+    law = problem.law
+    for gamma in law.gamma:
+        curvature = np.diag(problem.strengths) + np.einsum("c,cab->ab", gamma, hats.V)
+        words = _not_positive("Lambda + G, the curvature that holds the weights,", curvature)
+        if words:
+            where = f" in the spectral direction of eigenvalue {gamma[0]:.4g}" if len(law.gamma) > 1 else ""
+            return f"{words}{where}: the data's share G is {np.trace(curvature) - problem.strengths.sum():.3g} in all"
+    return ""
+
+
+def _not_positive(name: str, matrix: np.ndarray) -> str:
+    """`name has the eigenvalue -0.1 along ...` where a symmetric matrix is not positive definite; nothing else."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    if values[0] > 1e-14 * max(float(np.abs(values).max()), 1e-300):
+        return ""
+    if len(values) == 1:
+        return f"{name} is {values[0]:.3g}, not positive"
+    along = vectors[:, 0] * np.sign(vectors[np.argmax(np.abs(vectors[:, 0])), 0])
+    direction = ", ".join(f"{entry:.2f}" for entry in along + 0.0)
+    return f"{name} has the eigenvalue {values[0]:.3g} along ({direction}) of the columns of W"
+
+
+def _context(problem: Problem, context: int) -> str:
+    token, cluster = divmod(context, problem.clusters)
+    return f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")

@@ -1,0 +1,94 @@
+"""Points of a phase diagram that were reached without the accuracy: branches are there as far as they can be walked."""
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import NotConvergedError
+from saddleforge.planes import doubts as room
+from saddleforge.planes.boundaries import BRACKETED, Change, Row
+from saddleforge.planes.doubts import Doubt, decided, doubts, without
+
+VALUES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+ROUGH, SURE, GONE = "accuracy_not_reached", "converged", "lost"
+
+
+def row_of(*statuses, error=0.1):
+    def record(n, status):
+        found = {} if status == GONE else {"overlaps": [0.7, 2.0, 0.0, 0.8], "training_loss": 1.0}
+        found |= {"errors": [0.0, 0.0, 0.0, error]} if found else {}
+        return {"n": n, "accuracy": 1e-3, "status": status, **found}
+
+    base = sf.problem("phase_retrieval", alpha=1.0)
+    records = {"semantic": tuple(record(n, status) for n, status in enumerate(statuses))}
+    return Row(base, "alpha", "lambda_", 0.1, VALUES, records)
+
+
+@pytest.mark.parametrize(
+    "statuses, expected",
+    [
+        ((GONE, ROUGH, ROUGH, SURE, ROUGH, SURE), [Doubt("semantic", 3, (2, 1))]),
+        ((SURE, ROUGH, GONE, GONE, ROUGH, GONE), [Doubt("semantic", 0, (1,))]),
+        ((ROUGH,) * 6, []),
+        ((SURE,) * 3 + (GONE,) * 3, []),
+    ],
+)
+def test_in_doubt_is_what_lies_between_the_last_accurate_point_and_the_end(statuses, expected):
+    assert list(doubts(row_of(*statuses))) == expected
+
+
+def test_what_misses_the_accuracy_by_little_is_there():
+    assert not list(doubts(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
+
+
+def walked(monkeypatch, event, reached):
+    class Event:
+        value, error, status = event, 1e-6, "converged"
+
+    monkeypatch.setattr(room, "walked_from", lambda *_: (Event() if event else None, reached))
+
+
+@pytest.mark.parametrize("fold, left", [(3.3, 3), (2.6, 2), (1.5, 1)])
+def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(monkeypatch, fold, left):
+    row = row_of(GONE, ROUGH, ROUGH, SURE, SURE, SURE)
+    (doubt,) = doubts(row)
+    walked(monkeypatch, fold, fold)
+    end = decided(row, doubt, 1e-3, 0)
+    changed, change = without(row, doubt, end)
+    assert end.value == fold and change == Change("spinodal", ("semantic",), (left, left - 1))
+    assert [changed.found("semantic", n) for n in range(6)] == [n >= left for n in range(6)]
+    assert change in changed.changes()
+    if left > 1:
+        assert f"the semantic branch ends at alpha = {fold}" in changed.records["semantic"][1]["reason"]
+
+
+def test_what_the_walk_reaches_is_there_and_where_it_stops_without_a_reason_the_end_is_bracketed(monkeypatch):
+    row = row_of(SURE, SURE, ROUGH, ROUGH, GONE, GONE)
+    (doubt,) = doubts(row)
+    walked(monkeypatch, None, 4.0)
+    assert decided(row, doubt, 1e-3, 0) is None
+    walked(monkeypatch, None, 3.2)
+    end = decided(row, doubt, 1e-3, 0)
+    assert (end.value, end.status) == (pytest.approx(3.6), BRACKETED) and end.error == pytest.approx(0.4)
+    changed, change = without(row, doubt, end)
+    assert change.ends == (2, 3) and not changed.found("semantic", 3)
+
+    def nowhere(*_):
+        raise NotConvergedError("too soft to follow")
+
+    monkeypatch.setattr(room, "walked_from", nowhere)
+    assert decided(row, doubt, 1e-3, 0) is None
+
+
+@pytest.mark.slow
+def test_phase_retrieval_knows_its_teacher_down_to_the_fold_and_not_below(agree):
+    """Below, coarse grids have fixed points with the teacher's overlap that miss the accuracy by two orders."""
+    chosen = {"starts": ["semantic"], "points": (4, 2), "refinements": 0, "processes": 1}
+    diagram = sf.phases("phase_retrieval", over={"alpha": (1.2, 1.65), "lambda": (0.1, 0.11)}, **chosen)
+    (end,) = (b for b in diagram.boundaries if b.kind == "spinodal" and b.at == 0.1)
+    assert end.status == "converged"
+    agree((end.value, end.error), (1.3304, 1e-4), "half widths")  # docs/numbers.md
+    alone = sf.spinodal(sf.problem("phase_retrieval"), on="semantic", bracket=(1.3, 1.5))
+    agree((end.value, end.error), (alone.value, alone.error), "half widths")
+    losses = diagram.to_xarray()["training_loss"].sel(solution="semantic", **{"lambda": 0.1})
+    assert np.isfinite(losses.values).tolist() == [False, True, True, True]

@@ -1,0 +1,100 @@
+"""Several test errors in one solve, each with a half width; what they may ask for."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.derive.errors import ModelError
+from saddleforge.errors import InputError
+
+
+def of(group):
+    """The squared error of one of two groups, zero on the other."""
+    return lambda h, Y, k: sf.by_label(k[0], *[(Y[0, 0] - h[0, 0]) ** 2 if g == group else 0 for g in (0, 1)])
+
+
+METRICS = {
+    "all": lambda h, Y: (Y[0, 0] - h[0, 0]) ** 2,
+    "first": of(0),
+    "second": of(1),
+    "norm": lambda h, Y, Q, *, unit=2: unit * Q[0][0, 0] + 0 * h[0, 0],
+}
+
+
+@sf.model(clusters=2, law=sf.clustered_tokens, regulariser=sf.Ridge(0.1), metric=METRICS)
+def grouped(X, Y, k):
+    """Least squares without noise in two groups of inputs."""
+    return sf.half_square(Y[0, 0] - X[0, 0])
+
+
+@pytest.fixture(scope="module")
+def solution():
+    labels = [0.7, 0.3]
+    return sf.solve(sf.problem(grouped, alpha=2.0, labels=labels, sigma=[1, 0.5]), accuracy=1e-8)
+
+
+def test_errors_of_groups_add_up_to_that_of_all(solution):
+    errors = solution.test_errors
+    assert list(errors) == list(METRICS) and errors["all"] == solution.test_error
+    assert errors["first"] + errors["second"] == pytest.approx(errors["all"], rel=1e-12)
+
+
+def test_each_is_what_the_overlaps_say_and_its_half_width_holds_that(solution):
+    """Of group g: p_g (rho_g - 2 theta_g + q_g); of the metric in Q: twice E q."""
+    q, theta = solution.overlaps.q.ravel(), solution.overlaps.theta.ravel()
+    exact = np.array([0.7, 0.3]) * (np.array([1, 0.25]) - 2 * theta + q)
+    widths = solution.half_widths.test_errors
+    for name, value in zip(("first", "second"), exact, strict=True):
+        assert abs(solution.test_errors[name] - value) <= widths[name] < 1e-8
+    assert solution.test_errors["norm"] == pytest.approx(2 * (0.7 * q[0] + 0.3 * q[1]), rel=1e-12)
+    assert widths["all"] == solution.half_widths.test_error == solution.test_error_error
+
+
+def test_they_are_shown_and_written(solution):
+    assert "second      0.00" in solution.table()
+    told = json.loads(json.dumps(solution.to_json(), default=lambda array: array.tolist()))
+    assert told["test_errors"]["second"] == solution.test_errors["second"]
+    assert told["errors"]["test_errors"]["second"] == solution.half_widths.test_errors["second"]
+    frame = sf.curve(solution.problem, alpha=(1, 2, 2)).to_pandas(stability=False)
+    assert frame["test_error_second"].iloc[-1] == pytest.approx(solution.test_errors["second"], rel=1e-3)
+    assert frame["test_error_second_error"].iloc[-1] > 0
+
+
+def test_a_problem_by_another_metric_is_the_same_problem(solution):
+    other = solution.problem.by_metric("second")
+    found = sf.solve(other, solution, accuracy=1e-8)
+    assert found.test_error == pytest.approx(solution.test_errors["second"], rel=1e-9)
+    assert np.allclose(found.overlaps.pack(), solution.overlaps.pack(), rtol=1e-9)
+    assert other.by_metric("all").solver.metric is solution.problem.solver.metric
+    assert pickle.loads(pickle.dumps(other.solver)).metric is other.solver.metric
+    with pytest.raises(InputError, match="no metric 'third'; it has all, first, second, norm"):
+        other.by_metric("third")
+
+
+def test_conditions_know_them(solution):
+    value = solution.test_errors["second"]
+    found = sf.where(solution.problem, f"test_error_second = {value!r}", "alpha", on="semantic", bracket=(1, 3))
+    assert found.value == pytest.approx(2.0, abs=2e-3)
+
+
+def test_what_does_not_fit_is_refused_when_the_model_is_made():
+    def made(**fields):
+        return sf.model(**fields)(lambda X, Y: sf.half_square(Y[0, 0] - X[0, 0]))
+
+    for name, metric, words in (
+        ("a", {"a b": METRICS["all"]}, "name 'a b' is not allowed"),
+        ("b", {}, "metric is empty"),
+        ("c", {"one": lambda h, Z: h[0, 0]}, "metric one asks for 'Z'"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            made(name=name, metric=metric)
+    with pytest.raises(ModelError, match="metric_kinks of 'two'"):
+        made(name="d", metric={"one": METRICS["all"]}, metric_kinks={"two": lambda h, Y: h[0, 0]})
+
+
+def test_one_without_a_name_stays_as_it_was():
+    solution = sf.solve(sf.problem("ridge_regression", alpha=2.0))
+    assert solution.test_errors == {} and solution.to_json()["test_errors"] is None

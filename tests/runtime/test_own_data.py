@@ -1,0 +1,182 @@
+"""One's own arrays: the law estimated of them and how far they are from it, a teacher fitted, curves beside points."""
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import InputError
+
+
+def power_inputs(n, d, decay, seed=0):
+    scale = np.arange(1, d + 1) ** (-decay / 2)
+    return np.random.default_rng(seed).standard_normal((n, d)) * scale, scale**2
+
+
+def test_bins_are_as_many_as_a_power_law_asks_for_and_too_few_are_said(capsys):
+    x, _ = power_inputs(6000, 120, 1.5)
+    chosen = sf.law_of_data(x)
+    assert chosen.binning <= 5e-4 and "warning" not in capsys.readouterr().err
+    few = sf.law_of_data(x, atoms=8)
+    assert few.binning > 0.05
+    assert "warning: 8 bins move averages over the spectrum by" in capsys.readouterr().err
+    exact, binned, rough = (
+        sf.solve(sf.problem("ridge_regression", alpha=0.5, law=found.law, lambda_=1e-3)).test_error
+        for found in (sf.law_of_data(x, atoms=120), chosen, few)
+    )
+    assert abs(binned / exact - 1) < 1e-3 < 0.02 < abs(rough / exact - 1)
+
+
+def test_how_far_fields_are_from_gaussian_is_measured(capsys):
+    x, _ = power_inputs(4000, 60, 0.5)
+    gaussian = sf.law_of_data(x)
+    assert abs(gaussian.kurtosis[0]) < 3 * gaussian.kurtosis[1] and gaussian.norms == pytest.approx(1, abs=0.1)
+    assert gaussian.spread == pytest.approx(2 * np.sqrt(60 / 4000))
+    capsys.readouterr()
+    heavy = sf.law_of_data(x * np.random.default_rng(1).exponential(size=(4000, 1)))
+    # Of a scale s of its own for every sample: 3 E s^4 / (E s^2)^2 - 3 = 15 for an exponential one.
+    assert heavy.kurtosis[0] == pytest.approx(15, rel=0.4) and heavy.norms > 5
+    assert "fields are not Gaussian" in capsys.readouterr().err
+    assert "excess kurtosis of fields 1" in str(heavy) and "squared norms spread" in str(heavy)
+
+
+def test_a_teacher_is_fitted_with_its_noise_and_its_length_is_freed_of_it():
+    """E gamma pi^2 of the fitted rows is too large by noise d / n or so; what the law has of them is not."""
+    noises, seen, freed = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng([1, seed])
+        x, gamma = power_inputs(400, 40, 0.5, seed)
+        w = rng.standard_normal(40)
+        fit = sf.fitted_teacher(x, x @ w / np.sqrt(40) + np.sqrt(0.5) * rng.standard_normal(400))
+        true = np.mean(gamma * w**2)
+        noises.append(fit.noise)
+        seen.append(np.mean(gamma * fit.rows[:, 0] ** 2) / true)
+        freed.append(sf.law_of_data(x, teacher=fit).law.rho_star.item() / true)
+    assert np.mean(noises) == pytest.approx(0.5, rel=0.05)
+    width = np.std(freed, ddof=1) / np.sqrt(40)
+    assert np.mean(seen) > 1.15 and abs(np.mean(freed) - 1) < 3.5 * width < 0.2
+    for bad in ({"ridge": 0.0}, {"y": np.zeros(5)}):
+        with pytest.raises(InputError):
+            sf.fitted_teacher(**{"x": x, "y": x[:, 0], **bad})
+
+
+def test_a_measured_curve_lies_on_that_of_theory(tmp_path):
+    """Ridge regression on arrays with a given teacher, all of it from the arrays."""
+    rng = np.random.default_rng(4)
+    x, _ = power_inputs(4000, 100, 0.8, 4)
+    y = x @ rng.standard_normal(100) / 10 + 0.5 * rng.standard_normal(4000)
+    ridge = 0.3
+
+    def learner(x, y):
+        A = x / 10
+        w = np.linalg.solve(A.T @ A + ridge * np.eye(100), A.T @ y)
+        return lambda fresh: fresh @ w / 10
+
+    fit = sf.fitted_teacher(x, y)
+    law = sf.law_of_data(x, teacher=fit).law
+    points = sf.learning_curve(x, y, learner, alphas=(0.5, 1, 2), draws=24)
+    found = sf.beside(sf.problem("ridge_regression", law=law, Delta=fit.noise, lambda_=ridge), points, points=4)
+    assert np.all(np.abs(found.deviations) < 4) and np.all(np.abs(found.relative) < 0.05)
+    assert len(found.to_pandas()) == 3 and "deviation" in found.table()
+    found.plot(tmp_path / "beside.png")
+    assert (tmp_path / "beside.png").stat().st_size > 5000
+
+
+def test_curves_and_points_that_do_not_fit_are_refused():
+    x = np.ones((20, 10))
+    with pytest.raises(InputError, match="takes 30 samples"):
+        sf.learning_curve(x, x[:, 0], lambda x, y: lambda z: z[:, 0], alphas=[3])
+    problem = sf.problem("ridge_regression")
+    with pytest.raises(InputError, match="of one length"):
+        sf.beside(problem, [1, 2], [1], [1])
+    with pytest.raises(InputError, match="observable 'q'"):
+        sf.beside(problem, [1], [1], [1], observable="q")
+
+
+@pytest.mark.parametrize("source", [None, 0.5])
+def test_a_binned_power_law_has_the_errors_of_the_whole_spectrum(source):
+    whole = sf.power_law(400, 1.6, source, atoms=400)
+    binned = sf.power_law(400, 1.6, source)
+    assert len(whole) == 400 and len(binned) <= 60
+    for rows in (whole, binned):
+        assert rows[:, 0].sum() == pytest.approx(1)
+    assert binned[:, 0] @ binned[:, 1] == pytest.approx(whole[:, 0] @ whole[:, 1])
+    errors = [
+        sf.solve(sf.problem("ridge_regression", alpha=0.1, spectrum=rows, lambda_=1e-3)).test_error
+        for rows in (whole, binned)
+    ]
+    assert errors[1] == pytest.approx(errors[0], rel=1e-3)
+
+
+def test_a_teacher_variance_an_eigenvalue_is_that_of_a_law_with_two_atoms():
+    """theta = E gamma pi^2 (1 - lambda R): the third column is the same as a law written out."""
+    rows = [[0.3, 2.0, 1.5], [0.7, 0.5, 0.2]]
+    law = sf.Tokens(weights=[0.3, 0.7], covariance=[[2.0], [0.5]], teacher=[[[1.5]], [[0.2]]])
+    one, other = (
+        sf.solve(sf.problem("ridge_regression", alpha=2.0, **given)) for given in ({"spectrum": rows}, {"law": law})
+    )
+    assert np.allclose(one.overlaps.pack(), other.overlaps.pack(), rtol=1e-9)
+    shifted = sf.Tokens([1], [[1]], means=[[1]], taught=[[0.5]], teacher=[[1]])
+    with pytest.raises(InputError, match="Gaussian rows that overlap neither"):
+        sf.problem("ridge_regression", alpha=2.0, spectrum=rows, law=shifted)
+
+
+def features(ratio, n, seed, noise, ridge, d=250):
+    """Test error of ridge regression on tanh features, of one draw."""
+    rng = np.random.default_rng(seed)
+    p = round(ratio * d)
+    F, t = rng.standard_normal((p, d)), rng.standard_normal(d)
+
+    def drawn(m):
+        x = rng.standard_normal((m, d))
+        return np.tanh(x @ F.T / np.sqrt(d)), x @ t / np.sqrt(d)
+
+    (phi, y), (fresh, truth) = drawn(n), drawn(4000)
+    A = phi / np.sqrt(p)
+    w = np.linalg.solve(A.T @ A + ridge * np.eye(p), A.T @ (y + np.sqrt(noise) * rng.standard_normal(n)))
+    return np.mean((fresh @ w / np.sqrt(p) - truth) ** 2) + noise
+
+
+@pytest.mark.parametrize("ratio", [0.6, 2.0])
+def test_random_features_learn_as_their_spectrum_says(ratio):
+    noise, ridge, d, n = 0.1, 0.02, 250, 300
+    found = sf.random_features(ratio)
+    p = round(ratio * d)
+    chosen = {"spectrum": found.spectrum, "Delta": noise + found.unexplained, "lambda_": ridge}
+    theory = sf.solve(sf.problem("ridge_regression", alpha=n / p, **chosen))
+    errors = [features(ratio, n, seed, noise, ridge) for seed in range(12)]
+    width = np.std(errors, ddof=1) / np.sqrt(12)
+    assert abs(np.mean(errors) - theory.test_error) < 4 * width + 0.01 * theory.test_error
+
+
+def test_random_features_of_a_linear_activation_are_inputs_again():
+    """Fewer features than inputs, s(z) = z: eigenvalues of Marchenko and Pastur, min(1, p/d) of the teacher is seen."""
+    found = sf.random_features(0.5, lambda z: z)
+    assert found.moments == pytest.approx((0, 1, 1), abs=1e-6)
+    assert found.unexplained == pytest.approx(0.5, abs=1e-6)
+    assert found.spectrum[:, 0] @ found.spectrum[:, 1] == pytest.approx(1.0, abs=1e-6)
+    for bad in (lambda z: z**2, lambda z: np.full_like(z, np.nan)):
+        with pytest.raises(InputError, match="linear part"):
+            sf.random_features(0.5, bad)
+
+
+def test_an_entry_of_an_array_is_a_parameter():
+    problem = sf.problem("committee_machine", alpha=2.0).with_(**{"lambda[2]": 0.3})
+    assert problem.parameters["lambda_"].tolist() == [0.01, 0.3] and problem.value_of("lambda[2]") == 0.3
+    for name in ("lambda[3]", "lambda[1,1]", "nothing[1]"):
+        with pytest.raises(InputError, match="no entry"):
+            problem.value_of(name)
+    attention = sf.problem("dot_product_attention", alpha=2.0)
+    assert attention.value_of("A[1,2]") == 0.4
+    with pytest.raises(InputError, match=r"entries of arrays, as A\[1,2\]"):
+        attention.value_of("A")
+
+
+def test_a_curve_goes_along_an_entry_of_an_array():
+    """The ridge of the only column, by its entry and as a whole."""
+    problem = sf.problem("ridge_regression", alpha=2.0)
+    entry = sf.curve(problem, over="lambda[1]", values=[0.1, 0.4])
+    whole = sf.curve(problem, over="lambda", values=[0.1, 0.4])
+    assert [s.test_error for s in entry.solutions] == [s.test_error for s in whole.solutions]
+    assert "lambda[1]" in entry.to_pandas().columns
+    tuned = sf.tune(problem, "lambda[1]", bracket=(0.05, 1), accuracy=1e-3)
+    assert tuned.value == pytest.approx(0.25, rel=3e-3)
