@@ -33,7 +33,7 @@ assert "below" in curve.end_text()
 
 # %%
 # **time limit**: what is shown is the best so far, with its half widths where it has any.
-late = sf.solve(sf.problem("dot_product_attention", alpha=2.0), accuracy=1e-7, time_limit=1)
+late = sf.solve(sf.problem("dot_product_attention", alpha=2.0), accuracy=1e-12, time_limit=0.3)
 print(late.status, "-", late.advice)
 assert late.status == "time_limit"
 
