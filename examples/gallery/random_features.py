@@ -48,8 +48,8 @@ for ratio, errors in measured.items():
     assert abs(mean - theory(ratio)) < 4 * width + 0.02 * mean
 
 # %%
-# The peak is where there are as many features as samples; a stronger ridge takes it away.
-ratios = np.geomspace(0.2, 10, 18)
+# The peak is near where there are as many features as samples; a stronger ridge takes it away.
+ratios = np.sort(np.append(np.geomspace(0.2, 10, 18), [1.4, 1.45, 1.5, 1.55, 1.6]))  # n = 1.5 d
 fig, ax = plt.subplots(figsize=(6.4, 4))
 for strength in (ridge, 0.1):
     ax.plot(ratios, [theory(ratio, strength) for ratio in ratios], label=f"λ = {strength:g}")

@@ -58,6 +58,6 @@ ax.plot(
     found.curve.values, [solution.test_error for solution in found.curve.solutions], label="theory, from the arrays"
 )
 ax.errorbar(points.alphas, points.means, points.standard_errors, fmt="o", capsize=3, label=f"regression, d = {d}")
-ax.set(xlabel="α = n / d", ylabel="test error", xscale="log", ylim=(0, None))
+ax.set(xlabel="α = n / d", ylabel="test error", ylim=(0, None))
 ax.legend()
 plt.show()

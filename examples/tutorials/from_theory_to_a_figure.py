@@ -49,6 +49,6 @@ points = [found["test_error"] for found in compared.measurements()]
 ax.errorbar(
     compared.values, [p.mean for p in points], [p.standard_error for p in points], fmt="ko", capsize=3, label="d = 200"
 )
-ax.set(xlabel="α = n / d", ylabel="test error", xscale="log", ylim=(0, None))
+ax.set(xlabel="α = n / d", ylabel="test error", ylim=(0, None))
 ax.legend()
 plt.show()
