@@ -61,6 +61,7 @@ def test_a_name_that_cannot_be_given_is_refused(call):
         assert sentence in refused.sentence
 
 
+@pytest.mark.slow
 def test_solve_curve_and_follow_print_symbols_of_ones_own(call):
     chosen = "--set", "alpha=1.0", "--accuracy", "1e-3", "--rename", "theta=T", "--rename", "lambda=k_0"
     told = call("solve", "ridge_regression", *chosen)

@@ -73,6 +73,7 @@ def test_too_little_address_space_is_said_before_libraries_load():
     assert done.stderr == "saddleforge: address space is limited to 0.51 GB (ulimit -v); 1 GB or more are needed\n"
 
 
+@pytest.mark.slow
 def test_json_is_one_object_whatever_a_model_file_writes_to_the_descriptor(tmp_path):
     model = tmp_path / "loud.py"
     model.write_text(

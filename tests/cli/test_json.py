@@ -48,6 +48,7 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
     assert data["stability"]["self_overlap_loss"] == 0.0
 
 
+@pytest.mark.slow
 def test_given_norms_are_reported_with_the_ridge_that_keeps_them(call):
     arguments = "solve", "perceptron", "--set", "alpha=2"
     found = json.loads(call(*arguments, "--json").stdout)

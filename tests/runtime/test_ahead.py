@@ -36,7 +36,7 @@ def _is_of(module: object, name: str, solver: object) -> bool:
     "name, start",
     [
         ("dot_product_attention", "semantic"),
-        ("logistic_regression", "semantic"),
+        pytest.param("logistic_regression", "semantic", marks=pytest.mark.slow),
         pytest.param("lasso_regression", "semantic", marks=pytest.mark.slow),
     ],
 )

@@ -102,7 +102,10 @@ def test_averages_over_the_teacher_hold_where_two_wells_of_the_loss_merge():
     assert (*one.free, one.moreau, one.mass) == pytest.approx((*other.free, other.moreau, 1.0), rel=1e-8)
 
 
-@pytest.mark.parametrize(("name", "values"), [("perceptron", PERCEPTRON), ("tukey_regression", TUKEY)])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("perceptron", PERCEPTRON), pytest.param("tukey_regression", TUKEY, marks=pytest.mark.slow)],
+)
 def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
     rs = symmetric(name, **values)
@@ -775,7 +778,9 @@ def test_a_branch_without_breaking_is_replica_symmetric():
 # Where there is none
 
 
-@pytest.mark.parametrize("name", ["ridge_regression", "lasso_regression", "hinge"])
+@pytest.mark.parametrize(
+    "name", ["ridge_regression", "lasso_regression", pytest.param("hinge", marks=pytest.mark.slow)]
+)
 def test_convex_losses_are_not_broken(name):
     found = solved(name, alpha=2.0)
     assert found.state is None and found.success and found.stability is None
