@@ -88,6 +88,7 @@ def test_half_widths_of_a_rounded_hinge_hold_the_hinge():
     assert abs(alone.test_error - sharp.test_error) <= alone.test_error_error
 
 
+@pytest.mark.slow
 def test_a_threshold_of_the_rounded_hinge_holds_that_of_the_hinge():
     sharp = sf.where(sf.problem("hinge"), "q = 4", on="semantic", bracket=(2.0, 2.5), accuracy=1e-9)
     found = sf.where(sf.problem(rounded, rounding=1e-2), "q = 4", on="semantic", bracket=(2.0, 2.5), accuracy=1e-3)

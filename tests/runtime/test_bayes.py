@@ -90,6 +90,7 @@ def test_nothing_of_the_second_layer_is_learned_below_one_sixth(deep):
     assert wide.value == pytest.approx(1 / 6, rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "given", "sentence"),
     [

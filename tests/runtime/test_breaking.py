@@ -497,6 +497,7 @@ def test_rows_of_two_columns_that_do_not_know_of_each_other_are_two_of_one():
     assert pair.squares()[:, 0, 0, 0, 0, 0] == close(alone.squares().ravel())
 
 
+@pytest.mark.slow
 def test_overlaps_of_two_columns_are_derivatives_of_what_rows_add_to_the_free_entropy():
     """In V^ of both levels, q_0^, theta^ and y, where neither commutes with another."""
     _, two = bowls()
