@@ -1,13 +1,18 @@
-"""What of the environment libraries read when they load, checked before they do."""
+"""What of the environment libraries read, checked before they load; what processes may use, and helper processes."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from .errors import InputError
+
+if TYPE_CHECKING:
+    import subprocess
 
 _THREADS, _LAYER = "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER"
 _LAYERS = ("default", "safe", "threadsafe", "forksafe", "tbb", "omp", "workqueue")
@@ -63,3 +68,29 @@ def check() -> None:
         raise InputError(
             f"address space is limited to {limit / 1e9:.2g} GB (ulimit -v); {_LEAST / 1e9:.0f} GB or more are needed"
         )
+
+
+def helper(
+    module: str, variables: Mapping[str, str], stdout: int, stderr: int | None = None
+) -> subprocess.Popen[bytes]:
+    """A process that calls `serve` of a module with a pipe as its standard input, and finds what this one imports.
+
+    Nothing of the working directory stands for a module there; Ctrl-C is this process's to handle.
+
+    Args:
+        variables: of its environment, beside those of this one; stdout, stderr: as `subprocess` has them.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    import subprocess  # slow to load
+
+    own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", f"from {module} import serve; serve()"],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, **variables, **own},
+        start_new_session=True,
+    )

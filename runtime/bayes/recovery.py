@@ -86,11 +86,15 @@ def _growth(state: State, of: int, averages: Averages, alpha: float) -> float:
 
 
 class _Fixed:
-    """Overlaps given by other means: one evaluation."""
+    """Overlaps given by other means: one evaluation.
+
+    Attributes:
+        near: overlaps at which rules are chosen, here and on a branch.
+    """
 
     def __init__(self, problem: Problem, of: int, q: np.ndarray) -> None:
         others = [column for column in range(problem.teacher_rank) if column != of]
-        self.state, self.of, self.q = State(problem, others or None), of, q
+        self.state, self.of, self.near = State(problem, others or None), of, q
         if not others:
             raise InputError("weak recovery of the only column asks for no other")
         told = np.abs(self.state.channel.averages(np.zeros_like(q)).outer[:, of, of]).max()
@@ -98,13 +102,13 @@ class _Fixed:
             raise InputError(f"column {of + 1} of {problem.solver.name} is told at any sample complexity")
 
     def find(self) -> tuple[float, float, np.ndarray]:
-        averages = self.state.channel.averages(self.q, curved=True)
+        averages = self.state.channel.averages(self.near, curved=True)
         # Of a column that nothing is known of the row's covariance is its own, whatever is known of independent ones.
-        averages = replace(averages, outer=np.zeros_like(self.q))
+        averages = replace(averages, outer=np.zeros_like(self.near))
         factor = _growth(self.state, self.of, averages, 1.0)
         if factor < 1e-12:
             raise NotConvergedError(f"nothing is learned of column {self.of + 1} at any sample complexity")
-        return 1 / factor, factor, self.q
+        return 1 / factor, factor, self.near
 
 
 class _Branch:
@@ -112,6 +116,7 @@ class _Branch:
 
     def __init__(self, problem: Problem, of: int, known: list[int]) -> None:
         self.state, self.of = State(problem, known), of
+        self.near = self.state.everything / 2
         self.place: tuple[float, float, float] | None = None
         self.guess: Point | None = None
         counts = self.state.channel.counts
@@ -169,8 +174,7 @@ class _Branch:
 def _refined(place: _Fixed | _Branch, accuracy: float) -> Recovery:
     """Axes are refined one after another until the threshold rests."""
     channel = place.state.channel
-    sampled = isinstance(place, _Branch) and place.state.channel.is_sampled(place.state.everything / 2)
-    if sampled or (isinstance(place, _Fixed) and channel.is_sampled(place.q)):
+    if channel.is_sampled(place.near):
         return _drawn(place, accuracy)
     alpha, growth, q = place.find()
     for _ in range(_MOST_ROUNDS):
@@ -194,7 +198,7 @@ def _refined(place: _Fixed | _Branch, accuracy: float) -> Recovery:
 def _drawn(place: _Fixed | _Branch, accuracy: float) -> Recovery:
     """By replicates: the threshold of each."""
     planted = place.state.channel.planted
-    planted.settle(place.state.everything / 2 if isinstance(place, _Branch) else place.q, max(accuracy, 1e-4))
+    planted.settle(place.near, max(accuracy, 1e-4))
     while True:
         found = []
         for seed in range(REPLICATES):

@@ -64,7 +64,7 @@ def curve(
     import numpy as np
 
     name, ends, count = options.interval(over, counted=True)
-    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error") or None
+    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
     assert ends is not None and count is not None
     target = options.netcdf_file(output, "a curve", force)
     options.prepare(threads, quiet)
@@ -175,7 +175,7 @@ def follow(
 ) -> Outcome:
     """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
     name, ends = options.journey(over)
-    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error") or None
+    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
     options.check_positive("--event-accuracy", event_accuracy)
     target = options.netcdf_file(output, "a branch", force)
     options.prepare(threads, quiet, seed)

@@ -322,7 +322,7 @@ def checked_points(integrator: str, points: int | None) -> int | None:
 
 
 def names(option: str, text: str | None, what: str) -> list[str] | None:
-    """`alpha,lambda`, as an option has it, as names; `all` as none of them; None where it was not given.
+    """`alpha,lambda`, as an option has it, as names; None where it was not given.
 
     Args:
         what: is expected, for the sentence.
@@ -335,7 +335,7 @@ def names(option: str, text: str | None, what: str) -> list[str] | None:
     found = [name.strip() for name in text.split(",")]
     if not all(found):
         raise InputError(f"{option} {text}: names of {what}")
-    return [] if found == ["all"] else found
+    return found
 
 
 def interval(text: str, counted: bool, option: str = "--over") -> tuple[str, tuple[float, float] | None, int | None]:

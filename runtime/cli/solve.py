@@ -111,6 +111,7 @@ def solve(
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     wanted = options.names("--sensitivities", derivatives, "parameters are expected, as alpha,lambda, or all")
+    wanted = [] if wanted == ["all"] else wanted
     if rsb and accuracy < DOUBLES:
         raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
     if rsb and not stability_:

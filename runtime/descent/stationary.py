@@ -170,10 +170,9 @@ def of_rows(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
         return None
     problem, gram = flow.problem, flow.problem.law.gram
     moments = Moments.unpack(u, problem)
-    cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
-    inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
-    values, vectors = np.linalg.eigh(moments.S - cross @ inverse @ np.swapaxes(cross, 1, 2))
-    begun = cross @ inverse, vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], moments.phi
+    known, own = _beside_known(moments, gram)
+    values, vectors = np.linalg.eigh(own)
+    begun = known, vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], moments.phi
     shapes = [part.shape for part in begun]
     ends = np.cumsum([part.size for part in begun])[:-1]
 
@@ -225,11 +224,17 @@ def settled(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
 def beside_edge(problem: Problem, u: np.ndarray) -> float:
     """The least that rows may vary beside what means, encodings and teacher say, relative to how much they do in all:
     zero at the edge of the domain, negative beyond."""
-    moments, gram = Moments.unpack(u, problem), problem.law.gram
-    cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
-    own = moments.S - cross @ np.linalg.pinv(gram, rcond=1e-10, hermitian=True) @ np.swapaxes(cross, 1, 2)
+    moments = Moments.unpack(u, problem)
+    _, own = _beside_known(moments, problem.law.gram)
     scale = max(float(np.trace(moments.S, axis1=1, axis2=2).max()), 1e-300)
     return float(np.linalg.eigvalsh(own).min() / scale)
+
+
+def _beside_known(moments: Moments, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows given (tau, pi), atom by atom: what multiplies these in the mean, (A, s, C + t), and the covariance."""
+    cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
+    known = cross @ np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
+    return known, moments.S - known @ np.swapaxes(cross, 1, 2)
 
 
 def at(flow: Flow, u: np.ndarray, schedule: Schedule, half_widths: np.ndarray) -> StationaryPoint:

@@ -11,6 +11,14 @@ from ..errors import InputError
 from ..progress import say
 from .law import TokenLaw
 
+_CLEAR = 4.0  # standard errors
+_COARSE, _FINE = 1e-2, 5e-4  # what bins move of averages: too much, and what is asked of bins that are chosen
+_SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_PLACES = 25  # of z
+_DIRECTIONS, _SEED = 32, 20
+_ENOUGH = 1.2  # samples a dimension, from which least squares will do
+_STRENGTHS = np.geomspace(1e-6, 1e4, 61)  # of the ridge, in units of the mean eigenvalue of x^T x / d
+
 
 @dataclass(frozen=True)
 class DataLaw:
@@ -190,13 +198,6 @@ def _told_from_zero(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndar
     return mean if mean @ mean - expected > _CLEAR * spread else np.zeros_like(mean)
 
 
-_CLEAR = 4.0  # standard errors
-_COARSE, _FINE = 1e-2, 5e-4  # what bins move of averages: too much, and what is asked of bins that are chosen
-_SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_PLACES = 25  # of z
-_DIRECTIONS, _SEED = 32, 20
-
-
 def _groups(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> tuple[list[np.ndarray], float]:
     """Coordinates bin by bin, and what the bins move of averages (see `DataLaw.binning`).
 
@@ -310,10 +311,6 @@ class FittedTeacher:
     explained: float
 
 
-_ENOUGH = 1.2  # samples a dimension, from which least squares will do
-_STRENGTHS = np.geomspace(1e-6, 1e4, 61)  # of the ridge, in units of the mean eigenvalue of x^T x / d
-
-
 def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeacher:
     """The teacher of labels y = x W* / sqrt(d) + noise by regression on all samples.
 
@@ -339,15 +336,17 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     unit = squares.sum() / d
     candidates = unit * (_STRENGTHS if n <= _ENOUGH * d else _STRENGTHS[:1]) if ridge is None else np.array([ridge])
 
-    def left_out(strength: float) -> tuple[float, np.ndarray]:
+    def residuals_of(strength: float) -> tuple[np.ndarray, np.ndarray]:
         shares = squares / (squares + strength)
-        residuals = y - left @ (shares * turned)
-        return float(np.mean((residuals / (1 - weights @ shares)) ** 2)), residuals
+        return shares, y - left @ (shares * turned)
 
-    errors = [left_out(float(strength))[0] for strength in candidates]
+    def left_out(strength: float) -> float:
+        shares, residuals = residuals_of(strength)
+        return float(np.mean((residuals / (1 - weights @ shares)) ** 2))
+
+    errors = [left_out(float(strength)) for strength in candidates]
     strength = float(candidates[int(np.argmin(errors))])
-    shares = squares / (squares + strength)
-    _, residuals = left_out(strength)
+    shares, residuals = residuals_of(strength)
     # E |residuals|^2 = noise (n - 2 Tr H + Tr H^2) + what the ridge leaves of the signal, small where it is weak.
     noise = float(residuals @ residuals) / (n - 2 * shares.sum() + (shares**2).sum())
     basis = right.T * (values / (squares + strength))

@@ -6,7 +6,6 @@ interpreters that talk through pipes, so that a script needs no guard and a proc
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import IO
 import numpy as np
 
 from .. import budget
+from ..environment import helper
 from ..errors import InputError
 from ..interrupts import end_with_parent, held_back
 from .run import Plan, Run, run
@@ -78,15 +78,7 @@ class _Worker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")}
-            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
-            )
+            self._process = helper(__name__, dict.fromkeys(_THREAD_VARIABLES, "1"), stdout=subprocess.PIPE)
         return self._process
 
 

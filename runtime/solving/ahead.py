@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import budget
 from ..channel.search import searched
+from ..environment import helper
 from ..integration import ProxSpace, Sobol
 from ..integration.prox_space import PLANE_GRIDS
 from ..integration.rule import Averages
@@ -45,17 +46,9 @@ class Ahead:
         self._process: subprocess.Popen[bytes] | None = None
         if not _wins(problem):
             return
-        environment = {**os.environ, "NUMBA_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        silent = subprocess.DEVNULL
         with suppress(OSError):
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
-            )
+            self._process = helper(__name__, {"NUMBA_NUM_THREADS": "1"}, stdout=silent, stderr=silent)
             assert self._process.stdin is not None
             pickle.dump((problem, overlaps), self._process.stdin)
             self._process.stdin.flush()

@@ -76,11 +76,13 @@ def crossing(
     one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
-        found = [follower.at(value) for follower in (one, other)]
-        if tolerance is not None:
-            found = _with_losses((one, other), value, found, tolerance)
-        pair = [solution for solution in found if solution is not None]
-        if len(pair) < 2:
+        pair: list[Solution] = []
+        for follower in (one, other):
+            solution = follower.at(value)
+            if solution is None:
+                return None
+            pair.append(solution)
+        if tolerance is not None and not _refine_both((one, other), value, pair, tolerance):
             return None
         slope = None
         if parameter == "alpha":  # d e_t / d alpha = E[M] exactly
@@ -110,20 +112,19 @@ def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
     return difference, first.training_loss_error + second.training_loss_error + rounding
 
 
-def _with_losses(
-    followers: Sequence[Branch], value: float, found: Sequence[Solution | None], tolerance: float
-) -> list[Solution | None]:
-    """Both branches with the errors of their training losses together below the tolerance, as far as can be had.
+def _refine_both(followers: Sequence[Branch], value: float, pair: list[Solution], tolerance: float) -> bool:
+    """Bring the errors of both training losses together below the tolerance, as far as can be had; False where a branch
+    is lost.
 
     The one whose error is smaller goes first: what it leaves of the tolerance is the other one's."""
-    pair = list(found)
-    for done, k in enumerate(sorted((0, 1), key=lambda k: one.training_loss_error if (one := pair[k]) else 0.0)):
-        solution, before = pair[k], pair[1 - k]
-        if solution is None or before is None:
-            return pair
-        left = tolerance - before.training_loss_error if done else tolerance / 2
-        pair[k] = _with_loss(followers[k], value, solution, max(left, tolerance / 2))
-    return pair
+    left = tolerance / 2
+    for k in sorted((0, 1), key=lambda k: pair[k].training_loss_error):
+        found = _with_loss(followers[k], value, pair[k], left)
+        if found is None:
+            return False
+        pair[k] = found
+        left = max(tolerance - found.training_loss_error, tolerance / 2)
+    return True
 
 
 def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
