@@ -33,6 +33,8 @@ def descents(channel: Any) -> Any:
     arguments += [f"p[{l}, {a}, {b}]" for l in range(L) for a in range(s) for b in range(a, s)]
     arguments += [f"f[{i}]" for i in range(channel.FEATURES)]
     space: dict[str, Any] = {"newton": channel._newton, "njit": njit}
+    space["anywhere"] = getattr(channel, "ANYWHERE", None)
+    home = ", anywhere" if space["anywhere"] else ""
     source = f"""
 @njit
 def run(starts, omega, radius, p, features, c, out):
@@ -40,7 +42,7 @@ def run(starts, omega, radius, p, features, c, out):
         w, f = omega[n], features[n]
         for k in range(starts.shape[0]):
             x = w + starts[k] * radius[n]
-            found = newton({", ".join(arguments)}, c)
+            found = newton({", ".join(arguments)}, c{home})
             if found[{D + 1}] >= 0.0 and found[{D}] < out[n]:
                 out[n] = found[{D}]
 """

@@ -102,6 +102,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
         "quadratic": bool(pieces and pieces.quadratic),
         "corners": bool(pieces and pieces.corners),
+        "guided": D > 1 and not sides,
         "side_names": list(sides.names) if sides else [],
         "strength_names": entries("strength", len(sides.names)) if sides else [],
         "of": lambda array: "".join(f"{array}[{i}], " for i in range(D)),

@@ -41,13 +41,15 @@ def descent(structure: Structure) -> dict[str, Kernel]:
     size = structure.tokens * structure.student_rank
     h, step = symmetric("h", size), _vector("step", size)
     others = (sp.Integer(size - 1) / h.trace()) ** (size - 1) if size > 1 else sp.Integer(1)
-    new, x = _fields(structure, "new_x"), _fields(structure, "x")
+    new, x, home = _fields(structure, "new_x"), _fields(structure, "x"), _fields(structure, "home_x")
     return {
         "scale": freeze({"scale": blocks(structure, "p").trace() / size}, prefix="a"),
         "decrement": freeze({"decrement": -(_vector("d", size).T * step)[0]}, prefix="a"),
         "lowest": freeze({"lowest": sp.Mul(*_vector("e", size)) * others}, prefix="a"),
         "step_square": _square("square", step),
         "field_square": _square("square", x),
+        "home_aimed": _square("aimed", x + step - home),
+        "home_away": _square("away", x - home),
         "apart": _square("apart", new - x),
         "one_two_apart": _square("apart", _fields(structure, "one_x") - _fields(structure, "two_x")),
         "soft_curvature": _along(structure, "curvature", "d", "h"),
