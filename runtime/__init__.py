@@ -17,6 +17,7 @@ from . import deprecation, report
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .bayes.lines import BayesLine, bayes_line
     from .bayes.solution import BayesSolution, bayes_optimal
     from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches.branch import Curve
@@ -86,8 +87,10 @@ _WHERE = {
     "time_limit": "budget",
     "TimeLimitError": "errors",
     "derivation": "problems.model_file",
+    "bayes_line": "bayes.lines",
     "bayes_optimal": "bayes.solution",
     "bayes_threshold": "bayes.thresholds",
+    "BayesLine": "bayes.lines",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",
     "Overlaps": "problems.overlaps",
@@ -188,6 +191,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "BayesLine",
     "BayesSolution",
     "BayesThreshold",
     "Beside",
@@ -237,6 +241,7 @@ __all__ = [
     "TunedCurve",
     "__version__",
     "almeida_thouless",
+    "bayes_line",
     "bayes_optimal",
     "bayes_threshold",
     "beside",
