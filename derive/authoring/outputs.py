@@ -158,10 +158,8 @@ def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coord
     return tuple(made)
 
 
-def _squared_determinant(
-    fields: sp.Matrix, coordinates: list[sp.Symbol], discrete: list[Coordinate]
-) -> sp.Expr:
-    """Of the Jacobian, in lowest terms, squares of signs being 1.
+def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.Expr:
+    """Of the Jacobian, in lowest terms.
 
     Fields that are coordinates themselves leave the block of the others. Of that block everything that is no quotient
     of polynomials is one symbol: SymPy would look into it at every step.
@@ -178,8 +176,7 @@ def _squared_determinant(
         if block.has(function):
             block = block.xreplace({function: opaque.setdefault(function, sp.Dummy(f"f{len(opaque)}", positive=True))})
     determinant = sp.factor(sp.cancel(block.det(method="berkowitz")))
-    signs = {c.symbol**2: sp.Integer(1) for c in discrete if set(c.values) == {-1, 1}}
-    return (determinant**2).subs(signs).xreplace({symbol: function for function, symbol in opaque.items()})
+    return (determinant**2).xreplace({symbol: function for function, symbol in opaque.items()})
 
 
 def output_at(
@@ -212,7 +209,7 @@ def output_at(
             f"model {model}: output: the fields hold {len(inside)} continuous coordinates "
             f"({', '.join(map(str, inside)) or 'none'}), a change of coordinates needs {tokens * teachers}"
         )
-    square = _squared_determinant(fields, inside, [c for c in every if not c.continuous])
+    square = _squared_determinant(fields, inside)  # signs, which are discrete coordinates, drop out of it in the kernel
     if square == 0:
         raise ModelError(f"model {model}: output: the Jacobian of the fields vanishes")
     jacobian = sp.expand_log(sp.log(square)) / 2

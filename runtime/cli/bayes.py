@@ -65,6 +65,10 @@ def bayes(
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the line of --along, for `plot`.")
     ] = None,
     force: ForceOption = False,
+    d: Annotated[
+        int | None, typer.Option("--d", metavar="D", help="Pass messages on draws of this size, in place of theory.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", help="With --d: how many draws (4).")] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Without the solution of empirical risk minimisation beside it.")
     ] = False,
@@ -102,6 +106,10 @@ def bayes(
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
     way = options.interval(along, counted=True, option="--along") if along is not None else None
     target = options.netcdf_file(output, "a critical line", force)
+    if d is not None and (kind is not None or held is not None or from_ != STARTS[0] or accuracy is not None):
+        raise InputError("--d passes messages; --threshold, --columns, --from and --accuracy are of state evolution")
+    if d is None and seeds is not None:
+        raise InputError("--seeds goes with --d")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     if kind is not None and way is not None:
@@ -112,6 +120,13 @@ def bayes(
     if kind is not None:
         found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy, of=of, given=known)
         return Outcome(found.table(), found.to_json)
+    if d is not None:
+        from ..bayes.messages import bayes_messages
+
+        passed = bayes_messages(problem, d, seeds=4 if seeds is None else seeds)
+        late = sum(run.status != "converged" for run in passed.runs)
+        status = Exit.NOT_CONVERGED if late else Exit.DONE
+        return Outcome(passed.table(), passed.to_json, status, f"{late} of {len(passed.runs)} draws did not converge")
     begin = options.start_of(problem, start)
     best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy, columns=held)
     erm = None
@@ -156,7 +171,7 @@ def _line(
     def data(word: str, file: Path | None) -> dict[str, Any]:
         return bayes_line_json(line, "converged" if word == Exit.DONE.word else word, file)
 
-    return saved(line.save, target, output, line.table(), data, status, message)
+    return saved(line.save, target if len(line.values) else None, output, line.table(), data, status, message)
 
 
 def _column(text: str) -> int:

@@ -21,7 +21,8 @@ def plot(
         Path,
         typer.Argument(
             metavar="FILE.nc",
-            help="What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or `dynamics` wrote.",
+            help="What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or "
+            "`dynamics` wrote.",
         ),
     ],
     output: Annotated[

@@ -14,7 +14,7 @@ _WORDS = {
     "thresholds": ["thresholds.threshold"],
     "responses": ["responses.answers", "responses.tuning", "responses.joint"],
     "precise": ["reference.solution"],
-    "bayes": ["bayes.solution", "bayes.thresholds", "bayes.lines"],
+    "bayes": ["bayes.solution", "bayes.thresholds", "bayes.lines", "bayes.messages"],
     "breaking": ["breaking.solution"],
     "simulation": ["simulation.simulation"],
     "sweeps": ["sweeping.sweep"],

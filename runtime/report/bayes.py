@@ -9,6 +9,7 @@ import numpy as np
 
 from .._version import __version__
 from ..bayes.lines import BayesLine
+from ..bayes.messages import BayesMessages
 from ..bayes.solution import BayesSolution, erm_cosine
 from ..bayes.thresholds import BayesThreshold
 from ..numbers import aligned, with_error
@@ -174,3 +175,56 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
 def bayes_line_object(line: BayesLine) -> dict[str, Any]:
     """`bayes_line_json` of a line that is in no file."""
     return bayes_line_json(line, "converged" if line.success else "not_converged", None)
+
+
+@table.register(BayesMessages)
+def messages_table(passed: BayesMessages) -> str:
+    """What every draw ended with, and the means."""
+    problem = passed.problem
+    shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
+
+    def label(context: int, column: int) -> str:
+        token, cluster = divmod(context, problem.clusters)
+        where = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        return f"{where}, column {column + 1}" if problem.teacher_rank > 1 else where
+
+    rows = [["seed", "status", "iterations", *(label(*one) for one in shown)]]
+    for run in passed.runs:
+        found = [f"{run.overlaps[c, a, a]:.4f} ({run.known[c, a, a]:.4f})" for c, a in shown]
+        rows.append([str(run.seed), run.status.replace("_", " "), str(run.iterations), *found])
+    mean, error = passed.estimate("overlaps")
+    rows.append(["mean", "", "", *(f"{mean[c, a, a]:.4f} +- {error[c, a, a]:.4f}" for c, a in shown)])
+    return "\n".join(
+        [
+            problem_line(problem),
+            f"Bayes-optimal message passing at d = {passed.d}: overlap with the teacher (what the messages say of it)",
+            *(f"  {line}" for line in aligned(rows)),
+        ]
+    )
+
+
+@to_json.register(BayesMessages)
+def messages_json(passed: BayesMessages) -> dict[str, Any]:
+    """The object that --json prints."""
+    mean, error = passed.estimate("overlaps")
+    return {
+        "model": passed.problem.solver.name,
+        "version": __version__,
+        "digest": passed.problem.solver.digest,
+        "parameters": parameters_json(passed.problem),
+        "status": "converged" if passed.success else "not_converged",
+        "d": passed.d,
+        "overlaps": {"q": mean},
+        "standard_errors": {"q": error},
+        "runs": [
+            {
+                "seed": run.seed,
+                "status": run.status,
+                "iterations": run.iterations,
+                "change": run.change,
+                "overlaps": {"q": run.overlaps},
+                "known": {"q": run.known},
+            }
+            for run in passed.runs
+        ],
+    }
