@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy as sp
+from sympy.polys.matrices import DomainMatrix
 
 from ..errors import ModelError
 from .language import exact
@@ -175,7 +176,8 @@ def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.
     for function in sorted(functions, key=lambda f: (-len(list(sp.preorder_traversal(f))), sp.srepr(f))):
         if block.has(function):
             block = block.xreplace({function: opaque.setdefault(function, sp.Dummy(f"f{len(opaque)}", positive=True))})
-    determinant = sp.factor(sp.cancel(block.det(method="berkowitz")))
+    quotients = DomainMatrix.from_Matrix(block).to_field()
+    determinant = sp.factor(quotients.domain.to_sympy(quotients.det()))
     return (determinant**2).xreplace({symbol: function for function, symbol in opaque.items()})
 
 

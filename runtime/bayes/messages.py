@@ -1,6 +1,6 @@
 """Bayes-optimal message passing at finite d: what state evolution predicts, of one draw of teacher and data.
 
-With centred tokens z, posterior means g of (13.4) and f of (13.3) (docs/theory.md section 13), and contexts c of tokens,
+With centred tokens z, posterior means g of (13.4) and f of (13.3) (docs/theory.md section 13) and contexts c,
 
     omega_l = m*_c + z_l f / sqrt(d) - V_c g_l(previous)
     V^_c    = -(1/d) sum_mu sum_{l in c} dg_l/domega_l

@@ -82,11 +82,11 @@ def test_products_and_draws_agree_where_fields_stay_hidden(deep):
 
 
 def test_hidden_nodes_that_are_left_out_of_a_cell_do_not_count():
-    """Against the sum over all of them, at fields known to 4 % of their spread, where one in ten is taken."""
+    """Against the sum over all of them, at fields known to a fifth of their spread."""
     random = np.random.default_rng(3)
-    t, hidden, known = 2, 400, 300
-    fields, measure = 2 * random.normal(size=(hidden, 2 * t)), random.normal(size=hidden)
-    omega, weights = 2 * random.normal(size=(known, 2 * t)), np.full(known, 1 / known)
+    t, hidden, known = 2, 60, 2000
+    fields, measure = random.normal(size=(hidden, 2 * t)), random.normal(size=hidden)
+    omega, weights = 3 * random.normal(size=(known, 2 * t)), np.full(known, 1 / known)
     omega[:, ::2] = 0.0  # of the first column nothing is known
     precision = np.repeat(np.diag([1.0, 25.0])[None], 2, axis=0)
     whole = np.diag([1.0, 25.0, 1.0, 25.0])
@@ -96,14 +96,16 @@ def test_hidden_nodes_that_are_left_out_of_a_cell_do_not_count():
     step = fields - omega[:, None]
     exponent = measure - np.einsum("mhi,ij,mhj->mh", step, whole, step) / 2
     total = np.logaddexp.reduce(exponent, axis=1)
-    kept = np.isfinite(values)
-    assert 0 < kept.sum() < known and total[~kept].max() < np.log(known) - 36
-    assert values[kept] == pytest.approx(total[kept], rel=1e-12)
-    shares = np.exp(exponent - total[:, None])[kept]
-    means = np.einsum("mh,mhi->mi", shares, step[kept])
-    assert g[kept] == pytest.approx(means @ whole, abs=1e-10)
-    spread = np.einsum("mh,mhi,mhj->mij", shares, step[kept], step[kept]) - means[:, :, None] * means[:, None]
-    assert curvature[kept] == pytest.approx(whole @ spread @ whole - whole, abs=1e-8)
+    left_out = ~np.isfinite(values)
+    assert 0 < left_out.sum() < known and np.logaddexp.reduce(total[left_out]) < np.log(known) - 36
+    matter = total > -12  # beside the whole weight, which is 1
+    assert matter.sum() > 100
+    assert values[matter] == pytest.approx(total[matter], abs=1e-10)
+    shares = np.exp(exponent - total[:, None])[matter]
+    means = np.einsum("mh,mhi->mi", shares, step[matter])
+    assert g[matter] == pytest.approx(means @ whole, abs=1e-8)
+    spread = np.einsum("mh,mhi,mhj->mij", shares, step[matter], step[matter]) - means[:, :, None] * means[:, None]
+    assert curvature[matter] == pytest.approx(whole @ spread @ whole - whole, abs=1e-6)
 
 
 def test_the_least_error_of_a_field_is_the_variance_that_is_left():
