@@ -125,8 +125,10 @@ def bayes(
 
         passed = bayes_messages(problem, d, seeds=4 if seeds is None else seeds)
         late = sum(run.status != "converged" for run in passed.runs)
-        status = Exit.NOT_CONVERGED if late else Exit.DONE
-        return Outcome(passed.table(), passed.to_json, status, f"{late} of {len(passed.runs)} draws did not converge")
+        if not late:
+            return Outcome(passed.table(), passed.to_json)
+        message = f"{late} of {len(passed.runs)} draws did not converge"
+        return Outcome(passed.table(), passed.to_json, Exit.NOT_CONVERGED, message)
     begin = options.start_of(problem, start)
     best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy, columns=held)
     erm = None

@@ -163,6 +163,54 @@ def test_a_line_of_thresholds_keeps_what_is_not_there():
         sf.bayes_line(sf.problem("phase_retrieval"), "weak_recovery", over=("alpha", 0.5, 2.0, 3))
 
 
+def test_messages_end_where_state_evolution_does():
+    """Perfect recovery beyond 1.13; what messages say of their overlap is what it is (Nishimori)."""
+    passed = sf.bayes_messages(sf.problem("phase_retrieval", alpha=3.0), 300, seeds=2)
+    assert passed.success
+    assert passed.estimate("overlaps")[0].item() == pytest.approx(1, abs=1e-3)
+    assert passed.estimate("known")[0].item() == pytest.approx(1, abs=1e-3)
+    below = sf.bayes_messages(sf.problem("phase_retrieval", alpha=0.3), 300, seeds=2)
+    assert below.success and np.abs(below.estimate("overlaps")[0]).max() < 0.05
+    assert "seed" in below.table() and below.to_json()["status"] == "converged"
+
+
+def test_messages_want_a_linear_channel_and_numbers_in_range():
+    with pytest.raises(sf.InputError, match="linear equations"):
+        sf.bayes_messages(sf.problem("perceptron", alpha=1.0), 100)
+    with pytest.raises(sf.InputError, match="at least one of each"):
+        sf.bayes_messages(sf.problem("phase_retrieval", alpha=1.0), 100, seeds=0)
+    with pytest.raises(sf.InputError, match=r"allowed is \[0, 1\)"):
+        sf.bayes_messages(sf.problem("phase_retrieval", alpha=1.0), 100, damping=1.0)
+
+
+@pytest.mark.slow
+def test_messages_learn_the_second_layer_as_far_as_state_evolution(deep):
+    """alpha = 0.6: q_22 = 0.9232 of an infinite d, and nothing of the first layer."""
+    passed = sf.bayes_messages(deep.with_(alpha=0.6), 1000, seeds=2)
+    assert passed.success
+    assert passed.estimate("overlaps")[0][0, 1, 1] == pytest.approx(0.9232, abs=0.03)
+    assert np.abs(passed.estimate("overlaps")[0][0, 0, 0]) < 0.01
+
+
+@pytest.mark.parametrize("c", [0.01, 0.5, 4.0])
+def test_who_knows_the_second_layer_knows_the_fields_of_the_first_up_to_a_sign(c):
+    """u = A z2 gives A_12 and A_21, whose logits are a (b - a) and b (a - b); the other sign of u would need A_12 + A_21
+    above 1. What is left is attention of one layer, so that weak recovery is at 1/6 for every c."""
+    random = np.random.default_rng(5)
+    z1, z2 = random.normal(size=(2, 1000, 2))
+    (a, b), difference = z1.T, z2[:, 1] - z2[:, 0]
+    k, h = 1 / (1 + np.exp(-a * (b - a))), 1 / (1 + np.exp(-b * (a - b)))
+    u = np.stack([(1 + c) * z2[:, 0] + k * difference, (1 + c) * z2[:, 1] - h * difference], axis=1)
+    for sign in (1, -1):
+        found = (sign * u - (1 + c) * z2) / difference[:, None] * [1, -1]
+        admissible = (found > 0).all(axis=1) & (found.sum(axis=1) < 1)
+        assert admissible.all() if sign == 1 else not admissible.any()
+    p, r = (np.log(x / (1 - x)) for x in (k, h))
+    apart = np.sqrt(-(p + r))
+    assert np.abs(-p / apart) == pytest.approx(np.abs(a), rel=1e-6)
+    assert np.abs(r / apart) == pytest.approx(np.abs(b), rel=1e-6)
+
+
 @pytest.mark.slow
 def test_the_first_layer_is_learned_at_a_sample_complexity_that_hardly_depends_on_the_skip_connection(deep):
     """On the branch of the second layer; it needs more samples than the second one for every c."""
