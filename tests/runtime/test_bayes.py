@@ -194,8 +194,8 @@ def test_messages_learn_the_second_layer_as_far_as_state_evolution(deep):
 
 @pytest.mark.parametrize("c", [0.01, 0.5, 4.0])
 def test_who_knows_the_second_layer_knows_the_fields_of_the_first_up_to_a_sign(c):
-    """u = A z2 gives A_12 and A_21, whose logits are a (b - a) and b (a - b); the other sign of u would need A_12 + A_21
-    above 1. What is left is attention of one layer, so that weak recovery is at 1/6 for every c."""
+    """u = A z2 gives A_12 and A_21, whose logits are a (b - a) and b (a - b); the other sign of u would need a sum of
+    these above 1. What is left is attention of one layer, so that weak recovery is at 1/6 for every c."""
     random = np.random.default_rng(5)
     z1, z2 = random.normal(size=(2, 1000, 2))
     (a, b), difference = z1.T, z2[:, 1] - z2[:, 0]
