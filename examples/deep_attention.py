@@ -17,12 +17,8 @@ def mixing(z, c):
 
 
 def off(read):
-    """Squared error of something that is read from fields, predicted ones h beside true ones; columns are layers."""
+    """Squared error of what is read from fields, those of h beside those of Y; columns are layers."""
     return lambda h, Y, c: sf.square(read(Y[:, 0], Y[:, 1], c) - read(h[:, 0], h[:, 1], c))
-
-
-y = off(lambda z1, z2, c: attention(mixing(z1, c) * z2))
-layers = {"first": off(lambda z1, z2, c: attention(z1)), "second": off(lambda z1, z2, c: attention(z2))}
 
 
 def fields(a, b, u1, u2, sign, c):
@@ -30,11 +26,15 @@ def fields(a, b, u1, u2, sign, c):
     return sf.Matrix([a, b]).row_join(sign * mixing(sf.Matrix([a, b]), c).inv() * sf.Matrix([u1, u2]))
 
 
+y = off(lambda z1, z2, c: attention(mixing(z1, c) * z2))
+errors = {"y": y, "first": off(lambda z1, z2, c: attention(z1)), "second": off(lambda z1, z2, c: attention(z2))}
 output = sf.Output(fields, {"u1": "positive", "u2": "real"}, hidden={"a": "real", "b": "real", "sign": (-1, 1)})
-starts = {"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)}
 
 
-@sf.model(tokens=2, student=2, teacher=2, metric={"y": y, **layers}, starts=starts, output=output)
+@sf.model(tokens=2, student=2, teacher=2, metric=errors, output=output, starts={"semantic": sf.Start(teacher=0.6)})
 def deep_attention(X, Y, *, c=sf.Parameter(1, 0, open_low=True)):
     """Square loss between the layers of student and teacher."""
     return y(X, Y, c) / 2
+
+
+# saddleforge bayes examples/deep_attention.py --set alpha=0.4 --columns 2 --alone --accuracy 2e-3
