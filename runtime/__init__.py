@@ -17,6 +17,8 @@ from . import deprecation, report
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .bayes.lines import BayesLine, bayes_line
+    from .bayes.messages import BayesMessages, bayes_messages
     from .bayes.solution import BayesSolution, bayes_optimal
     from .bayes.thresholds import BayesThreshold, bayes_threshold
     from .branches.branch import Curve
@@ -86,8 +88,12 @@ _WHERE = {
     "time_limit": "budget",
     "TimeLimitError": "errors",
     "derivation": "problems.model_file",
+    "bayes_line": "bayes.lines",
+    "bayes_messages": "bayes.messages",
     "bayes_optimal": "bayes.solution",
     "bayes_threshold": "bayes.thresholds",
+    "BayesLine": "bayes.lines",
+    "BayesMessages": "bayes.messages",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",
     "Overlaps": "problems.overlaps",
@@ -188,6 +194,8 @@ _WHERE = {
 }
 
 __all__ = [
+    "BayesLine",
+    "BayesMessages",
     "BayesSolution",
     "BayesThreshold",
     "Beside",
@@ -237,6 +245,8 @@ __all__ = [
     "TunedCurve",
     "__version__",
     "almeida_thouless",
+    "bayes_line",
+    "bayes_messages",
     "bayes_optimal",
     "bayes_threshold",
     "beside",

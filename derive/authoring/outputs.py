@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy as sp
+from sympy.polys.matrices import DomainMatrix
 
 from ..errors import ModelError
 from .language import exact
@@ -158,6 +159,28 @@ def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coord
     return tuple(made)
 
 
+def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.Expr:
+    """Of the Jacobian, in lowest terms.
+
+    Fields that are coordinates themselves leave the block of the others. Of that block everything that is no quotient
+    of polynomials is one symbol: SymPy would look into it at every step.
+    """
+    free = [symbol for symbol in coordinates if symbol in list(fields)]
+    bound = [entry for entry in fields if entry not in free]
+    others = [symbol for symbol in coordinates if symbol not in free]
+    if not others:
+        return sp.Integer(1)
+    block = sp.Matrix(bound).jacobian(others)
+    opaque: dict[sp.Expr, sp.Symbol] = {}
+    functions = block.atoms(sp.Function, sp.exp)
+    for function in sorted(functions, key=lambda f: (-len(list(sp.preorder_traversal(f))), sp.srepr(f))):
+        if block.has(function):
+            block = block.xreplace({function: opaque.setdefault(function, sp.Dummy(f"f{len(opaque)}", positive=True))})
+    quotients = DomainMatrix.from_Matrix(block).to_field()
+    determinant = sp.factor(quotients.domain.to_sympy(quotients.det()))
+    return (determinant**2).xreplace({symbol: function for function, symbol in opaque.items()})
+
+
 def output_at(
     model: str, output: Output, structure: Structure, call: Callable[..., Any], known: Callable[..., None]
 ) -> OutputAt:
@@ -188,8 +211,7 @@ def output_at(
             f"model {model}: output: the fields hold {len(inside)} continuous coordinates "
             f"({', '.join(map(str, inside)) or 'none'}), a change of coordinates needs {tokens * teachers}"
         )
-    determinant = sp.Matrix(list(fields)).jacobian(inside).det()
-    square = sp.simplify(determinant**2)  # signs, which are discrete coordinates, drop out of it in the kernel
+    square = _squared_determinant(fields, inside)  # signs, which are discrete coordinates, drop out of it in the kernel
     if square == 0:
         raise ModelError(f"model {model}: output: the Jacobian of the fields vanishes")
     jacobian = sp.expand_log(sp.log(square)) / 2

@@ -108,14 +108,21 @@ class Planted:
         module, free = self.problem.solver.bayes, self._free
         places = [module.FREE[i] for i in free]
         factor = np.linalg.cholesky(block_diag(*variance)[np.ix_(places, places)])
-        nodes = self.inner * points_in_ball(sampling_lattice(len(free)), _REACH / self.inner)
+        nodes = np.zeros((1, 0))  # nothing continuous is hidden
+        if free:
+            nodes = self.inner * points_in_ball(sampling_lattice(len(free)), _REACH / self.inner)
         log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum()
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
         return module.posterior_at(
             np.ascontiguousarray(observed), np.ascontiguousarray(omega), np.linalg.inv(variance), log_norm,
-            self._choices, np.array(free), np.ascontiguousarray(factor), nodes, log_weight,
+            self._choices, np.array(free, np.int64), np.ascontiguousarray(factor), nodes, log_weight,
             self.problem.constants(labels), int(curved),
         )  # fmt: skip
+
+    @property
+    def hides(self) -> bool:
+        """Whether anything continuous stays hidden."""
+        return bool(self._free)
 
     @cached_property
     def _free(self) -> list[int]:

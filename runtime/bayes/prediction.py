@@ -1,7 +1,10 @@
 """Test errors that no learner beats: the best prediction for a new sentence, given the posterior of its fields
 (docs/theory.md (13.8)).
 
-Of a new sentence one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that.
+Of a new sentence one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that. Where the error is
+the square |F(h) - F(Y)|^2 of a distance between predicted and true fields, in whatever space F maps to, the best
+prediction is the posterior mean of F, and its error half of that between two draws from the posterior, teacher and
+student of overlaps q = rho*, theta = q (docs/theory.md (13.15)).
 """
 
 from __future__ import annotations
@@ -10,8 +13,13 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ..channel.nodes import gauss_hermite, panels, tensor
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..saddle_point import observables
 from .averages import root
+
+_POINTS = 24  # at which a metric is asked whether it is a distance
+_SHARE = 1e-4  # half width asked of an error between two draws
 
 
 def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:
@@ -26,6 +34,69 @@ def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:
     if metric.HAS_METRIC and problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1:
         return _best_field(problem, q, 4 * points) if not _labelled(problem) else np.nan
     return np.nan
+
+
+def errors_by_metric(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Name of a metric of the model -> the least error of any prediction of its features, and its half width: of those
+    metrics that are squares of distances.
+
+    Args:
+        q, half_widths: (C, t, t).
+    """
+    found: dict[str, tuple[float, float]] = {}
+    if not problem.solver.metric.HAS_METRIC:
+        return found
+    for name in problem.metric_names or ("",):
+        part = problem.by_metric(name) if name else problem
+        if is_squared_distance(part):
+            found[name] = _half_between_draws(part, q, half_widths)
+    return found
+
+
+def is_squared_distance(problem: Problem) -> bool:
+    """Whether metric(h, Y) is |F(h) - F(Y)|^2 for some F into a Hilbert space.
+
+    It is if it is symmetric, zero at h = Y and of negative type (I. J. Schoenberg, Trans. AMS 44 (1938) 522), which is
+    asked at random fields, of sentences of all labels.
+    """
+    size = problem.tokens * problem.teacher_rank
+    if problem.student_rank != problem.teacher_rank:
+        return False
+    random = np.random.default_rng(0)
+    points, noise = 1.5 * random.normal(size=(_POINTS, size)), random.normal(size=len(problem.noise_scale))
+    function = problem.solver.error_metric.metric
+    centre = np.eye(_POINTS) - 1 / _POINTS
+    for labels, _ in problem.label_choices:
+        constants = problem.constants(labels)
+        distances = np.array([[function(*h, *y, *noise, constants) for y in points] for h in points])
+        scale = np.abs(distances).max()
+        if not np.abs(distances - distances.T).max() + np.abs(np.diag(distances)).max() < 1e-9 * scale:
+            return False
+        if np.linalg.eigvalsh(-centre @ (distances + distances.T) @ centre / 4).min() < -1e-9 * scale * _POINTS:
+            return False
+    return True
+
+
+def _half_between_draws(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> tuple[float, float]:
+    """Half of the metric between two draws, with the integration error and what half widths of q move it by."""
+    law = problem.law
+    if not np.linalg.eigvalsh(law.rho_star - q).max() > 0:
+        return 0.0, 0.0
+
+    def between(known: np.ndarray) -> Overlaps:
+        # V plays no part in a test error; the map wants it positive.
+        return Overlaps(law.rho_star, law.rho_star, law.teacher_means, known)
+
+    value, error, size = observables.test_error(problem, between(q), _SHARE * float(np.abs(law.rho_star).max()))
+    moved = 0.0
+    rows, columns = np.triu_indices(q.shape[1])
+    at = observables.average_metric(problem, between(q), size)
+    for a, b in zip(rows, columns, strict=True):
+        step = np.zeros_like(q)
+        step[:, a, b] = step[:, b, a] = half_widths[:, a, b]
+        if step.any():  # less is always admissible as a covariance of two draws
+            moved += abs(observables.average_metric(problem, between(q - step), size) - at)
+    return value / 2, (error + moved) / 2
 
 
 def _labelled(problem: Problem) -> bool:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .. import budget
 from ..errors import InputError, NotConvergedError
+from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left
 from .averages import Averages
@@ -19,6 +21,7 @@ from .state import Point, State
 BRANCH = "branch"
 _LOGITS = np.arange(-3.0, 7.1, 0.5)  # of the overlaps at which the growth is looked at on the branch
 _MOST_STARTED, _STARTED = 32, 20  # points of omega, and of coordinates of the channel, to begin with on a branch
+_PER_WIDTH = 10.5  # points of omega, beside the widths of what is unknown in that of what is known
 _NEAR = 1e-2  # of log growth from zero: what its slopes are then off by is below 1e-4
 _GROWTH, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 12, 16
 
@@ -102,6 +105,7 @@ class _Fixed:
             raise InputError(f"column {of + 1} of {problem.solver.name} is told at any sample complexity")
 
     def find(self) -> tuple[float, float, np.ndarray]:
+        budget.check()
         averages = self.state.channel.averages(self.near, curved=True)
         # Of a column that nothing is known of the row's covariance is its own, whatever is known of independent ones.
         averages = replace(averages, outer=np.zeros_like(self.near))
@@ -124,6 +128,7 @@ class _Branch:
 
     def _excess(self, logit: float) -> tuple[float, Point, float]:
         """log of the growth at the point of the branch with this overlap."""
+        budget.check()
         point = self.state.point(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
         factor = _growth(self.state, self.of, point.averages, point.alpha)
         self.guess = point
@@ -155,6 +160,14 @@ class _Branch:
         self.place = (high, slope, alpha_slope)
         return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
 
+    def resolve(self, q: np.ndarray) -> bool:
+        """Whether omega is divided more finely now: as finely as what is left unknown at q asks for."""
+        counts, left_over = self.state.channel.counts, np.linalg.eigvalsh(self.state.rho - q).min()
+        needed = int(_PER_WIDTH * np.sqrt(np.linalg.eigvalsh(q).max() / left_over))
+        refined = needed > counts[0]
+        counts[0] = max(needed, counts[0])
+        return refined
+
     def _bracket(self) -> tuple[float, float]:
         last = None
         for logit in _LOGITS:
@@ -177,6 +190,8 @@ def _refined(place: _Fixed | _Branch, accuracy: float) -> Recovery:
     if channel.is_sampled(place.near):
         return _drawn(place, accuracy)
     alpha, growth, q = place.find()
+    if isinstance(place, _Branch) and place.resolve(q):
+        alpha, growth, q = place.find()
     for _ in range(_MOST_ROUNDS):
         error = 0.0
         for axis in range(len(channel.counts)):
@@ -206,7 +221,7 @@ def _drawn(place: _Fixed | _Branch, accuracy: float) -> Recovery:
             found.append(place.find())
         planted.seeds = tuple(range(REPLICATES))
         alphas = np.array([alpha for alpha, _, _ in found])
-        alpha, error = float(alphas.mean()), 2 * float(alphas.std(ddof=1)) / np.sqrt(REPLICATES)
+        alpha, error = float(alphas.mean()), float(two_standard_errors(alphas))
         if error < accuracy * alpha:
             growth = float(np.mean([factor for _, factor, _ in found]))
             return Recovery(alpha, error, growth, found[0][2], [2**planted.log2] * REPLICATES)

@@ -11,11 +11,12 @@ import numpy as np
 
 from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
+from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left, step
 from .linear import growth, radius
 from .planted import suits
-from .prediction import test_error
+from .prediction import errors_by_metric, test_error
 from .state import State
 from .thresholds import free_entropy_of_recovery
 
@@ -74,7 +75,10 @@ class BayesSolution:
     @cached_property
     def test_error(self) -> float:
         """The least error of any learner; NaN where none is known (see `prediction`)."""
-        return test_error(self.problem, self.q) if self.success else float("nan")
+        if not self.success:
+            return float("nan")
+        best = test_error(self.problem, self.q)
+        return next(iter(self.errors.values()), (best, 0.0))[0] if np.isnan(best) else best
 
     @cached_property
     def test_error_error(self) -> float:
@@ -82,10 +86,26 @@ class BayesSolution:
         if not np.isfinite(self.test_error):
             return float("nan")
         coarser = test_error(self.problem, self.q, 18)
+        if np.isnan(coarser):
+            return next(iter(self.errors.values()))[1]
         moved = (
             test_error(self.problem, np.clip(self.q - self.half_widths, 0, None)) if self.q.shape[1] == 1 else coarser
         )
         return abs(coarser - self.test_error) + abs(moved - self.test_error)
+
+    @cached_property
+    def errors(self) -> dict[str, tuple[float, float]]:
+        """Metric -> least error of any prediction of what it compares, and half width (`prediction.errors_by_metric`).
+
+        Empty where no metric of the model is the square of a distance.
+        """
+        return errors_by_metric(self.problem, self.q, self.half_widths) if self.success else {}
+
+    @cached_property
+    def errors_unlearned(self) -> dict[str, tuple[float, float]]:
+        """The same of a learner that knows the laws alone."""
+        zero = np.zeros_like(self.q)
+        return errors_by_metric(self.problem, zero, zero) if self.success else {}
 
     def cosine(self, context: int = 0, column: int = 0) -> float:
         """sqrt(q / rho*): overlap of the posterior mean with a teacher column."""
@@ -325,7 +345,7 @@ def _result(
     error = (change + 1e-14) * (1 + alpha * abs(averages.log_evidence))
     if averages.samples:
         values = [state.free_entropy(q, alpha, sample) for sample in averages.samples]
-        error += 2 * float(np.std(values, ddof=1)) / np.sqrt(len(values))
+        error += float(two_standard_errors(np.array(values)))
     most = float("nan")
     if found:
         most = max(radius(state.jacobian(averages, alpha, outside)) for outside in (False, True))

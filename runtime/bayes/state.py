@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 
 from .. import budget
 from ..errors import InputError, NotConvergedError
+from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from .averages import Averages
 from .channel import Channel
@@ -135,7 +136,7 @@ class State:
         """
         inverse = np.linalg.inv(np.eye(len(self.pack(q))) - self.jacobian(averages, alpha))
         moves = [inverse @ self.pack(self.reached(sample, alpha) - q) for sample in averages.samples]
-        return self.unpack(2 * np.std(moves, axis=0, ddof=1) / np.sqrt(len(moves)))
+        return self.unpack(two_standard_errors(np.array(moves)))
 
     def settle(self, q: np.ndarray, alpha: float, tolerance: float) -> float:
         """Refine both rules at q; returns the sum of their last relative changes."""

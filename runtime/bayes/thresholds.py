@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from .. import presenting
+from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import step
@@ -101,6 +101,7 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     current = growth(state)[0]
     error = np.inf
     while error > accuracy * current / 4:
+        budget.check()
         error = 0.0
         for axis in range(1, len(counts)):
             before = state.channel.counts[axis]

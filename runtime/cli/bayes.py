@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import interrupts
 from ..errors import InputError
 from . import options
 from .options import (
+    ForceOption,
     JsonOption,
     MemoryOption,
     ModelArgument,
@@ -18,7 +21,10 @@ from .options import (
     ThreadsOption,
     TimeLimitOption,
 )
-from .outcome import Exit, Outcome, advice, command
+from .outcome import Exit, Outcome, advice, aside, command, cut_short, kept, saved
+
+if TYPE_CHECKING:
+    from ..problems.problem import Problem
 
 
 @command
@@ -51,6 +57,18 @@ def bayes(
             help="With --of: what is known of another column, as 2=0.5, or 2=branch for what the same samples tell.",
         ),
     ] = None,
+    along: Annotated[
+        str | None,
+        typer.Option("--along", metavar="NAME=FROM:TO:N", help="With --threshold: at so many values of a parameter."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the line of --along, for `plot`.")
+    ] = None,
+    force: ForceOption = False,
+    d: Annotated[
+        int | None, typer.Option("--d", metavar="D", help="Pass messages on draws of this size, in place of theory.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", help="With --d: how many draws (4).")] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Without the solution of empirical risk minimisation beside it.")
     ] = False,
@@ -82,11 +100,35 @@ def bayes(
         raise InputError("--of and --given belong to --threshold weak-recovery")
     held = None if columns is None else [_column(part) for part in columns.split(",")]
     known = dict(_given(text) for text in given or [])
+    if along is not None and kind is None:
+        raise InputError("--along goes with --threshold")
+    if along is None and output is not None:
+        raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
+    way = options.interval(along, counted=True, option="--along") if along is not None else None
+    target = options.netcdf_file(output, "a critical line", force)
+    if d is not None and (kind is not None or held is not None or from_ != STARTS[0] or accuracy is not None):
+        raise InputError("--d passes messages; --threshold, --columns, --from and --accuracy are of state evolution")
+    if d is None and seeds is not None:
+        raise InputError("--seeds goes with --d")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
+    if kind is not None and way is not None:
+        name, ends, count = way
+        assert ends is not None and count is not None
+        how = {"accuracy": 1e-9 if accuracy is None else accuracy, "of": of, "given": known}
+        return _line(problem, kind, (name, *ends, count), how, output, target)
     if kind is not None:
         found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy, of=of, given=known)
         return Outcome(found.table(), found.to_json)
+    if d is not None:
+        from ..bayes.messages import bayes_messages
+
+        passed = bayes_messages(problem, d, seeds=4 if seeds is None else seeds)
+        late = sum(run.status != "converged" for run in passed.runs)
+        if not late:
+            return Outcome(passed.table(), passed.to_json)
+        message = f"{late} of {len(passed.runs)} draws did not converge"
+        return Outcome(passed.table(), passed.to_json, Exit.NOT_CONVERGED, message)
     begin = options.start_of(problem, start)
     best = bayes_optimal(problem, from_, accuracy=1e-6 if accuracy is None else accuracy, columns=held)
     erm = None
@@ -104,6 +146,34 @@ def bayes(
         Exit.NOT_CONVERGED if failed else Exit.DONE,
         "; ".join(failed),
     )
+
+
+def _line(
+    problem: Problem,
+    kind: str,
+    over: tuple[str, float, float, int],
+    how: dict[str, Any],
+    output: Path | None,
+    target: Path | None,
+) -> Outcome:
+    """A threshold at values of a parameter; -o writes it."""
+    from ..bayes.lines import bayes_line
+    from ..report.bayes import bayes_line_json
+
+    line = bayes_line(problem, kind, over=over, **how)
+    interrupts.ignore()
+    status, message = Exit.DONE, ""
+    early = cut_short(line.interrupted, bool(line.ending))
+    if early is not None:
+        target, output = aside(target, output)
+        status, message = early, kept(early, len(line.values), over[3], output)
+    elif not line.success:
+        status, message = Exit.NOT_CONVERGED, "at some points there is no threshold, or not to the accuracy"
+
+    def data(word: str, file: Path | None) -> dict[str, Any]:
+        return bayes_line_json(line, "converged" if word == Exit.DONE.word else word, file)
+
+    return saved(line.save, target if len(line.values) else None, output, line.table(), data, status, message)
 
 
 def _column(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +21,16 @@ def plot(
         Path,
         typer.Argument(
             metavar="FILE.nc",
-            help="What `curve`, `follow`, `threshold --along`, `simulate`, `sweep`, `phases` or `dynamics` wrote.",
+            help="What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or "
+            "`dynamics` wrote.",
         ),
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
+    ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option("--beside", metavar="OTHER.nc", help="Another critical line, into the same picture."),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -41,11 +47,12 @@ def plot(
     output = output or file.with_suffix(".png")
     if output == file:
         raise InputError(f"-o {output}: this is the file to draw")
-    try:
-        with file.open("rb"):
-            pass
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    for one in (file, *(beside or [])):
+        try:
+            with one.open("rb"):
+                pass
+        except OSError as error:
+            raise InputError(f"cannot read {one}: {error.strerror or error}") from error
     from ..report.plots.branches import plot_critical_line, plot_dataset
     from ..report.plots.drawing import format_of, is_drawn_from, save_figure
     from ..report.tables import load_dataset
@@ -58,7 +65,10 @@ def plot(
 
     target = new_file(output, force, foreign)
     dataset = load_dataset(file)
-    draw: Any = plot_critical_line if "special" in dataset.attrs else plot_dataset
+    others = [load_dataset(one) for one in beside or []]
+    if not all("special" in one.attrs for one in ([dataset, *others] if others else [])):
+        raise InputError("--beside draws critical lines, as `threshold --along` and `bayes --along` write them")
+    draw: Any = partial(plot_critical_line, beside=others) if "special" in dataset.attrs else plot_dataset
     if "plan" in dataset.attrs:
         from ..report.plots.simulation import plot_runs as draw
 

@@ -471,6 +471,9 @@ class Metric(Protocol):
 class ErrorMetric(Metric, Protocol):
     """Of a model with a test error."""
 
+    def metric(self, *fields_and_constants: Any) -> float:
+        """Of one sentence: the student's fields, the teacher's and the noise, entry by entry, then the constants."""
+
     def test_error(
         self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,

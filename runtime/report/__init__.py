@@ -14,7 +14,7 @@ _WORDS = {
     "thresholds": ["thresholds.threshold"],
     "responses": ["responses.answers", "responses.tuning", "responses.joint"],
     "precise": ["reference.solution"],
-    "bayes": ["bayes.solution", "bayes.thresholds"],
+    "bayes": ["bayes.solution", "bayes.thresholds", "bayes.lines", "bayes.messages"],
     "breaking": ["breaking.solution"],
     "simulation": ["simulation.simulation"],
     "sweeps": ["sweeping.sweep"],
@@ -27,6 +27,8 @@ _FACES = (
     (presenting.to_json, {**_WORDS, "solution": [*_WORDS["solution"], "solving.thermal"]}),
     (presenting.to_json, {"stability": ["stability.assess", "stability.jumps", "channel.landscape"]}),
     (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
+    (presenting.to_dataset, {"tables": ["bayes.lines"]}),
+    (presenting.plot, {"plots.branches": ["bayes.lines"]}),
     (presenting.to_dataset, {"tables": ["breaking.curve"]}),
     (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
     (

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._version import __version__
+from ..bayes.lines import BayesLine
+from ..bayes.messages import BayesMessages
 from ..bayes.solution import BayesSolution, erm_cosine
 from ..bayes.thresholds import BayesThreshold
-from ..numbers import with_error
+from ..numbers import aligned, with_error
 from ..presenting import table, to_json
 from ..saddle_point.iteration import Status
 from .contract import parameters_json
@@ -45,6 +48,11 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
         lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
     lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")
     lines += _beside(solution, erm)
+    if len(solution.errors) > 1:
+        rows = [["", "least error", "of nothing known"]]
+        for name, found in solution.errors.items():
+            rows.append([name, *(with_error(*value) for value in (found, solution.errors_unlearned[name]))])
+        lines += [f"  {line}" for line in aligned(rows)]
     return "\n".join(lines)
 
 
@@ -94,6 +102,11 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
             "test_error": solution.test_error_error,
         },
         "error_kind": "estimated",
+        "test_errors": {
+            name: {"value": value, "error": error, "unlearned": solution.errors_unlearned[name][0]}
+            for name, (value, error) in solution.errors.items()
+            if name
+        },
     }
 
 
@@ -121,4 +134,97 @@ def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
         "error_kind": "estimated",
         "status": "converged",
         "evidence": threshold.evidence,
+    }
+
+
+@table.register(BayesLine)
+def bayes_line_table(line: BayesLine) -> str:
+    """One line a point."""
+    rows = [[line.over.rstrip("_"), "alpha"]]
+    for at, value, error, evidence in zip(line.over_values, line.values, line.errors, line.evidence, strict=True):
+        rows.append([f"{at:.6g}", with_error(float(value), float(error)) if np.isfinite(value) else evidence["reason"]])
+    ending = [line.ending] if line.ending else []
+    return "\n".join([f"{line.problem.solver.name}, Bayes-optimal: {line.title}", *aligned(rows), *ending])
+
+
+def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str, Any]:
+    """The object of `bayes --threshold --along --json`."""
+    held = {n: v for n, v in parameters_json(line.problem).items() if n not in ("alpha", line.over.rstrip("_"))}
+    rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
+    return {
+        "model": line.problem.solver.name,
+        "version": __version__,
+        "digest": line.problem.solver.digest,
+        "kind": line.kind,
+        "parameters": held,
+        "parameter": "alpha",
+        "error_kind": "estimated",
+        "status": status,
+        "of": line.of,
+        "given": {str(column): share for column, share in line.given.items()},
+        "line": {
+            "over": line.over.rstrip("_"),
+            "points": [{"over": at, "value": v, "error": e, "evidence": evidence} for at, v, e, evidence in rows],
+            "ending": line.ending,
+        },
+        "file": str(file) if file is not None else None,
+    }
+
+
+@to_json.register(BayesLine)
+def bayes_line_object(line: BayesLine) -> dict[str, Any]:
+    """`bayes_line_json` of a line that is in no file."""
+    return bayes_line_json(line, "converged" if line.success else "not_converged", None)
+
+
+@table.register(BayesMessages)
+def messages_table(passed: BayesMessages) -> str:
+    """What every draw ended with, and the means."""
+    problem = passed.problem
+    shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
+
+    def label(context: int, column: int) -> str:
+        token, cluster = divmod(context, problem.clusters)
+        where = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        return f"{where}, column {column + 1}" if problem.teacher_rank > 1 else where
+
+    rows = [["seed", "status", "iterations", *(label(*one) for one in shown)]]
+    for run in passed.runs:
+        found = [f"{run.overlaps[c, a, a]:.4f} ({run.known[c, a, a]:.4f})" for c, a in shown]
+        rows.append([str(run.seed), run.status.replace("_", " "), str(run.iterations), *found])
+    mean, error = passed.estimate("overlaps")
+    rows.append(["mean", "", "", *(f"{mean[c, a, a]:.4f} +- {error[c, a, a]:.4f}" for c, a in shown)])
+    return "\n".join(
+        [
+            problem_line(problem),
+            f"Bayes-optimal message passing at d = {passed.d}: overlap with the teacher (what the messages say of it)",
+            *(f"  {line}" for line in aligned(rows)),
+        ]
+    )
+
+
+@to_json.register(BayesMessages)
+def messages_json(passed: BayesMessages) -> dict[str, Any]:
+    """The object that --json prints."""
+    mean, error = passed.estimate("overlaps")
+    return {
+        "model": passed.problem.solver.name,
+        "version": __version__,
+        "digest": passed.problem.solver.digest,
+        "parameters": parameters_json(passed.problem),
+        "status": "converged" if passed.success else "not_converged",
+        "d": passed.d,
+        "overlaps": {"q": mean},
+        "standard_errors": {"q": error},
+        "runs": [
+            {
+                "seed": run.seed,
+                "status": run.status,
+                "iterations": run.iterations,
+                "change": run.change,
+                "overlaps": {"q": run.overlaps},
+                "known": {"q": run.known},
+            }
+            for run in passed.runs
+        ],
     }

@@ -16,6 +16,7 @@ import numpy as np
 import xarray
 
 from .._version import __version__
+from ..bayes.lines import BayesLine
 from ..branches.branch import Curve
 from ..breaking.curve import BrokenCurve
 from ..breaking.solution import BrokenSolution
@@ -204,6 +205,29 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
         "over": line.over.rstrip("_"),
         "branches": " and ".join(line.first.branches),
         "special": json.dumps(clean(list(line.special))),
+        "ends": line.ending,
+    }
+    return dataset
+
+
+@to_dataset.register(BayesLine)
+def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
+    """A threshold of Bayes-optimal inference along a parameter: as a critical line; NaN where there is none."""
+    dataset = xarray.Dataset(
+        {
+            name: ("point", np.asarray(values, float))
+            for name, values in (("over", line.over_values), ("value", line.values), ("error", line.errors))
+        }
+    )
+    held = {name: value for name, value in parameters_json(line.problem).items() if name != line.over.rstrip("_")}
+    dataset.attrs = {
+        **_attributes(line.problem, "alpha"),
+        "parameters": json.dumps({n: v for n, v in clean(held).items() if n != "alpha"}, ensure_ascii=False),
+        "kind": line.title,
+        "over": line.over.rstrip("_"),
+        "branches": "Bayes-optimal inference",
+        "special": "[]",
+        "evidence": json.dumps(clean(list(line.evidence))),
         "ends": line.ending,
     }
     return dataset

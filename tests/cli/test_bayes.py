@@ -54,6 +54,11 @@ def test_a_threshold_is_printed_with_its_error(call):
         (["phase_retrieval", "--threshold", "weak-recovery", "--set", "alpha=1"], "leave --set alpha out"),
         (["ridge_regression", "--set", "alpha=1", "--set", "Delta=0", "--alone"], "Delta must be positive"),
         (["phase_retrieval", "--accuracy", "0"], "accuracy = 0.0 is out of range"),
+        (["phase_retrieval", "--d", "100", "--threshold", "weak-recovery"], "--d passes messages"),
+        (["phase_retrieval", "--seeds", "2"], "--seeds goes with --d"),
+        (["phase_retrieval", "--along", "sigma=1:2:2"], "--along goes with --threshold"),
+        (["phase_retrieval", "--threshold", "weak-recovery", "-o", "line.nc"], "-o goes with --along"),
+        (["phase_retrieval", "--threshold", "weak-recovery", "--along", "sigma=1:2"], "NAME=LO:HI:N"),
     ],
 )
 def test_wrong_input_is_named(call, arguments, sentence):
@@ -66,3 +71,19 @@ def test_a_threshold_that_is_not_there_is_not_converged(call):
     done = call("bayes", "ridge_regression", "--threshold", "information-theoretic")
     assert done.status == 3
     assert "no perfect recovery" in done.sentence
+
+
+def test_lines_of_thresholds_are_drawn_beside_each_other(call, tmp_path):
+    lines = {}
+    for model in ("phase_retrieval", "dot_product_attention"):
+        lines[model] = tmp_path / f"{model}.nc"
+        along = ["--threshold", "weak-recovery", "--along", "sigma=0.5:2:2", "--accuracy", "1e-4"]
+        done = call("bayes", model, *along, "-o", str(lines[model]), "--json")
+        assert done.status == 0
+        data = json.loads(done.stdout)
+        assert data["status"] == "converged" and [p["over"] for p in data["line"]["points"]] == [0.5, 2.0]
+    one, other = lines.values()
+    done = call("plot", str(one), "--beside", str(other), "-o", str(tmp_path / "both.png"))
+    assert done.status == 0 and (tmp_path / "both.png").stat().st_size > 10_000
+    missing = call("plot", str(one), "--beside", str(tmp_path / "none.nc"), "-o", str(tmp_path / "third.png"))
+    assert missing.status == 2 and "cannot read" in missing.sentence

@@ -1,6 +1,7 @@
 """Bayes-optimal inference: the derivation's checks hold and see wrong terms; channels are changes of coordinates."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +9,14 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.derive.calculus.averages import Average
+from saddleforge.derive.calculus.functions import SoftmaxEntry
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas.algebra.objects import n
 from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation
 from saddleforge.derive.theory.bayes import fields, gaussian_log_integral, rows
+from saddleforge.problems.model_file import read_model_file
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_every_check_of_the_derivation_holds():
@@ -144,3 +149,24 @@ def test_the_law_of_a_row_is_an_average():
         "row field",
         "output",
     }
+
+
+@pytest.mark.parametrize("name", ["deep_attention", "three_layers"])
+def test_the_jacobian_of_layers_is_that_of_differences(name):
+    """Hidden fields stand for themselves; the rest follows from what is observed by matrices of the layers."""
+    at = read_model_file(EXAMPLES / f"{name}.py").at()
+    symbols = [c.symbol for c in (*at.output.observed, *at.output.hidden) if c.continuous]
+    others = sorted((at.output.fields.free_symbols | at.output.jacobian.free_symbols) - set(symbols), key=str)
+    numbers = np.linspace(0.9, -0.7, len(symbols))
+    rest = [1.3 if symbol.name == "c_" else -1.0 for symbol in others]  # the skip connection and the sign
+    plain = {SoftmaxEntry: lambda i, *z: np.exp(z[i]) / sum(np.exp(each) for each in z)}
+    modules = [{SoftmaxEntry.__name__: plain[SoftmaxEntry]}, "numpy"]
+    fields_ = sp.lambdify([*symbols, *others], list(at.output.fields), modules)
+    jacobian = sp.lambdify([*symbols, *others], at.output.jacobian, modules)
+    step, columns = 1e-5, []
+    for unit in np.eye(len(symbols)):
+        ends = [np.array(fields_(*(numbers + way * step * unit), *rest), float) for way in (1, -1)]
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    expected = np.linalg.slogdet(np.array(columns))[1]
+    assert jacobian(*numbers, *rest) == pytest.approx(expected, abs=1e-7)
+    assert at.output.affine and min(place for place in at.output.free[:-1]) >= 0

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
+from saddleforge.bayes import mixture
+from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
 from saddleforge.bayes.prior import Prior
 from saddleforge.bayes.state import State
 
@@ -77,6 +79,144 @@ def test_products_and_draws_agree_where_fields_stay_hidden(deep):
     ):
         assert one == pytest.approx(np.mean(other), abs=4 * np.std(other) / np.sqrt(7) + 2e-3 * one)
     assert product.outer[:, 0] == pytest.approx(0, abs=1e-12)
+
+
+def test_hidden_nodes_that_are_left_out_of_a_cell_do_not_count():
+    """Against the sum over all of them, at fields known to a fifth of their spread."""
+    random = np.random.default_rng(3)
+    t, hidden, known = 2, 60, 2000
+    fields, measure = random.normal(size=(hidden, 2 * t)), random.normal(size=hidden)
+    omega, weights = 3 * random.normal(size=(known, 2 * t)), np.full(known, 1 / known)
+    omega[:, ::2] = 0.0  # of the first column nothing is known
+    precision = np.repeat(np.diag([1.0, 25.0])[None], 2, axis=0)
+    whole = np.diag([1.0, 25.0, 1.0, 25.0])
+    cells = mixture.cells_of(omega, weights, whole)
+    assert sorted(np.concatenate(cells.members)) == list(range(known))
+    values, g, curvature = mixture.posterior_at(fields, measure, omega, precision, True, cells, 0.0)
+    step = fields - omega[:, None]
+    exponent = measure - np.einsum("mhi,ij,mhj->mh", step, whole, step) / 2
+    total = np.logaddexp.reduce(exponent, axis=1)
+    left_out = ~np.isfinite(values)
+    assert 0 < left_out.sum() < known and np.logaddexp.reduce(total[left_out]) < np.log(known) - 36
+    matter = total > -12  # beside the whole weight, which is 1
+    assert matter.sum() > 100
+    assert values[matter] == pytest.approx(total[matter], abs=1e-10)
+    shares = np.exp(exponent - total[:, None])[matter]
+    means = np.einsum("mh,mhi->mi", shares, step[matter])
+    assert g[matter] == pytest.approx(means @ whole, abs=1e-8)
+    spread = np.einsum("mh,mhi,mhj->mij", shares, step[matter], step[matter]) - means[:, :, None] * means[:, None]
+    assert curvature[matter] == pytest.approx(whole @ spread @ whole - whole, abs=1e-6)
+
+
+def test_the_least_error_of_a_field_is_the_variance_that_is_left():
+    """Metric (h - Y)^2 of ridge regression without its noise: rho* - q; half widths of q move it one to one."""
+    problem = sf.problem("ridge_regression", alpha=2.0)
+    q, width = 0.3 * problem.law.rho_star, np.full_like(problem.law.rho_star, 1e-3)
+    known = is_squared_distance(problem)
+    found = errors_by_metric(problem, q, width)
+    assert known is bool(found)
+    for value, error in found.values():
+        assert value == pytest.approx(0.7 * problem.law.rho_star.item(), rel=1e-9)
+        assert error == pytest.approx(1e-3, rel=1e-6)
+
+
+def test_errors_against_a_target_that_no_student_reaches_are_no_distances():
+    """Attention beside a positional target errs at h = Y, too."""
+    problem = sf.problem("dot_product_attention", alpha=1.0)
+    assert not is_squared_distance(problem)
+    assert errors_by_metric(problem, 0 * problem.law.rho_star, 0 * problem.law.rho_star) == {}
+
+
+@pytest.mark.slow
+def test_errors_of_layers_are_those_of_nested_draws(deep):
+    """Second layer known to 0.486: variances of what layers read, given what is known, by draws within draws."""
+    q, nothing = np.zeros((2, 2, 2)), np.zeros((2, 2, 2))
+    q[:, 1, 1] = 0.486
+    found, before = errors_by_metric(deep, q, nothing), errors_by_metric(deep, nothing, nothing)
+    assert list(found) == ["y", "first", "second"]
+    assert found["first"] == before["first"] and before["first"][0] == pytest.approx(before["second"][0], rel=1e-3)
+
+    def attention(z):
+        weights = np.exp(z[..., :, None] * z[..., None, :] - (z * z)[..., :, None].clip(0))
+        return weights / weights.sum(-1, keepdims=True)
+
+    random = np.random.default_rng(1)
+    omega = random.normal(size=(8000, 1, 2, 2)) * np.sqrt([0, 0.486])
+    z = omega + random.normal(size=(8000, 100, 2, 2)) * np.sqrt([1, 0.514])
+    mixed = ((attention(z[..., 0]) + np.eye(2)) @ z[..., 1, None])[..., 0]
+    for name, read in (("y", attention(mixed)), ("second", attention(z[..., 1]))):
+        drawn = read.var(axis=1, ddof=1).sum(axis=(1, 2))
+        assert found[name][0] == pytest.approx(drawn.mean(), abs=4 * drawn.std() / np.sqrt(8000) + found[name][1])
+
+
+def test_a_line_of_thresholds_keeps_what_is_not_there():
+    """Weak recovery of phase retrieval is 1/2 at any scale of inputs; perfect recovery needs no noise."""
+    line = sf.bayes_line(sf.problem("phase_retrieval"), "weak_recovery", over=("sigma", 0.5, 2.0, 3), accuracy=1e-6)
+    assert line.success and list(line.over_values) == [0.5, 1.25, 2.0]
+    assert np.abs(line.values - 0.5).max() < 1e-6
+    dataset = line.to_xarray()
+    assert (dataset.attrs["over"], dataset.attrs["parameter"]) == ("sigma", "alpha")
+    noisy = sf.bayes_line(sf.problem("ridge_regression"), "information_theoretic", over=("Delta", 0.1, 0.2, 2))
+    assert not noisy.success and np.isnan(noisy.values).all()
+    assert "no perfect recovery" in noisy.evidence[1]["reason"] and "no perfect recovery" in noisy.table()
+    with pytest.raises(sf.InputError, match="in alpha"):
+        sf.bayes_line(sf.problem("phase_retrieval"), "weak_recovery", over=("alpha", 0.5, 2.0, 3))
+
+
+def test_messages_end_where_state_evolution_does():
+    """Perfect recovery beyond 1.13; what messages say of their overlap is what it is (Nishimori)."""
+    passed = sf.bayes_messages(sf.problem("phase_retrieval", alpha=3.0), 300, seeds=2)
+    assert passed.success
+    assert passed.estimate("overlaps")[0].item() == pytest.approx(1, abs=1e-3)
+    assert passed.estimate("known")[0].item() == pytest.approx(1, abs=1e-3)
+    below = sf.bayes_messages(sf.problem("phase_retrieval", alpha=0.3), 300, seeds=2)
+    assert below.success and np.abs(below.estimate("overlaps")[0]).max() < 0.05
+    assert "seed" in below.table() and below.to_json()["status"] == "converged"
+
+
+def test_messages_want_a_linear_channel_and_numbers_in_range():
+    with pytest.raises(sf.InputError, match="linear equations"):
+        sf.bayes_messages(sf.problem("perceptron", alpha=1.0), 100)
+    with pytest.raises(sf.InputError, match="at least one of each"):
+        sf.bayes_messages(sf.problem("phase_retrieval", alpha=1.0), 100, seeds=0)
+    with pytest.raises(sf.InputError, match=r"allowed is \[0, 1\)"):
+        sf.bayes_messages(sf.problem("phase_retrieval", alpha=1.0), 100, damping=1.0)
+
+
+@pytest.mark.slow
+def test_messages_learn_the_second_layer_as_far_as_state_evolution(deep):
+    """alpha = 0.6: q_22 = 0.9232 of an infinite d, and nothing of the first layer."""
+    passed = sf.bayes_messages(deep.with_(alpha=0.6), 1000, seeds=2)
+    assert passed.success
+    assert passed.estimate("overlaps")[0][0, 1, 1] == pytest.approx(0.9232, abs=0.03)
+    assert np.abs(passed.estimate("overlaps")[0][0, 0, 0]) < 0.01
+
+
+@pytest.mark.parametrize("c", [0.01, 0.5, 4.0])
+def test_who_knows_the_second_layer_knows_the_fields_of_the_first_up_to_a_sign(c):
+    """u = A z2 gives A_12 and A_21, whose logits are a (b - a) and b (a - b); the other sign of u would need a sum of
+    these above 1. What is left is attention of one layer, so that weak recovery is at 1/6 for every c."""
+    random = np.random.default_rng(5)
+    z1, z2 = random.normal(size=(2, 1000, 2))
+    (a, b), difference = z1.T, z2[:, 1] - z2[:, 0]
+    k, h = 1 / (1 + np.exp(-a * (b - a))), 1 / (1 + np.exp(-b * (a - b)))
+    u = np.stack([(1 + c) * z2[:, 0] + k * difference, (1 + c) * z2[:, 1] - h * difference], axis=1)
+    for sign in (1, -1):
+        found = (sign * u - (1 + c) * z2) / difference[:, None] * [1, -1]
+        admissible = (found > 0).all(axis=1) & (found.sum(axis=1) < 1)
+        assert admissible.all() if sign == 1 else not admissible.any()
+    p, r = (np.log(x / (1 - x)) for x in (k, h))
+    apart = np.sqrt(-(p + r))
+    assert np.abs(-p / apart) == pytest.approx(np.abs(a), rel=1e-6)
+    assert np.abs(r / apart) == pytest.approx(np.abs(b), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_first_layer_is_learned_at_a_sample_complexity_that_hardly_depends_on_the_skip_connection(deep):
+    """On the branch of the second layer; it needs more samples than the second one for every c."""
+    for c, expected in ((0.5, 0.7191), (2.0, 0.7206)):
+        found = sf.bayes_threshold(deep.with_(c=c), "weak_recovery", of=1, given={2: "branch"}, accuracy=2e-3)
+        assert found.value == pytest.approx(expected, abs=2e-3)
 
 
 @pytest.mark.slow

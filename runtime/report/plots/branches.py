@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,18 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from ...bayes.lines import BayesLine
 from ...errors import InputError
 from ...presenting import plot
 from ...problems.overlaps import OVERLAPS
 from .drawing import (
     BLUE,
+    GREEN,
     GREY,
     LOSS_STYLES,
+    ORANGE,
     OVERLAP_STYLES,
+    PINK,
     RED,
     SKY,
     STYLE,
@@ -42,6 +47,8 @@ from .drawing import (
     style_handles,
     title_of,
 )
+
+_LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 
 
 @plot.register(xarray.Dataset)
@@ -119,26 +126,50 @@ def _broken(label: str) -> str:
     return label.replace(" per ", "\nper ")
 
 
-def plot_critical_line(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+def plot_critical_line(
+    dataset: xarray.Dataset, path: str | Path | None = None, beside: Sequence[xarray.Dataset] = ()
+) -> Figure:
     """An event along a second parameter, with its half width as a band and points of codimension 2 marked.
 
     Args:
-        dataset: from `tables.line_dataset`, or loaded.
+        dataset: from `tables.line_dataset` or `tables.bayes_line_dataset`, or loaded.
+        beside: others, in the same two parameters.
+
+    Raises:
+        InputError: lines in other parameters.
     """
     over, parameter = dataset.attrs["over"], dataset.attrs["parameter"]
+    every = [dataset, *beside]
+    for other in beside:
+        if (other.attrs.get("over"), other.attrs["parameter"]) != (over, parameter):
+            raise InputError(f"a line in {over} and {parameter} is not drawn beside one in other parameters")
     with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 5.0), layout="constrained")
         axes = figure.subplots()
-        second, value, error = (dataset[name].values for name in ("over", "value", "error"))
-        known = np.nan_to_num(error)
-        axes.fill_between(second, value - known, value + known, color=BLUE, alpha=0.25, linewidth=0, label="half width")
-        axes.plot(second, value, color=BLUE, marker="o", markersize=3, label=dataset.attrs["kind"])
-        for special in json.loads(dataset.attrs["special"]):
-            axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
+        alone = len(every) == 1
+        for number, line in enumerate(every):
+            colour, what = _LINE_COLOURS[number % len(_LINE_COLOURS)], line.attrs["kind"]
+            second, value, error = (line[name].values for name in ("over", "value", "error"))
+            known = np.nan_to_num(error)
+            band = "half width" if alone else None
+            axes.fill_between(second, value - known, value + known, color=colour, alpha=0.25, linewidth=0, label=band)
+            axes.plot(second, value, color=colour, marker="o", markersize=3, label=what)
+            for special in json.loads(line.attrs["special"]):
+                axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
+        values = np.concatenate([line["value"].values for line in every])
+        if not alone and np.nanmin(values) > 0 and np.nanmax(values) > 10 * np.nanmin(values):
+            axes.set_yscale("log")
         axes.set_xlabel(parameter_label(over))
         axes.set_ylabel(parameter_label(parameter))
-        axes.set_title(f"{dataset.attrs['kind'].capitalize()} of {dataset.attrs['branches']}", loc="left")
+        what = dataset.attrs["kind"].capitalize() if alone else "Critical lines"
+        axes.set_title(f"{what} of {dataset.attrs['branches']}", loc="left")
         draw_legend(axes, [])
     if path is not None:
         save_figure(figure, path)
     return figure
+
+
+@plot.register(BayesLine)
+def plot_bayes_line(line: BayesLine, path: str | Path | None = None, beside: Sequence[BayesLine] = ()) -> Figure:
+    """A threshold of Bayes-optimal inference along a parameter, beside others."""
+    return plot_critical_line(line.to_xarray(), path, [other.to_xarray() for other in beside])
