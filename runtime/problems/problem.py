@@ -418,6 +418,10 @@ def problem(
 
     Raises:
         InputError: an unknown name or a value out of range; the sentence lists what is allowed.
+
+    Example:
+        >>> sf.problem("ridge_regression", alpha=2, lambda_=0.5).alpha
+        2.0
     """
     sizes = {name: values.pop(name) for name in STRUCTURAL if name in values}
     for name, value in sizes.items():
