@@ -12,8 +12,8 @@ import saddleforge as sf
 def one_is_marked(structure, *, nu=sf.Parameter(4, 0, doc="squared length of the mark")):
     """Tokens N(0, I); the token of cluster 2 is moved by the mark, and one of the two is of cluster 2."""
     mark = sp.Matrix([0, 1, 0, 1])
-    labels = [0, "1/2", "1/2", 0]
-    return sf.Tokens(weights=[1], covariance=[[1] * 4], labels=labels, means=nu * mark * mark.T, teacher=[[1]])
+    law = {"labels": [0, "1/2", "1/2", 0], "means": nu * mark * mark.T, "teacher": [[1]]}
+    return sf.Tokens(weights=[1], covariance=[[1] * 4], **law)
 
 
 def answer(Y, k):
@@ -27,15 +27,10 @@ def attended(h):
 
 
 @sf.model(
-    tokens=2,
-    student=2,
-    clusters=2,
-    law=one_is_marked,
-    regulariser=sf.Ridge(0.1),
-    noise={"u": sf.GaussianNoise(variance="Delta")},
-    metric=lambda h, Y, k: (answer(Y, k) - attended(h)) ** 2,
+    tokens=2, student=2, clusters=2, law=one_is_marked, regulariser=sf.Ridge(0.1),
+    noise={"u": sf.GaussianNoise(variance="Delta")}, metric=lambda h, Y, k: (answer(Y, k) - attended(h)) ** 2,
     starts={"semantic": sf.Start(teacher=((0,), (0.5,)), encodings=((0, 0.4, 0, 0.4), (0, 0, 0, 0)))},
-)
+)  # fmt: skip
 def single_location(X, Y, k, u, *, Delta=sf.Parameter(0.1, 0)):
     """Least squares of softmax attention on what one token says."""
     return sf.half_square(answer(Y, k) + u - attended(X))

@@ -51,7 +51,6 @@ for start in ("specialised", "unspecialised"):
     else:
         assert means[0] > 1.5 * least[0]
 
-# %%
 ax.plot([8], [solution.test_error], "kD", label="theory, specialised")
 ax.set(xlabel="α = n / d", ylabel="test error", yscale="log")
 fig.tight_layout()
