@@ -29,6 +29,10 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     Raises:
         InputError: seconds that are not positive.
         TimeLimitError: the time is used up, and there is nothing to show for it.
+
+    Example:
+        >>> with sf.time_limit(60):
+        ...     solution = sf.solve(sf.problem("ridge_regression", alpha=2))
     """
     if seconds is None:
         yield

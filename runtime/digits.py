@@ -57,6 +57,11 @@ def where(
     Raises:
         InputError: the condition cannot be read, or the model is out of reach of the accuracy.
         NotConvergedError: no sign change on the branch.
+
+    Example:
+        >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
+        >>> found.status
+        'converged'
     """
     from .thresholds import locating as thresholds
 

@@ -72,6 +72,11 @@ def curve(
 
     Raises:
         InputError: no grid, an unknown parameter, no such start, or with rsb = 1 a model that is out of its reach.
+
+    Example:
+        >>> found = sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 5))
+        >>> len(found.solutions)
+        5
     """
     chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
                               "reached": reached, "seeds": seeds}  # fmt: skip

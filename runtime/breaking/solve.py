@@ -108,6 +108,11 @@ def solve(
     Raises:
         InputError: an unknown start or integrator, an accuracy or y that is not positive, or with breaking a model that
             is out of its reach, in words.
+
+    Example:
+        >>> solution = sf.solve(sf.problem("ridge_regression", alpha=2), accuracy=1e-8)
+        >>> solution.success
+        True
     """
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip

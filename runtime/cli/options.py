@@ -87,6 +87,10 @@ PointsOption = Annotated[
         help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol), digits aimed at (lattice).",
     ),
 ]
+MetricOption = Annotated[
+    str | None,
+    typer.Option("--metric", metavar="NAME", help="Which of the model's named metrics `test_error` is (the first)."),
+]
 ProofOption = Annotated[
     bool,
     typer.Option(
@@ -244,15 +248,20 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
 
 
 def problem_of(
-    model: str, items: list[str] | None, without: str | None = None, inverse_temperature: float | None = None
+    model: str,
+    items: list[str] | None,
+    without: str | None = None,
+    inverse_temperature: float | None = None,
+    metric: str | None = None,
 ) -> Problem:
     """The problem a command line describes.
 
     Args:
         without: a parameter that the command varies, and that --set may therefore not give.
+        metric: of several by name, that of the test error.
 
     Raises:
-        InputError: an unknown model or parameter, or a value out of range.
+        InputError: an unknown model, metric or parameter, or a value out of range.
     """
     from ..problems.problem import problem
 
@@ -261,7 +270,8 @@ def problem_of(
         raise InputError(f"{without} is given by --set and varied by --over; leave one out")
     if "inverse_temperature" in values:
         raise InputError("--set inverse_temperature: give it as --inverse-temperature")
-    return problem(model, inverse_temperature=inverse_temperature, **values)
+    described = problem(model, inverse_temperature=inverse_temperature, **values)
+    return described if metric is None else described.by_metric(metric)
 
 
 def start_of(problem: Problem, start: str | None) -> str:

@@ -10,7 +10,7 @@ import typer
 from .. import interrupts
 from ..errors import InputError
 from . import options
-from .options import JsonOption, ModelArgument, QuietOption, SetOption, TimeLimitOption
+from .options import JsonOption, MetricOption, ModelArgument, QuietOption, SetOption, TimeLimitOption
 from .outcome import WHY, Exit, Outcome, advice, command, cut_short
 
 
@@ -31,6 +31,7 @@ def simulate(
             "auto: lbfgs, or where penalty or loss have corners fista or newton.",
         ),
     ] = "auto",
+    metric: MetricOption = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="How many draws of the data, from seed --first on.")
     ] = 16,
@@ -121,7 +122,7 @@ def simulate(
 
     target = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
     options.prepare(None, quiet)
-    problem = options.problem_of(model, set_)
+    problem = options.problem_of(model, set_, metric=metric)
     overlaps = method == SGD and start is not None and "=" in start
     begin = str(start) if overlaps or start == RANDOM else options.start_of(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "exact": not free_teacher}

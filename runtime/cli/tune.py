@@ -15,6 +15,7 @@ from .options import (
     IntegratorOption,
     JsonOption,
     MemoryOption,
+    MetricOption,
     ModelArgument,
     OnOption,
     PointsOption,
@@ -45,6 +46,7 @@ def tune(
         str,
         typer.Option("--minimise", metavar="OBSERVABLE", help="As test_error; with a minus, as -theta, maximised."),
     ] = "test_error",
+    metric: MetricOption = None,
     on: OnOption = None,
     along: Annotated[
         str | None,
@@ -89,7 +91,7 @@ def tune(
     target = _object_file(output, force) if several else options.netcdf_file(output, "a curve", force)
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)
-    problem = options.problem_of(model, set_, without=None if several else name)
+    problem = options.problem_of(model, set_, without=None if several else name, metric=metric)
     chosen: dict[str, Any] = {
         "minimise": minimise,
         "on": options.start_of(problem, on),

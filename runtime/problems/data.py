@@ -87,6 +87,11 @@ def law_of_data(
 
     Raises:
         InputError: shapes that do not fit, numbers that are not finite, a label seen fewer than twice.
+
+    Example:
+        >>> x = np.random.default_rng(1).normal(size=(400, 1, 20))
+        >>> sf.law_of_data(x).norms > 0
+        True
     """
     x = np.asarray(x, float)
     x = x[:, None, :] if x.ndim == 2 else x

@@ -124,6 +124,12 @@ class Problem:
         """Of the test errors, where there are several; the first is `test_error`."""
         return self.solver.model.METRICS
 
+    @property
+    def metric_name(self) -> str:
+        """Of the metric that `test_error` is; empty where there is one without a name."""
+        first = self.metric_names[0] if self.metric_names else ""
+        return first if self.solver.base is None else self.solver.folder.name.removeprefix("metric_")
+
     def by_metric(self, name: str) -> Problem:
         """The same problem with another one of its metrics for the test error.
 
@@ -412,6 +418,10 @@ def problem(
 
     Raises:
         InputError: an unknown name or a value out of range; the sentence lists what is allowed.
+
+    Example:
+        >>> sf.problem("ridge_regression", alpha=2, lambda_=0.5).alpha
+        2.0
     """
     sizes = {name: values.pop(name) for name in STRUCTURAL if name in values}
     for name, value in sizes.items():

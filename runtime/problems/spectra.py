@@ -35,6 +35,10 @@ def power_law(size: int, decay: float, source: float | None = None, *, atoms: in
 
     Raises:
         InputError: a size below 1, a decay or source that is negative, or fewer than 32 atoms.
+
+    Example:
+        >>> sf.power_law(1000, 1.5, atoms=40).shape[1]
+        2
     """
     if size < 1 or not float(size).is_integer():
         raise InputError(f"size = {size!r}: a whole number from 1 is expected")

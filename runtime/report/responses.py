@@ -96,13 +96,20 @@ _PLACES = {
 }
 
 
+def _shown(optimum: Optimum | JointOptimum) -> str:
+    """What is minimised, in words; of several metrics by name, which."""
+    shown = optimum.minimise.removeprefix("-").replace("_", " ")
+    name = optimum.problem.metric_name
+    return f"{shown} ({name})" if name and shown == "test error" else shown
+
+
 @table.register(Optimum)
 def optimum_table(optimum: Optimum) -> str:
     """The best value, what its half width is made of, the observable there, and what else was weighed."""
     name = optimum.parameter.rstrip("_")
     value = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
     verb = "most" if optimum.minimise.startswith("-") else "least"
-    shown = optimum.minimise.removeprefix("-").replace("_", " ")
+    shown = _shown(optimum)
     lines = [
         f"{optimum.problem.solver.name}, {optimum.branch} branch: "
         f"{shown} is {verb} at {name} = {value}{_PLACES[optimum.kind]}",
@@ -131,6 +138,7 @@ def optimum_json(optimum: Optimum) -> dict[str, Any]:
         "parameter": name,
         "parameters": {k: v for k, v in parameters_json(optimum.solution.problem).items() if k != name},
         "minimise": optimum.minimise,
+        "metric": optimum.problem.metric_name or None,
         "value": optimum.value,
         "error": optimum.error,
         "error_kind": optimum.error_kind,
@@ -148,7 +156,7 @@ def optimum_json(optimum: Optimum) -> dict[str, Any]:
 def joint_table(optimum: JointOptimum) -> str:
     """The best values with their half widths, the observable there, and how many places were tried."""
     verb = "most" if optimum.minimise.startswith("-") else "least"
-    shown = optimum.minimise.removeprefix("-").replace("_", " ")
+    shown = _shown(optimum)
     found = zip(optimum.parameters, optimum.values, optimum.errors, optimum.kinds, strict=True)
     places = ", ".join(
         f"{name.rstrip('_')} = {with_error(value, error) if kind == 'minimum' else f'{value:.6g}{_PLACES[kind]}'}"
@@ -174,6 +182,7 @@ def joint_json(optimum: JointOptimum) -> dict[str, Any]:
         "parameter": names,
         "parameters": {k: v for k, v in parameters_json(optimum.solution.problem).items() if k not in names},
         "minimise": optimum.minimise,
+        "metric": optimum.problem.metric_name or None,
         "value": dict(zip(names, optimum.values, strict=True)),
         "error": dict(zip(names, optimum.errors, strict=True)),
         "error_kind": "estimated",

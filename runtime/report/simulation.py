@@ -41,7 +41,8 @@ def simulation_table(simulation: Simulation) -> str:
     if math.isfinite(loss.mean):
         lines.append(f"  training loss {with_error(loss.mean, loss.standard_error)} per d")
     if math.isfinite(test.mean):
-        lines.append(f"  test error    {with_error(test.mean, test.standard_error)}")
+        which = f" ({problem.metric_name})" if problem.metric_name else ""
+        lines.append(f"  test error    {with_error(test.mean, test.standard_error)}{which}")
     iterations = simulation.estimate("iterations").mean
     how = f"gradient norm at most {max(run.gradient for run in runs):.1e}, {iterations:.0f} iterations on average"
     if plan.method == SGD:
@@ -92,6 +93,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "parameters": parameters_json(problem),
         "d": plan.d,
         "n": max(1, round(problem.alpha * plan.d)),
+        "metric": problem.metric_name or None,
         "start": plan.start,
         "method": plan.method,
         "rate": plan.rate,

@@ -116,6 +116,7 @@ def _attributes(plan: Plan) -> dict[str, str]:
         "parameter": "seed",
         "parameters": json.dumps(clean(parameters_json(problem)), ensure_ascii=False),
         "plan": json.dumps(clean({name: getattr(plan, name) for name in _OF_PLAN})),
+        "metric": problem.metric_name if problem.solver.base else "",  # of the first there is nothing in older files
     }
 
 
@@ -128,8 +129,8 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     dataset, wanted = load_dataset(path), _attributes(plan)
     if "plan" not in dataset.attrs:
         raise InputError(f"{path} holds no simulation")
-    for name in ("model", "digest", "parameters", "plan"):
-        there = dataset.attrs.get(name)
+    for name in ("model", "metric", "digest", "parameters", "plan"):
+        there = dataset.attrs.get(name, "")
         if there != wanted[name]:
             raise InputError(f"{path} holds another simulation: its {name} is {there}, not {wanted[name]}")
     runs = []

@@ -28,6 +28,11 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
         InputError: an unknown parameter, or a solution that is none.
         NotConvergedError: 1 is an eigenvalue of the Jacobian (the branch ends or meets another one here), or the map
             cannot be evaluated around the solution.
+
+    Example:
+        >>> moved = sf.sensitivities(sf.solve(sf.problem("ridge_regression", alpha=2)), "alpha")
+        >>> moved["alpha"].test_error < 0
+        True
     """
     if solution.losses is None:
         raise InputError(f"there is no solution to differentiate: {solution.status.words}")

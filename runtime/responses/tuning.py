@@ -122,6 +122,11 @@ def tune(
     Raises:
         InputError: an unknown name, or an interval that is none.
         NotConvergedError: the branch was not found, or the observable does not change along it.
+
+    Example:
+        >>> best = sf.tune(sf.problem("ridge_regression", alpha=2, Delta=0.25), "lambda", bracket=(0.01, 1))
+        >>> abs(best.value - 0.25) < 1e-4
+        True
     """
     chosen: dict[str, Any] = {"integrator": integrator, "points": points}
     if not isinstance(parameter, str):

@@ -170,6 +170,11 @@ def simulate(
 
     Raises:
         InputError: something unknown, or out of range.
+
+    Example:
+        >>> runs = sf.simulate(sf.problem("ridge_regression", alpha=2), d=100, seeds=2)
+        >>> len(runs.converged)
+        2
     """
     plan = checked(_plan(problem, int(d), start, method, options))
     _ = problem.alpha  # is there before anything is compiled

@@ -31,6 +31,11 @@ def solutions(
 
     Solutions that agree within their errors are reported once, from a start that holds their overlaps where one of
     them does. Starts that fail are named on stderr and left out.
+
+    Example:
+        >>> best = sf.solutions(sf.problem("ridge_regression", alpha=2))[0]
+        >>> best.rank
+        1
     """
     ranked: list[Solution] = []
     names = list(starts or problem.solver.model.STARTS)

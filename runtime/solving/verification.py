@@ -58,6 +58,10 @@ def verified(
     Raises:
         InputError: the same family twice, no second rule for so many fields, or a solution that is none.
         NotConvergedError: the second rule finds no solution, or another branch.
+
+    Example:
+        >>> sf.verified(sf.solve(sf.problem("ridge_regression", alpha=2))).error_kind
+        'verified'
     """
     if solution.losses is None:
         raise InputError(f"there is no solution to verify: {solution.status.words}")

@@ -235,3 +235,39 @@ def test_several_parameters_are_tuned_together(call, tmp_path):
     assert refused.status == 2 and "one --over" in refused.sentence
     alone = ("--set", "alpha=2", "--over", "lambda=0.01:10", "--accuracy", "1e-2")
     assert call("tune", "ridge_regression", *alone, "--integrator", "gauss-hermite", "--points", "20").status == 0
+
+
+GROUPED = '''
+import saddleforge as sf
+
+
+def of(group):
+    return lambda h, Y, k: sf.by_label(k[0], *[(Y[0] - h[0]) ** 2 if g == group else 0 for g in (0, 1)])
+
+
+@sf.model(clusters=2, law=sf.clustered_tokens, regulariser=sf.Ridge(0.1), noise={"u": sf.GaussianNoise(0.5)},
+          metric={"first": of(0), "second": of(1)})
+def grouped(X, Y, k, u):
+    """Least squares in two groups of inputs."""
+    return sf.half_square(Y[0] + u - X[0])
+'''
+
+
+def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
+    """The error of group g is p_g (rho_g - 2 theta_g + q_g + m_g^2); files and tables say whose it is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grouped.py").write_text(GROUPED)
+    rest = ["--set", "alpha=2", "--set", "labels=[0.7,0.3]", "--quiet"]
+    drawn = ["simulate", "grouped.py", *rest, "--d", "60", "--seeds", "1", "-o", "runs.nc"]
+    for g, (name, share) in enumerate({"first": 0.7, "second": 0.3}.items()):
+        told = json.loads(call(*drawn, "--force", "--metric", name, "--json").stdout)
+        q, theta, m = (told["overlaps"][block][0][g] for block in ("q", "theta", "m"))
+        error = share * (0.25 - 2 * theta[0][0] + q[0][0] + m[0] ** 2)
+        assert told["metric"] == name and told["test_error"] == pytest.approx(error, rel=1e-6)
+    other = call(*drawn)  # the first metric is that of no --metric; the file holds the second
+    assert other.status == 2 and "its metric is second" in other.stderr
+    assert "(first)" in call(*drawn, "--force", "--metric", "first").stdout
+    found = call("tune", "grouped.py", *rest, "--over", "Delta=1:2", "--metric", "third")
+    assert found.status == 2 and "no metric 'third'; it has first, second" in found.sentence
+    found = call("tune", "grouped.py", *rest, "--over", "lambda=0.01:1", "--metric", "second", "--accuracy", "1e-2")
+    assert found.status == 0 and "test error (second) is least" in found.stdout
