@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from ..problems.reduced import ReducedProblem, integrated
 _NEGATIVE = 1e-2  # of the covariance of X given Y, relative to that of X: where trial steps in time may go
 _MOST_SPLIT = 6  # dimensions of products that are split where the loss is not smooth
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
+_MOST_KEPT = 2e5  # nodes of a product that are not found again
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
@@ -90,7 +92,7 @@ class AverageRule:
         self.evaluations += 1
         problem, part = self.problem, self.part
         there = part.overlap_maps.overlaps_at(overlaps.pack()) if isinstance(part, ReducedProblem) else overlaps
-        if not all(np.isfinite(block).all() for block in (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)):
+        if not np.isfinite([each.sum() for each in (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)]).all():
             raise DomainError("an overlap is not finite")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
@@ -114,7 +116,7 @@ class AverageRule:
         if isinstance(self.rule, Sampled):
             reduction, sets = self._sets(self.rule, fields, labels)
         else:
-            reduction, sets = Reduction(()), self._split(fields, labels, self.rule)
+            reduction, sets = Reduction(()), self._products(fields, labels, self.rule)
         for each in sets:
             rows, value = _moments(part, fields, each)
             total += rows
@@ -133,12 +135,22 @@ class AverageRule:
             ]
         return reduction, self._kept[key]
 
-    def _split(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterator[_Set]:
-        """Between the planes on which the loss is not smooth, which move with the weights."""
+    def _products(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterable[_Set]:
+        """Between the planes on which the loss is not smooth, which move with the weights; without any, where they
+        stand."""
         part = self.part
-        planes = fields.in_nodes(part.planes("loss", fields.constants), part.noise_scale)
-        for nodes, weights in Split.of(planes, part.dimension).blocks(points):
-            yield from _known(part, fields, labels, nodes, weights)
+        planes = part.planes("loss", fields.constants)
+        if len(planes):
+            return self._between(fields.in_nodes(planes, part.noise_scale), fields, labels, points)
+        if float(points) ** part.dimension > _MOST_KEPT:
+            return self._between(planes, fields, labels, points)
+        if labels not in self._kept:
+            self._kept[labels] = list(self._between(planes, fields, labels, points))
+        return self._kept[labels]
+
+    def _between(self, planes: np.ndarray, fields: Fields, labels: tuple[int, ...], points: int) -> Iterator[_Set]:
+        for nodes, weights in Split.of(planes, self.part.dimension).blocks(points):
+            yield from _known(self.part, fields, labels, nodes, weights)
 
 
 def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
@@ -239,7 +251,7 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
     rows = np.zeros((L, channel.ROW))
     for text, shape, offset in channel.MOMENTS:
         if text in parts:
-            size = int(np.prod(shape))
+            size = prod(shape)
             rows[:, offset : offset + size] = parts[text].reshape(L, size)
     return rows.ravel(), float(np.einsum("n,n->", values, at.weights))
 
@@ -269,7 +281,7 @@ def _named(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
     def block(text: str, *shape: int) -> np.ndarray:
         for name, size, offset in channel.MOMENTS:
             if name == text:
-                return np.ascontiguousarray(moments[:, offset : offset + int(np.prod(size))].reshape(contexts, *shape))
+                return np.ascontiguousarray(moments[:, offset : offset + prod(size)].reshape(contexts, *shape))
         return np.zeros((contexts, *shape))
 
     return SlopeAverages(

@@ -203,3 +203,29 @@ for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("heard True\nheard True\n", "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory differ")
+def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, run):
+    import resource
+
+    done = run(*SOLVE, "--integrator", "sobol", "--points", "22", "--memory", "0.6", "--json")
+    assert done.status == 2 and json.loads(done.stdout)["status"] == "wrong_input"
+    assert done.sentence == "saddleforge: there is not enough memory; ask for less accuracy, or fewer points at a time"
+    # What a model file itself asks for is said with its place, and the limit ends with the command.
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    (tmp_path / "greedy.py").write_text(
+        "import numpy as np\nimport saddleforge as sf\n\n@sf.model(starts={'semantic': sf.Start(teacher='1/2')})\n"
+        "def greedy(X, Y):\n    np.ones(250_000_000)\n    return sf.half_square(Y[0, 0] - X[0, 0])\n"
+    )
+    done = call("derive", tmp_path / "greedy.py", "--memory", "1.5")
+    assert done.status == 2 and "model greedy: loss failed" in done.sentence and "Unable to allocate" in done.sentence
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    enough = call(*SOLVE, "--memory", "1.5")
+    assert enough.status == 0 and "converged" in enough.stdout
+
+
+@pytest.mark.parametrize("gigabytes", ["0.1", "-1", "nan", "inf"])
+def test_a_limit_of_memory_that_nothing_works_within_is_refused(call, gigabytes):
+    done = call(*SOLVE, "--memory", gigabytes)
+    assert done.status == 2 and "is out of range; allowed are gigabytes in [0.5, inf)" in done.sentence
