@@ -229,3 +229,37 @@ def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, r
 def test_a_limit_of_memory_that_nothing_works_within_is_refused(call, gigabytes):
     done = call(*SOLVE, "--memory", gigabytes)
     assert done.status == 2 and "is out of range; allowed are gigabytes in [0.5, inf)" in done.sentence
+
+
+@pytest.mark.skipif(os.name != "posix", reason="opens a terminal of its own")
+@pytest.mark.parametrize("terminal", ["dumb", "xterm"])
+def test_a_terminal_that_cannot_write_over_a_line_is_told_in_lines(tmp_path, terminal):
+    import pty
+
+    mine, its = pty.openpty()
+    arguments = ["curve", "ridge_regression", "--over", "alpha=1:2:2", "-o", str(tmp_path / "curve.nc")]
+    environment = {**os.environ, "TERM": terminal}
+    with subprocess.Popen([PROGRAM, *arguments], stdout=its, stderr=its, env=environment) as running:
+        os.close(its)
+        said = b""
+        while True:
+            try:
+                said += (some := os.read(mine, 4096))
+            except OSError:  # the end, on Linux
+                break
+            if not some:
+                break
+    os.close(mine)
+    assert running.returncode == 0 and b"wrote" in said
+    assert (b"[1/2]" in said) == (b"\x1b" not in said) == (terminal == "dumb")
+
+
+def test_a_path_with_blanks_and_umlauts_in_an_ascii_locale(tmp_path):
+    folder = tmp_path / "ein Pfad mit ü"
+    folder.mkdir()
+    (folder / "mödel x.py").write_text("from saddleforge.derive.models.ridge_regression import ridge_regression\n")
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "TERM": "dumb"}
+    command = [PROGRAM, "derive", "mödel x.py", "-o", "aus gäbe.txt"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "ridge_regression" in (folder / "aus gäbe.txt").read_text(encoding="utf-8")
