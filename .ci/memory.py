@@ -2,7 +2,7 @@
 
     python .ci/memory.py [MODEL ...]          all of them, or some; the rows of others stay
 
-Each is solved twice at its defaults with alpha = 2 on one thread: in a cache of its own, where it is compiled, and again.
+Each is solved twice at its defaults with alpha = 2 on one thread: in an empty cache, where it is compiled, and again.
 Rows are written as they come. What does not end well has no row, and is said.
 """
 

@@ -19,6 +19,7 @@ from saddleforge.descent.escape import drawn
 from saddleforge.descent.flow import Flow
 from saddleforge.descent.schedule import batch_of, schedule_of
 from saddleforge.descent.state import Moments, start_of
+from saddleforge.descent.stationary import newton, settled
 from saddleforge.integration import GaussHermite
 from saddleforge.report.plots.dynamics import plot_passes
 from saddleforge.report.simulation_tables import beside_dynamics, load_runs
@@ -547,6 +548,26 @@ def test_a_rate_that_is_too_large_is_said_to_diverge():
     assert found.status == "left_domain" and "smaller --rate" in found.advice
 
 
+ALIKE = {"q": [[[0.4, 0.35], [0.35, 0.4]]], "theta": [[[0.42, 0.41], [0.41, 0.42]]]}
+
+
+def test_newtons_method_stays_with_moments_that_rows_can_have():
+    """Where there are no means m is zero; equations followed to m = -9, where erf is flat, are solved by anything."""
+    problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
+    flow = Flow(problem, sizes_for(problem)[0], np.inf)
+    found = Moments.unpack(newton(flow, start_of(problem, ALIKE)[1].pack(), 1.0), problem)
+    assert np.all(found.T == 0)
+    np.testing.assert_allclose(found.S, 1 / 3, atol=2e-4)
+    np.testing.assert_allclose(found.P, 1 / np.sqrt(6), atol=2e-4)
+
+
+def test_rows_that_run_off_reach_no_stationary_point():
+    problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
+    flow = Flow(problem, sizes_for(problem)[0], np.inf)
+    start = start_of(problem, ALIKE | {"q": [[[0.5, 0.34], [0.34, 0.5]]]})[1].pack()
+    assert settled(flow, start, 1.0) is None
+
+
 @pytest.mark.slow
 def test_the_plateau_of_two_committees_is_that_of_saad_and_solla():
     """Phys. Rev. E 52 (1995) 4225, K = M = 2, small rate: on the plateau all units are alike, Q = 1 / (2K - 1),
@@ -579,5 +600,5 @@ def test_the_plateau_of_two_committees_is_that_of_saad_and_solla():
     np.testing.assert_allclose(point.overlaps.theta[0], 1 / np.sqrt(6), atol=2e-6)
     # As long as Q - C has not fallen, growth is slower.
     assert point.unstable == 1 and rate < point.eigenvalues[0].real < 1.2 * rate
-    alone = sf.stationary(problem, "flow", {"q": 0.5, "theta": [[[0.42, 0.41], [0.41, 0.42]]]})
+    alone = sf.stationary(problem, "flow", ALIKE)
     assert alone.unstable == 1 and alone.eigenvalues[0].real == pytest.approx(point.eigenvalues[0].real, rel=1e-3)
