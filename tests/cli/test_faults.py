@@ -263,3 +263,43 @@ def test_a_path_with_blanks_and_umlauts_in_an_ascii_locale(tmp_path):
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert "ridge_regression" in (folder / "aus gäbe.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a device without an end")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stability", "/dev/zero", "--set", "alpha=2"],
+        [*SOLVE, "--from", "/dev/zero"],
+        ["sweep", "ridge_regression", "--points", "/dev/zero"],
+    ],
+)
+def test_a_device_is_not_read_to_an_end_that_it_does_not_have(call, arguments):
+    """Found by drawing command lines: all memory was used up, whatever the time limit."""
+    done = call(*arguments, "--time-limit", "10")
+    assert done.status == 2 and "/dev/zero: it is a device; a file is expected" in done.sentence
+
+
+def test_an_alarm_is_not_lost_in_a_callback_of_the_garbage_collector():
+    """Found by drawing command lines: a traceback beside the sentence."""
+    code = """
+import gc, signal, time
+from saddleforge.interrupts import alarm
+def callback(phase, info):
+    if phase == "start":
+        signal.raise_signal(signal.SIGALRM)
+        for _ in range(1000): pass
+class Rung(Exception): pass
+def ring(): raise Rung
+try:
+    with alarm(0.5, ring):
+        gc.callbacks.append(callback)
+        gc.collect()
+        gc.callbacks.remove(callback)
+        print("went on")
+        time.sleep(20)
+except Rung:
+    print("rung")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("went on\nrung\n", "")

@@ -181,7 +181,7 @@ FITTING = {  # command -> what it cannot do without, more often than not, and op
     "derive": ([""], "--set --format --rename --rsb"),
     "reproduce": (["--out out"], "--figure"),
 }
-LIMITED = set(FITTING) - {"derive", "reproduce"}
+LIMITED = set(FITTING)
 
 
 @st.composite
