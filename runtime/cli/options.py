@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,6 +195,8 @@ def _value(name: str, text: str) -> Any:
 def _numeric(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(_numeric(item) for item in value)
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
