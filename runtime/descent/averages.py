@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,17 @@ class _Set:
     weights: np.ndarray
 
 
+class _Teacher(NamedTuple):
+    """What of the fields' law does not change with the weights, for one assignment of labels: contexts (L,); means and
+    Cholesky factors of Y (L, t), (L, t, t), the transposed inverse of these; identities (L, s, s)."""
+
+    contexts: np.ndarray
+    mean: np.ndarray
+    factor: np.ndarray
+    inverse: np.ndarray
+    identity: np.ndarray
+
+
 class AverageRule:
     """A rule for `SlopeAverages`, one of a ladder: `sizes_for` says which there are.
 
@@ -75,6 +86,7 @@ class AverageRule:
         self.problem, self.rule = problem, rule
         self.part = integrated(problem)
         self._kept: dict[Any, list[_Set]] = {}
+        self._teachers: dict[tuple[int, ...], _Teacher] = {}
         self.evaluations = 0
 
     def describe(self) -> dict[str, Any]:
@@ -96,7 +108,9 @@ class AverageRule:
             raise DomainError("an overlap is not finite")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
-            fields = law_of_fields(part, there, labels)
+            if labels not in self._teachers:
+                self._teachers[labels] = _teacher_of(part, labels)
+            fields = law_of_fields(part, there, labels, self._teachers[labels])
             total, value = self._sums(fields, labels)
             rows.append(total)
             loss += probability * value
@@ -168,26 +182,31 @@ def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
     return tuple(AverageRule(problem, rule) for rule in _SETS)
 
 
-def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
+def _teacher_of(problem: Problem, labels: tuple[int, ...]) -> _Teacher:
+    contexts = problem.context_of(labels)
+    factor = np.linalg.cholesky(problem.law.rho_star[contexts])
+    mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
+    identity = np.broadcast_to(np.eye(problem.student_rank), (len(contexts), *[problem.student_rank] * 2))
+    return _Teacher(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
+
+
+def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _Teacher) -> Fields:
     """As `channel.fields.fields_of`, where X may be a function of Y: its covariance given Y need not be regular.
 
     Raises:
         DomainError: it has a negative eigenvalue.
     """
-    contexts = problem.context_of(labels)
-    rho, theta, q = problem.law.rho_star[contexts], overlaps.theta[contexts], overlaps.q[contexts]
-    factor = np.linalg.cholesky(rho)
-    from_teacher = np.swapaxes(np.linalg.solve(factor, np.swapaxes(theta, 1, 2)), 1, 2)
+    contexts, identity = teacher.contexts, teacher.identity
+    q, from_teacher = overlaps.q[contexts], overlaps.theta[contexts] @ teacher.inverse
     left = q - from_teacher @ np.swapaxes(from_teacher, 1, 2)
     values, vectors = np.linalg.eigh((left + np.swapaxes(left, 1, 2)) / 2)
     scale = np.trace(q, axis1=1, axis2=2)[:, None] + np.finfo(float).tiny
     if np.any(values < -_NEGATIVE * scale):
         raise DomainError("q - theta rho*^(-1) theta^T has a negative eigenvalue: there are no such weights")
     roots = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    identity = np.broadcast_to(np.eye(problem.student_rank), q.shape)
     return Fields(
-        teacher_mean=np.ascontiguousarray(problem.law.teacher_means[contexts]),
-        teacher_factor=factor,
+        teacher_mean=teacher.mean,
+        teacher_factor=teacher.factor,
         field_mean=np.ascontiguousarray(overlaps.m[contexts]),
         field_from_teacher=from_teacher,
         field_factor=roots,
