@@ -273,9 +273,11 @@ def start_of(problem: Problem, start: str | None) -> str:
     Raises:
         InputError: the model has no such start.
     """
+    from ..saddle_point.starts import default_start
+
     known = list(problem.solver.model.STARTS)
     if start is None:
-        return "semantic" if "semantic" in known else known[0]
+        return default_start(problem)
     if start not in known:
         raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
     return start

@@ -411,3 +411,12 @@ def test_big_sizes_of_the_python_interface_are_refused():
     for value in (10**400, [2], "two"):
         with pytest.raises(sf.InputError, match="a number is expected"):
             sf.problem("ridge_regression", clusters=value)
+
+
+def test_a_model_without_named_starts_is_told_so(here, call):
+    """Found by drawing: an IndexError where the first of them was asked for."""
+    Path("drawn.py").write_text(FILE.format(fields="starts={}", noise="", loss="sf.half_square(X[0] - Y[0])"))
+    done = call("solve", "drawn.py", "--set", "alpha=2")
+    assert done.status == 2 and "drawn has no named starts" in done.sentence
+    done = call("sweep", "drawn.py", "--over", "alpha=1,2")
+    assert done.status == 2 and "drawn has no named starts" in done.sentence
