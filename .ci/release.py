@@ -1,7 +1,7 @@
 """Releases: version and changelog by one command, and a distribution that is tried where it is to run.
 
-    python tools/release.py version 0.2.0     writes runtime/_version.py, CHANGELOG.md, CITATION.cff
-    python tools/release.py try               what `make release` runs, into build/release
+    python .ci/release.py version 0.2.0     writes runtime/_version.py, CHANGELOG.md, CITATION.cff
+    python .ci/release.py try               what `make release` runs, into build/release
 
 `try` builds sdist and wheel, checks their metadata, and installs both in fresh environments: of every Python that is
 allowed and found, with the newest dependencies; of the oldest Python, with the oldest, too. In each it runs `SMOKE`.

@@ -7,7 +7,9 @@ same. Functions of the Python API (`save`, `plot(path)`) write over what is ther
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +39,18 @@ def check_writable(path: str | Path) -> Path:
         _check_folder(path.parent, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def finite(path: Path) -> Path:
+    """A path that is read to its end: of a file, or of a pipe, and not of a device that goes on for ever.
+
+    Raises:
+        OSError: nothing is there, or a device.
+    """
+    kind = path.stat().st_mode
+    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+        raise OSError(errno.EINVAL, "it is a device; a file is expected")
     return path
 
 

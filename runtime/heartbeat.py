@@ -136,12 +136,17 @@ class Teller:
         return "\r\x1b[2K" if shown else ""
 
 
+def can_write_over() -> bool:
+    """Whether stderr is a terminal on which a line can be written over."""
+    return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
 def main() -> None:
     """Look at the board until stdin ends, and write on stderr what is due meanwhile.
 
     The status line of a terminal is wiped away at the end.
     """
-    live = os.isatty(2)
+    live = can_write_over()
     board, before = Board(int(sys.argv[1])), Notes()
     quiet = float(sys.argv[2]) if len(sys.argv) > 2 else QUIET
     teller = Teller(live, time.monotonic(), quiet)

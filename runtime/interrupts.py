@@ -3,6 +3,7 @@ kept is what a file holds."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -38,9 +39,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_deaf(frame: FrameType | None) -> bool:
-    """Whether what is raised here is lost: callbacks of C and finalisers ignore it."""
+    """Whether what is raised here is lost: callbacks of C and of the garbage collector, and finalisers, ignore it."""
+    collecting = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name in _DEAF:
+        if frame.f_code.co_name in _DEAF or frame.f_code in collecting:
             return True
         frame = frame.f_back
     return False

@@ -18,7 +18,7 @@ from threading import RLock
 from time import monotonic
 from typing import Protocol
 
-from .heartbeat import SIZE, Board, Notes
+from .heartbeat import SIZE, Board, Notes, can_write_over
 
 _quiet = False
 _steps: list[Step] = []
@@ -261,7 +261,7 @@ def bar(description: str, total: int | None) -> Iterator[Task]:
         with step(description) as own:
             yield _Within(own, total)
         return
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and can_write_over()):
         with step(description) as own:
             lines = _Lines(total, own)
             lines.describe(description)

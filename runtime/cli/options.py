@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,6 +199,8 @@ def _value(name: str, text: str) -> Any:
 def _numeric(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(_numeric(item) for item in value)
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -280,9 +283,11 @@ def start_of(problem: Problem, start: str | None) -> str:
     Raises:
         InputError: the model has no such start.
     """
+    from ..saddle_point.starts import default_start
+
     known = list(problem.solver.model.STARTS)
     if start is None:
-        return "semantic" if "semantic" in known else known[0]
+        return default_start(problem)
     if start not in known:
         raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
     return start

@@ -24,9 +24,11 @@ def opened() -> None:
 
 
 def tell(sentence: str) -> None:
-    """On standard error, where somebody may read it."""
+    """On standard error, where somebody may read it, in one line: what was typed may hold anything, as a terminal's
+    commands."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
     with suppress(OSError, ValueError):
-        print(sentence, file=sys.stderr, flush=True)
+        print(plain, file=sys.stderr, flush=True)
 
 
 @contextmanager

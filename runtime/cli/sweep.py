@@ -232,8 +232,10 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """
     import csv
 
+    from ..files import finite
+
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        with finite(path).open(newline="", encoding="utf-8-sig") as stream:
             head, *lines = [row for row in csv.reader(stream, skipinitialspace=True) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

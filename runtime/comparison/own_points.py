@@ -14,6 +14,7 @@ from ..branches.branch import Curve, curve
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import bar
+from ..saddle_point.starts import default_start
 from .compare import LOSSES, Measured
 
 if TYPE_CHECKING:
@@ -155,8 +156,7 @@ def beside(
         raise InputError(f"observable {observable!r}; known are {', '.join(LOSSES)}")
     order = np.argsort(arrays[0])
     places, means, widths = (each[order] for each in arrays)
-    known = list(problem.solver.model.STARTS)
-    start = start or ("semantic" if "semantic" in known else known[0])
+    start = start or default_start(problem)
     spread = np.geomspace if places[0] > 0 else np.linspace
     line = {float(value) for value in spread(places[0], places[-1], points)} if len(places) > 1 else set()
     branch = curve(problem, start=start, over=over, values=sorted(line | set(places.tolist())), accuracy=accuracy)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from ..problems.reduced import ReducedProblem, integrated
 _NEGATIVE = 1e-2  # of the covariance of X given Y, relative to that of X: where trial steps in time may go
 _MOST_SPLIT = 6  # dimensions of products that are split where the loss is not smooth
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
+_MOST_KEPT = 2e5  # nodes of a product that are not found again
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
@@ -62,6 +64,17 @@ class _Set:
     weights: np.ndarray
 
 
+class _Teacher(NamedTuple):
+    """What of the fields' law does not change with the weights, for one assignment of labels: contexts (L,); means and
+    Cholesky factors of Y (L, t), (L, t, t), the transposed inverse of these; identities (L, s, s)."""
+
+    contexts: np.ndarray
+    mean: np.ndarray
+    factor: np.ndarray
+    inverse: np.ndarray
+    identity: np.ndarray
+
+
 class AverageRule:
     """A rule for `SlopeAverages`, one of a ladder: `sizes_for` says which there are.
 
@@ -73,6 +86,7 @@ class AverageRule:
         self.problem, self.rule = problem, rule
         self.part = integrated(problem)
         self._kept: dict[Any, list[_Set]] = {}
+        self._teachers: dict[tuple[int, ...], _Teacher] = {}
         self.evaluations = 0
 
     def describe(self) -> dict[str, Any]:
@@ -90,11 +104,13 @@ class AverageRule:
         self.evaluations += 1
         problem, part = self.problem, self.part
         there = part.overlap_maps.overlaps_at(overlaps.pack()) if isinstance(part, ReducedProblem) else overlaps
-        if not all(np.isfinite(block).all() for block in (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)):
+        if not np.isfinite([each.sum() for each in (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)]).all():
             raise DomainError("an overlap is not finite")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
-            fields = law_of_fields(part, there, labels)
+            if labels not in self._teachers:
+                self._teachers[labels] = _teacher_of(part, labels)
+            fields = law_of_fields(part, there, labels, self._teachers[labels])
             total, value = self._sums(fields, labels)
             rows.append(total)
             loss += probability * value
@@ -114,7 +130,7 @@ class AverageRule:
         if isinstance(self.rule, Sampled):
             reduction, sets = self._sets(self.rule, fields, labels)
         else:
-            reduction, sets = Reduction(()), self._split(fields, labels, self.rule)
+            reduction, sets = Reduction(()), self._products(fields, labels, self.rule)
         for each in sets:
             rows, value = _moments(part, fields, each)
             total += rows
@@ -133,12 +149,22 @@ class AverageRule:
             ]
         return reduction, self._kept[key]
 
-    def _split(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterator[_Set]:
-        """Between the planes on which the loss is not smooth, which move with the weights."""
+    def _products(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterable[_Set]:
+        """Between the planes on which the loss is not smooth, which move with the weights; without any, where they
+        stand."""
         part = self.part
-        planes = fields.in_nodes(part.planes("loss", fields.constants), part.noise_scale)
-        for nodes, weights in Split.of(planes, part.dimension).blocks(points):
-            yield from _known(part, fields, labels, nodes, weights)
+        planes = part.planes("loss", fields.constants)
+        if len(planes):
+            return self._between(fields.in_nodes(planes, part.noise_scale), fields, labels, points)
+        if float(points) ** part.dimension > _MOST_KEPT:
+            return self._between(planes, fields, labels, points)
+        if labels not in self._kept:
+            self._kept[labels] = list(self._between(planes, fields, labels, points))
+        return self._kept[labels]
+
+    def _between(self, planes: np.ndarray, fields: Fields, labels: tuple[int, ...], points: int) -> Iterator[_Set]:
+        for nodes, weights in Split.of(planes, self.part.dimension).blocks(points):
+            yield from _known(self.part, fields, labels, nodes, weights)
 
 
 def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
@@ -156,26 +182,31 @@ def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
     return tuple(AverageRule(problem, rule) for rule in _SETS)
 
 
-def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
+def _teacher_of(problem: Problem, labels: tuple[int, ...]) -> _Teacher:
+    contexts = problem.context_of(labels)
+    factor = np.linalg.cholesky(problem.law.rho_star[contexts])
+    mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
+    identity = np.broadcast_to(np.eye(problem.student_rank), (len(contexts), *[problem.student_rank] * 2))
+    return _Teacher(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
+
+
+def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _Teacher) -> Fields:
     """As `channel.fields.fields_of`, where X may be a function of Y: its covariance given Y need not be regular.
 
     Raises:
         DomainError: it has a negative eigenvalue.
     """
-    contexts = problem.context_of(labels)
-    rho, theta, q = problem.law.rho_star[contexts], overlaps.theta[contexts], overlaps.q[contexts]
-    factor = np.linalg.cholesky(rho)
-    from_teacher = np.swapaxes(np.linalg.solve(factor, np.swapaxes(theta, 1, 2)), 1, 2)
+    contexts, identity = teacher.contexts, teacher.identity
+    q, from_teacher = overlaps.q[contexts], overlaps.theta[contexts] @ teacher.inverse
     left = q - from_teacher @ np.swapaxes(from_teacher, 1, 2)
     values, vectors = np.linalg.eigh((left + np.swapaxes(left, 1, 2)) / 2)
     scale = np.trace(q, axis1=1, axis2=2)[:, None] + np.finfo(float).tiny
     if np.any(values < -_NEGATIVE * scale):
         raise DomainError("q - theta rho*^(-1) theta^T has a negative eigenvalue: there are no such weights")
     roots = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    identity = np.broadcast_to(np.eye(problem.student_rank), q.shape)
     return Fields(
-        teacher_mean=np.ascontiguousarray(problem.law.teacher_means[contexts]),
-        teacher_factor=factor,
+        teacher_mean=teacher.mean,
+        teacher_factor=teacher.factor,
         field_mean=np.ascontiguousarray(overlaps.m[contexts]),
         field_from_teacher=from_teacher,
         field_factor=roots,
@@ -239,7 +270,7 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
     rows = np.zeros((L, channel.ROW))
     for text, shape, offset in channel.MOMENTS:
         if text in parts:
-            size = int(np.prod(shape))
+            size = prod(shape)
             rows[:, offset : offset + size] = parts[text].reshape(L, size)
     return rows.ravel(), float(np.einsum("n,n->", values, at.weights))
 
@@ -269,7 +300,7 @@ def _named(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
     def block(text: str, *shape: int) -> np.ndarray:
         for name, size, offset in channel.MOMENTS:
             if name == text:
-                return np.ascontiguousarray(moments[:, offset : offset + int(np.prod(size))].reshape(contexts, *shape))
+                return np.ascontiguousarray(moments[:, offset : offset + prod(size)].reshape(contexts, *shape))
         return np.zeros((contexts, *shape))
 
     return SlopeAverages(

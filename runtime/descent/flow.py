@@ -116,12 +116,18 @@ class Flow:
         except DomainError:
             return np.full_like(u, np.nan)
 
-    def jacobian(self, u: np.ndarray, rate: float, step: float = 1e-5) -> np.ndarray:
-        """d slope / d moments (n, n), by central differences, one-sided at the edge of the domain."""
+    def jacobian(
+        self, u: np.ndarray, rate: float, step: float = 1e-5, along: np.ndarray | None = None
+    ) -> np.ndarray:
+        """d slope / d moments (n, n), by central differences, one-sided at the edge of the domain.
+
+        Args:
+            along: orthonormal columns (n, k) to take slopes along in place of every moment: (n, k) are returned.
+        """
         scale = np.maximum(np.abs(u).max(initial=0.0), 1e-3)
         columns = []
         centre = self.packed(u, rate)
-        for unit in np.eye(len(u)):
+        for unit in np.eye(len(u)) if along is None else along.T:
             ahead, behind = (self.packed(u + sign * step * scale * unit, rate) for sign in (1, -1))
             if np.isfinite(ahead).all() and np.isfinite(behind).all():
                 columns.append((ahead - behind) / (2 * step * scale))

@@ -23,6 +23,7 @@ _MOST_STEPS = 60
 _CREEPING, _MOST_CREEPING = 0.05, 3  # share of Newton's step, and how often in a row
 _RESIDUAL = 1e-11  # of Newton's method, per unit of time and relative to the moments
 _SLOWEST = 1e-9  # of rows, per unit of time and relative to them
+_RUN_OFF = 1e3  # of rows, relative to those at the start
 _EDGE = 1e-7  # of the domain: what rows vary by beside means, encodings and teacher, relative to all that they do
 _INSIDE, _SOFT = 1e-6, 1e-5  # how far from there slopes are taken, and growths of what size mean nothing then
 _FLAT = 1e-9  # of an eigenvalue relative to the largest: a symmetry of the equations
@@ -136,12 +137,13 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
     value = flow.packed(u, rate)
     if not np.isfinite(value).all():
         return None
-    creeping = 0
+    # Averages follow overlaps that rows cannot have, as m where there are no means: no zero there counts.
+    basis, creeping = possible(flow.problem), 0
     for _ in range(_MOST_STEPS):
         scale = max(float(np.abs(u).max()), 1e-3)
         if np.abs(value).max() <= _RESIDUAL * rate * scale:
             return u
-        move = np.linalg.lstsq(flow.jacobian(u, rate), -value, rcond=1e-11)[0]
+        move = basis @ np.linalg.lstsq(flow.jacobian(u, rate, along=basis), -value, rcond=1e-11)[0]
         size = 1.0
         for _ in range(30):
             new = u + size * move
@@ -207,6 +209,8 @@ def of_rows(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
             else:
                 return None
             x, value = x + move, following
+            if np.abs(x).max() > _RUN_OFF * scale:  # where a bounded loss is flat
+                return None
     except DomainError:  # rows are no numbers any more
         pass
     return None
@@ -246,7 +250,7 @@ def at(flow: Flow, u: np.ndarray, schedule: Schedule, half_widths: np.ndarray) -
         moments = Moments.unpack(u, problem)
         moved = _INSIDE * max(float(np.abs(u).max()), 1e-3) * np.eye(problem.student_rank)
         inner, soft, step = replace(moments, S=moments.S + moved).pack(), _SOFT, _INSIDE / 10
-    values, vectors = np.linalg.eig(basis.T @ flow.jacobian(inner, schedule.rate, step) @ basis)
+    values, vectors = np.linalg.eig(basis.T @ flow.jacobian(inner, schedule.rate, step, basis))
     order = np.argsort(-values.real, kind="stable")
     vectors = basis @ vectors
     residual = float(np.abs(flow.packed(u, schedule.rate)).max() / max(np.abs(u).max(), 1e-3))
@@ -331,7 +335,7 @@ def _followed(flow: Flow, u: np.ndarray, rate: float, accuracy: float, most: flo
         found = newton(flow, known, new)
         if found is None or not np.isfinite(found).all():
             return None, False
-        values = np.linalg.eigvals(basis.T @ flow.jacobian(found, new) @ basis)
+        values = np.linalg.eigvals(basis.T @ flow.jacobian(found, new, along=basis))
         return found, bool(np.all(values.real <= _FLAT * np.abs(values).max()))
 
     size, kind = _FIRST, "lost"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..budget import sharp
 from ..derive.errors import ModelError
 from ..errors import InputError, TimeLimitError
+from ..files import finite
 from .catalogue import catalogue
 from .inputs import FromSource, executing
 
@@ -90,7 +91,7 @@ def model_path(model: str | Path) -> tuple[Path | None, str]:
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
     try:
-        path.read_bytes()
+        finite(path).read_bytes()
     except OSError as error:
         raise InputError(f"model file {path}: {error.strerror or error}") from error
     return path, name

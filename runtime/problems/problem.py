@@ -425,7 +425,7 @@ def problem(
     """
     sizes = {name: values.pop(name) for name in STRUCTURAL if name in values}
     for name, value in sizes.items():
-        if isinstance(value, bool) or not float(value).is_integer():
+        if isinstance(value, bool) or not _number(name, value).is_integer():
             raise InputError(f"{name} = {value!r}: a whole number is expected")
     return _build(load_solver(model, **sizes), alpha, _renamed(values), spectrum, law, inverse_temperature)
 
@@ -506,7 +506,7 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
         return None
     try:
         array = np.asarray(value, float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
@@ -560,7 +560,7 @@ def _size_names(solver: Solver) -> list[str]:
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} = {value!r}: a number is expected") from None
 
 
@@ -570,7 +570,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     shown = name.rstrip("_")
     try:
         array = np.asarray(value, float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{shown} = {value!r}: a number or a nested list of numbers is expected") from None
     if array.shape == () and len(shape) == 1:
         array = np.full(shape, float(array))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
+from ..files import finite
 from ..problems.columns import column_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -53,7 +54,7 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
     from .contract import check_schema
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(finite(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{error.strerror or error}") from error
     except ValueError as error:

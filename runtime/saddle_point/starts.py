@@ -97,6 +97,20 @@ def with_response(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
     return held
 
 
+def default_start(problem: Problem) -> str:
+    """semantic, or the model's first where it has no such start.
+
+    Raises:
+        InputError: the model names none.
+    """
+    known = list(problem.solver.model.STARTS)
+    if not known:
+        raise InputError(
+            f"{problem.solver.name} has no named starts; give it some, as starts={{'semantic': sf.Start(teacher=1)}}"
+        )
+    return "semantic" if "semantic" in known else known[0]
+
+
 def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
     """Of a named start: coefficients (s, C + t) of a row's (tau, pi), deviation of its noise, and V / rho.
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 from .. import budget
 from .._version import __version__
 from ..errors import InputError, TimeLimitError
+from ..files import finite
 from ..interrupts import kept_handler
 from ..progress import set_quiet
 from .line import FAILED, Record, is_done, run_line
@@ -534,8 +535,8 @@ def _from_file(path: Path) -> Iterator[Any]:
         raise InputError(f"--cluster {path} needs dask-jobqueue: pip install 'saddleforge[sweep]'") from None
     kinds = {name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster")} - {"JobQueue"}
     try:
-        said = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        said = yaml.safe_load(finite(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
     if not isinstance(said, dict) or said.get("kind") not in kinds or not isinstance(said.get("jobs"), int):
         raise InputError(

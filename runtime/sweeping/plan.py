@@ -19,6 +19,7 @@ from ..files import absolute
 from ..problems.catalogue import STRUCTURAL, catalogue
 from ..problems.problem import Problem, parameter_name
 from ..problems.problem import problem as problem_of
+from ..saddle_point.starts import default_start
 
 MOST_POINTS = 10_000_000
 BYTES_A_POINT = 3000  # of records, about, where there are two tokens
@@ -342,12 +343,6 @@ def _source(model: Any, base: Problem) -> str | None:
     if not isinstance(model, str | Path):
         return None
     return str(model) if str(model) in catalogue() else str(absolute(model))
-
-
-def default_start(problem: Problem) -> str:
-    """semantic, or the model's first where it has no such start."""
-    known = list(problem.solver.model.STARTS)
-    return "semantic" if "semantic" in known else known[0]
 
 
 def _base(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem:

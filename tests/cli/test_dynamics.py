@@ -27,7 +27,7 @@ def test_a_trajectory_is_one_object_and_a_picture(call, tmp_path):
 
 
 def test_people_read_overlaps_in_time(call):
-    done = call(*REGRESSION, "--time", "0:30")
+    done = call(*REGRESSION, "--time", "0:30:7")
     assert done.status == 0 and "next to the stable stationary point" in done.stdout
     assert done.stdout.splitlines()[2].split()[:3] == ["time", "q_1", "theta_1"]
 

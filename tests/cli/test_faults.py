@@ -203,3 +203,103 @@ for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("heard True\nheard True\n", "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory differ")
+def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, run):
+    import resource
+
+    done = run(*SOLVE, "--integrator", "sobol", "--points", "22", "--memory", "0.6", "--json")
+    assert done.status == 2 and json.loads(done.stdout)["status"] == "wrong_input"
+    assert done.sentence == "saddleforge: there is not enough memory; ask for less accuracy, or fewer points at a time"
+    # What a model file itself asks for is said with its place, and the limit ends with the command.
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    (tmp_path / "greedy.py").write_text(
+        "import numpy as np\nimport saddleforge as sf\n\n@sf.model(starts={'semantic': sf.Start(teacher='1/2')})\n"
+        "def greedy(X, Y):\n    np.ones(250_000_000)\n    return sf.half_square(Y[0, 0] - X[0, 0])\n"
+    )
+    done = call("derive", tmp_path / "greedy.py", "--memory", "1.5")
+    assert done.status == 2 and "model greedy: loss failed" in done.sentence and "Unable to allocate" in done.sentence
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    enough = call(*SOLVE, "--memory", "1.5")
+    assert enough.status == 0 and "converged" in enough.stdout
+
+
+@pytest.mark.parametrize("gigabytes", ["0.1", "-1", "nan", "inf"])
+def test_a_limit_of_memory_that_nothing_works_within_is_refused(call, gigabytes):
+    done = call(*SOLVE, "--memory", gigabytes)
+    assert done.status == 2 and "is out of range; allowed are gigabytes in [0.5, inf)" in done.sentence
+
+
+@pytest.mark.skipif(os.name != "posix", reason="opens a terminal of its own")
+@pytest.mark.parametrize("terminal", ["dumb", "xterm"])
+def test_a_terminal_that_cannot_write_over_a_line_is_told_in_lines(tmp_path, terminal):
+    import pty
+
+    mine, its = pty.openpty()
+    arguments = ["curve", "ridge_regression", "--over", "alpha=1:2:2", "-o", str(tmp_path / "curve.nc")]
+    environment = {**os.environ, "TERM": terminal}
+    with subprocess.Popen([PROGRAM, *arguments], stdout=its, stderr=its, env=environment) as running:
+        os.close(its)
+        said = b""
+        while True:
+            try:
+                said += (some := os.read(mine, 4096))
+            except OSError:  # the end, on Linux
+                break
+            if not some:
+                break
+    os.close(mine)
+    assert running.returncode == 0 and b"wrote" in said
+    assert (b"[1/2]" in said) == (b"\x1b" not in said) == (terminal == "dumb")
+
+
+def test_a_path_with_blanks_and_umlauts_in_an_ascii_locale(tmp_path):
+    folder = tmp_path / "ein Pfad mit ü"
+    folder.mkdir()
+    (folder / "mödel x.py").write_text("from saddleforge.derive.models.ridge_regression import ridge_regression\n")
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "TERM": "dumb"}
+    command = [PROGRAM, "derive", "mödel x.py", "-o", "aus gäbe.txt"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "ridge_regression" in (folder / "aus gäbe.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a device without an end")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stability", "/dev/zero", "--set", "alpha=2"],
+        [*SOLVE, "--from", "/dev/zero"],
+        ["sweep", "ridge_regression", "--points", "/dev/zero"],
+    ],
+)
+def test_a_device_is_not_read_to_an_end_that_it_does_not_have(call, arguments):
+    """Found by drawing command lines: all memory was used up, whatever the time limit."""
+    done = call(*arguments, "--time-limit", "10")
+    assert done.status == 2 and "/dev/zero: it is a device; a file is expected" in done.sentence
+
+
+def test_an_alarm_is_not_lost_in_a_callback_of_the_garbage_collector():
+    """Found by drawing command lines: a traceback beside the sentence."""
+    code = """
+import gc, signal, time
+from saddleforge.interrupts import alarm
+def callback(phase, info):
+    if phase == "start":
+        signal.raise_signal(signal.SIGALRM)
+        for _ in range(1000): pass
+class Rung(Exception): pass
+def ring(): raise Rung
+try:
+    with alarm(0.5, ring):
+        gc.callbacks.append(callback)
+        gc.collect()
+        gc.callbacks.remove(callback)
+        print("went on")
+        time.sleep(20)
+except Rung:
+    print("rung")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("went on\nrung\n", "")

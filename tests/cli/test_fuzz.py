@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import saddleforge as sf
 from saddleforge.cli import main
 from saddleforge.problems.compiled import wait_asleep
 from saddleforge.progress import set_quiet
@@ -181,7 +182,7 @@ FITTING = {  # command -> what it cannot do without, more often than not, and op
     "derive": ([""], "--set --format --rename --rsb"),
     "reproduce": (["--out out"], "--figure"),
 }
-LIMITED = set(FITTING) - {"derive", "reproduce"}
+LIMITED = set(FITTING)
 
 
 @st.composite
@@ -386,3 +387,36 @@ def test_infinity_in_a_loss_is_refused_in_a_sentence(here, call):
     Path("drawn.py").write_text(FILE.format(fields="", noise="", loss="sp.oo * X[0]"))
     done = call("derive", "drawn.py")
     assert done.status == 2 and "model drawn cannot be derived: " in done.sentence
+
+
+@pytest.mark.parametrize("value", ["[2]", "[-100000001,10]", "1" * 400])
+@pytest.mark.parametrize("name", ["clusters", "student_rank", "alpha", "Delta"])
+def test_a_size_or_number_that_is_none_is_refused(here, call, name, value):
+    """Found by drawing: lists were a TypeError, whole numbers beyond floating point an OverflowError."""
+    done = call("solve", "ridge_regression", "--set", f"{name}={value}")
+    assert done.status == 2 and name in done.sentence
+    done = call("dynamics", "ridge_regression", "--rate", "1", "--set", f"{name}={value}")
+    assert done.status == 2 and name in done.sentence
+
+
+@pytest.mark.parametrize("text", ["a\rb", "a\x0bb", "a\nb", "a\x85b", "a\x1b[2Jb", "a\u202eb", "a\u2028b"])
+def test_what_was_typed_is_no_command_to_a_terminal(here, call, text):
+    """Found by drawing: a sentence that repeats it had several lines, and could clear the screen."""
+    done = call("curve", "ridge_regression", "--over", text)
+    assert done.status == 2 and done.sentence.startswith("saddleforge: ") and text not in done.stderr
+    assert text.encode("unicode_escape").decode() in done.stderr
+
+
+def test_big_sizes_of_the_python_interface_are_refused():
+    for value in (10**400, [2], "two"):
+        with pytest.raises(sf.InputError, match="a number is expected"):
+            sf.problem("ridge_regression", clusters=value)
+
+
+def test_a_model_without_named_starts_is_told_so(here, call):
+    """Found by drawing: an IndexError where the first of them was asked for."""
+    Path("drawn.py").write_text(FILE.format(fields="starts={}", noise="", loss="sf.half_square(X[0] - Y[0])"))
+    done = call("solve", "drawn.py", "--set", "alpha=2")
+    assert done.status == 2 and "drawn has no named starts" in done.sentence
+    done = call("sweep", "drawn.py", "--over", "alpha=1,2")
+    assert done.status == 2 and "drawn has no named starts" in done.sentence

@@ -16,12 +16,16 @@ GONE = Gone("solve", "0.2.0", "0.4.0")
 DAY = datetime.date(2027, 3, 1)
 
 
-@pytest.fixture(scope="module")
-def release():
-    spec = importlib.util.spec_from_file_location("saddleforge_release", ROOT / ".ci" / "release.py")
+def tool(name):
+    spec = importlib.util.spec_from_file_location(f"saddleforge_{name}", ROOT / ".ci" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def release():
+    return tool("release")
 
 
 @pytest.fixture
@@ -95,3 +99,13 @@ def test_an_old_option_is_read_as_the_new_one(monkeypatch):
     assert new == ["solve", "m.py", "--accuracy=1e-3", "--accuracy", "2"]
     assert said[0] == "--tol is called --accuracy since saddleforge 0.2.0, and is an error from 0.4.0 on"
     assert deprecation.current(["curve", "--tol", "2"]) == (["curve", "--tol", "2"], [])
+
+
+def test_a_row_of_the_table_of_memory_takes_its_place_and_leaves_the_rest(tmp_path):
+    memory = tool("memory")
+    page = tmp_path / "trust.md"
+    page.write_text(f"Before.\n\n{memory.HEAD}| hinge | 302 | 181 |\n| lasso | 259 | 183 |\n\nAfter.\n")
+    for name in ("zebra", "huber", "hinge"):
+        memory.write(name, 1, 2, page)
+    rows = "| hinge | 1 | 2 |\n| huber | 1 | 2 |\n| lasso | 259 | 183 |\n| zebra | 1 | 2 |"
+    assert page.read_text() == f"Before.\n\n{memory.HEAD}{rows}\n\nAfter.\n"
