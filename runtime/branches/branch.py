@@ -56,11 +56,16 @@ class Branch:
         if self.reached is None and self.name in BRANCH_NAMES:
             self.reached = self.name
 
-    def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
+    def at(
+        self, value: float, accuracy: float | None = None, guess: Solution | None = None, effort: int = 100
+    ) -> Solution | None:
         """The solution of this branch at a value, or None where it was not found (see `failed`).
 
         Tries a guess, if one is given, the solution extrapolated from the nearest known ones, then the branch's named
         start.
+
+        Args:
+            effort: as for `solve`, where an accuracy is given.
         """
         wanted = accuracy or self.accuracy
         value = float(value)
@@ -75,9 +80,9 @@ class Branch:
         if self.name in problem.solver.model.STARTS:
             candidates.append(self.name)
         for candidate in candidates:
-            effort, last = self.effort if accuracy is None else 100, candidate is candidates[-1]
+            sizes, last = self.effort if accuracy is None else effort, candidate is candidates[-1]
             how: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
-            solution = reach(problem, candidate, accuracy=wanted, effort=effort, alone=last, **how)
+            solution = reach(problem, candidate, accuracy=wanted, effort=sizes, alone=last, **how)
             _refuse_unfinished(solution)
             if self._holds(solution):
                 self.reached = solution.branch

@@ -41,6 +41,7 @@ _FEW = 4  # dimensions of averages, up to which and beyond which the following a
 _POINTS = (9, 5), (5, 3)
 _ACCURACIES = 1e-3, 1e-2
 _BOUNDARY_ACCURACIES = 3e-3, 3e-2
+_EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: farther on doubts are decided by a walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +172,7 @@ def phases(
         chosen = replace(chosen, points=_POINTS[many])
     if many and stability is None:
         chosen = replace(chosen, ask="solve")
+    chosen = replace(chosen, effort=_EFFORTS[many])
     asked = _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy
     if starts is None:
         starts = tuple(base.solver.model.STARTS)
@@ -194,6 +196,7 @@ class _Chosen:
     seed: int
     parameters: Mapping[str, Any]
     ask: str
+    effort: int = _EFFORTS[0]
 
     def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
         """A sweep of some starts along rows, up or down."""
@@ -211,7 +214,7 @@ class _Chosen:
             simulated=Simulated(),
             given=self.parameters,
             ends=False,
-            thorough=self.ask != "solve",
+            effort=self.effort,
         )
 
 

@@ -28,7 +28,7 @@ SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_erro
 JUDGED = ("replicon", "replicon_error", "jump_weight", "jump_weight_error")
 SCALARS = (*SOLVED, "bistable_share", *JUDGED, "longitudinal_eigenvalue")
 _BISECTIONS = 4  # where a line loses its branch
-_EFFORT = 2  # sizes of a rule, before all of them are tried
+_EFFORT = 2  # sizes of a rule, before more of them are tried
 _ATTEMPTS = 2  # of a point that raises
 
 
@@ -109,8 +109,8 @@ class _Solutions:
             guess = recalled(self._problem(n), self._line.start, earlier)
         begun = bool(branch.known)
         found = branch.at(value, guess=guess)
-        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.thorough:
-            found = branch.at(value, self._accuracy, guess=found) or found
+        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.effort > _EFFORT:
+            found = branch.at(value, self._accuracy, guess=found, effort=self._line.effort) or found
         if found is not None:
             made = self._of(found)
             # What comes next begins from what is written down, as it does after an interruption.
