@@ -41,6 +41,7 @@ _FEW = 4  # dimensions of averages, up to which and beyond which the following a
 _POINTS = (9, 5), (5, 3)
 _ACCURACIES = 1e-3, 1e-2
 _BOUNDARY_ACCURACIES = 3e-3, 3e-2
+_REFINEMENTS = 1, 0
 _EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: farther on doubts are decided by a walk
 
 
@@ -119,7 +120,7 @@ def phases(
     over: Mapping[str, tuple[float, float]],
     starts: Sequence[str] | None = None,
     points: tuple[int, int] | None = None,
-    refinements: int = 1,
+    refinements: int | None = None,
     accuracy: float | None = None,
     boundary_accuracy: float | None = None,
     stability: bool | None = None,
@@ -141,7 +142,7 @@ def phases(
         starts: named starts; by default all of the model that lead to a branch at one of nine probes (three, in a row
             half way, where averages have many dimensions).
         points: of the grid, along both, by default (9, 5), or (5, 3) where averages have many dimensions; refinements:
-            how often rows are halved where they differ.
+            how often rows are halved where they differ (once, or never).
         accuracy: of overlaps, as of `solve` (1e-3, or 1e-2 of many dimensions); boundary_accuracy: half width of
             boundaries, in the first parameter, and of points where they meet (3e-3, or 3e-2); in the second it is asked
             for in proportion to the intervals.
@@ -160,7 +161,7 @@ def phases(
     engine = Engine(processes)
     engine.check()
     coarse = points is not None and min(points) < 2
-    if coarse or refinements < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
+    if coarse or (refinements or 0) < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
         raise InputError("points are at least 2 along both parameters, refinements at least 0, accuracies above 0")
     at_first = _ACCURACIES[0] if accuracy is None else accuracy
     asked_of = "solve" if stability is False else "stability"
@@ -181,7 +182,8 @@ def phases(
         folder = folder_of(Path(output)) if output is not None else stack.enter_context(kept_nowhere())
         if force:
             _remove(folder)
-        return _Study(chosen, base, known, engine, folder).done(refinements, asked)
+        halved = _REFINEMENTS[many] if refinements is None else refinements
+        return _Study(chosen, base, known, engine, folder).done(halved, asked)
 
 
 @dataclass(frozen=True)
