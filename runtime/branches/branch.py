@@ -38,6 +38,7 @@ class Branch:
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
+        followed: whether it is only followed, once a solution is known: the named start is tried no more.
     """
 
     problem: Problem
@@ -51,6 +52,7 @@ class Branch:
     reached: str | None = None
     integrator: str = "auto"
     points: int | None = None
+    followed: bool = False
 
     def __post_init__(self) -> None:
         if self.reached is None and self.name in BRANCH_NAMES:
@@ -77,7 +79,7 @@ class Branch:
         candidates: list[Any] = [guess] if guess is not None else []
         if self.known:
             candidates.append(self._predicted(value))
-        if self.name in problem.solver.model.STARTS:
+        if self.name in problem.solver.model.STARTS and not (self.followed and candidates):
             candidates.append(self.name)
         for candidate in candidates:
             sizes, last = self.effort if accuracy is None else effort, candidate is candidates[-1]

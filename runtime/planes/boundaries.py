@@ -9,7 +9,7 @@ for jumps, which fade away: they are negligible from some point of the grid on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..errors import InputError, NotConvergedError
 from ..following.first_event import walked_to
 from ..following.walk import Walk
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..solving.solution import Solution
 from ..sweeping.line import Record, is_found
 from ..sweeping.memory import recalled
@@ -33,6 +34,7 @@ BRACKETED = "bracketed"
 _SHORT = 0.02  # of the way from an end, where its branch is solved again
 _BEYOND = 1.0  # cells past a missing point that a walk may go to
 _BISECTIONS = 4  # of an end that is not located
+MANY = 4  # dimensions of averages, beyond which ends are bisected: sets of samples are too small for equations of folds
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     if not any(name in ends for name in change.branches):
         return None
     name = min((b for b in change.branches if b in ends), key=lambda b: abs(ends[b].value - here))
-    last = ends[name].value
+    last = ends[name].solutions[0].problem.value_of(row.parameter)
     beside = other if name == one else one
     difference, error = loss_difference(ends[name].solutions[0], _solved(row, beside, n, last, seed))
     before = row.records[name][n]["training_loss"] - row.records[beside][n]["training_loss"]
@@ -269,12 +271,40 @@ _LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {
 def end_of(row: Row, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
     """The end of a branch, from a point with it toward one without, and a cell beyond; None where there is none.
 
+    With averages in many dimensions it is bisected between the two, by following the branch from its nearest solution.
+
     Raises:
         NotConvergedError: the branch is not found again where it begins, or cannot be followed.
     """
     first, last = row.values[inside], row.values[outside]
+    if integrated(row.problem).dimension > MANY:
+        return _bisected(row, name, inside, last, accuracy, seed)
     goal = float(np.clip(last + _BEYOND * np.copysign(row.cell, last - first), row.values[0], row.values[-1]))
     return walked_from(row, name, inside, goal, accuracy, seed)[0]
+
+
+def _bisected(row: Row, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
+    """Between a solution and a place to which following it does not lead, to a half width.
+
+    Raises:
+        NotConvergedError: the branch is not found again where it begins.
+    """
+    branch = replace(follower(row, name, (inside,), seed), followed=True)
+    first = row.values[inside]
+    halvings = max(0, int(np.ceil(np.log2(abs(missing - first) / (2 * accuracy)))))
+    last, beyond = bisected_end(branch, missing, halvings)
+    return Threshold(
+        kind=SPINODAL,
+        parameter=row.parameter,
+        value=(last + beyond) / 2,
+        error=abs(beyond - last) / 2,
+        error_kind="estimated",
+        status="converged",
+        branches=(name,),
+        problem=row.problem,
+        solutions=(branch.known[last],),
+        evidence={"type": "bisected", "bracket": sorted((last, beyond))},
+    )
 
 
 def walked_from(

@@ -26,7 +26,7 @@ from ..sweeping.line import Record
 from ..sweeping.plan import Plan, Simulated, planned
 from ..sweeping.records import folder_of, remove
 from ..sweeping.sweep import Sweep, kept_nowhere, run_together
-from .boundaries import Boundary, Change, Places, Row, bracketed, further, located
+from .boundaries import MANY, Boundary, Change, Places, Row, bracketed, further, located
 from .doubts import Doubt, decided, doubts, without
 from .meetings import Meeting, Suspect, met, suspects
 
@@ -37,7 +37,7 @@ _PROBES = 3  # an axis, at which it is seen which starts lead anywhere
 _REACH = 2.0  # cells that a boundary may move from row to row
 _BEND = 0.4  # cells that it may be off the straight line between the rows on both sides
 _COARSE = 1e-2  # accuracy of probes
-_FEW = 4  # dimensions of averages, up to which and beyond which the following are usual
+# Of averages with up to MANY dimensions, and with more.
 _POINTS = (9, 5), (5, 3)
 _ACCURACIES = 1e-3, 1e-2
 _BOUNDARY_ACCURACIES = 3e-3, 3e-2
@@ -167,7 +167,7 @@ def phases(
     asked_of = "solve" if stability is False else "stability"
     chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters, asked_of)
     base = chosen.plan(None, [second[1]], False).problem
-    if (many := integrated(base).dimension > _FEW) and accuracy is None:
+    if (many := integrated(base).dimension > MANY) and accuracy is None:
         chosen = replace(chosen, accuracy=_ACCURACIES[many])
     if points is None:
         chosen = replace(chosen, points=_POINTS[many])
@@ -276,7 +276,7 @@ class _Study:
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
         places = np.linspace(low, high, _PROBES).tolist()
-        few = integrated(self._base).dimension <= _FEW
+        few = integrated(self._base).dimension <= MANY
         heights = np.linspace(bottom, top, _PROBES).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
         kept = _Kept(self._folder / "probes.json")

@@ -1,5 +1,7 @@
 """Phase diagrams: which changes along a row bracket which boundary, and how boundaries are located and drawn."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import xarray
@@ -105,7 +107,10 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
         def __init__(self, value, *solutions):
             self.value, self.error, self.status, self.solutions = value, 0.01, "converged", solutions
 
-    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, at_end)})
+    class Ended(float):
+        problem = row.problem.with_(alpha=1.3)
+
+    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, Ended(at_end))})
     monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.1)
     monkeypatch.setattr(boundaries, "follower", lambda *_: None)
     monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.01))
@@ -113,6 +118,26 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
     first, second = located(row, (end, hidden), 1e-3, 0)
     assert first.value == 1.3
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
+
+
+def test_in_many_dimensions_ends_are_bisected_to_the_half_width_by_following_the_branch(monkeypatch):
+    @dataclass
+    class Ending:
+        known: dict
+        followed: bool = False
+
+        def at(self, value):
+            assert self.followed
+            return None if value > 2.3 else self.known.setdefault(value, f"solved at {value:g}")
+
+    class Many:
+        dimension = 6
+
+    monkeypatch.setattr(boundaries, "integrated", lambda _: Many)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending({2.0: "solved"}))
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
+    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.05, 0)
+    assert found.error == 0.03125 and abs(found.value - 2.3) <= found.error and found.status == "converged"
 
 
 def made_diagram():
