@@ -38,7 +38,8 @@ class Branch:
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
-        followed: whether it is only followed, once a solution is known: the named start is tried no more.
+        followed: whether it is only followed, once a solution is known: where Newton's method from there leads nowhere,
+            nothing else is tried.
     """
 
     problem: Problem
@@ -84,7 +85,9 @@ class Branch:
         for candidate in candidates:
             sizes, last = self.effort if accuracy is None else effort, candidate is candidates[-1]
             how: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
-            solution = reach(problem, candidate, accuracy=wanted, effort=sizes, alone=last, **how)
+            solution = reach(
+                problem, candidate, accuracy=wanted, effort=sizes, alone=last, afar=not self.followed, **how
+            )
             _refuse_unfinished(solution)
             if self._holds(solution):
                 self.reached = solution.branch

@@ -34,7 +34,7 @@ BRACKETED = "bracketed"
 _SHORT = 0.02  # of the way from an end, where its branch is solved again
 _BEYOND = 1.0  # cells past a missing point that a walk may go to
 _BISECTIONS = 4  # of an end that is not located
-MANY = 4  # dimensions of averages, beyond which ends are bisected: sets of samples are too small for equations of folds
+MANY = 4  # dimensions of averages, beyond which sets of samples are too small for equations of folds
 
 
 @dataclass(frozen=True)
@@ -271,39 +271,54 @@ _LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {
 def end_of(row: Row, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
     """The end of a branch, from a point with it toward one without, and a cell beyond; None where there is none.
 
-    With averages in many dimensions it is bisected between the two, by following the branch from its nearest solution.
+    With averages in many dimensions it is followed step by step from the one toward the other.
 
     Raises:
         NotConvergedError: the branch is not found again where it begins, or cannot be followed.
     """
     first, last = row.values[inside], row.values[outside]
     if integrated(row.problem).dimension > MANY:
-        return _bisected(row, name, inside, last, accuracy, seed)
+        return _stepped(row, name, inside, last, accuracy, seed)
     goal = float(np.clip(last + _BEYOND * np.copysign(row.cell, last - first), row.values[0], row.values[-1]))
     return walked_from(row, name, inside, goal, accuracy, seed)[0]
 
 
-def _bisected(row: Row, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
-    """Between a solution and a place to which following it does not lead, to a half width.
+def _stepped(row: Row, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
+    """Between a place to which a branch is followed and one a step further to which Newton's method does not lead.
+
+    Steps are halved where it leads nowhere, until they are as short as the half width asks for; so that what is too far
+    away to be reached is not taken for missing.
 
     Raises:
-        NotConvergedError: the branch is not found again where it begins.
+        NotConvergedError: the branch is not found again where it begins, or is there on all of the way.
     """
-    branch = replace(follower(row, name, (inside,), seed), followed=True)
-    first = row.values[inside]
-    halvings = max(0, int(np.ceil(np.log2(abs(missing - first) / (2 * accuracy)))))
-    last, beyond = bisected_end(branch, missing, halvings)
+    way = 1 if missing > row.values[inside] else -1
+    inner = inside - way
+    begun = (inside, inner) if 0 <= inner < len(row.values) else (inside,)
+    branch = replace(follower(row, name, begun, seed), followed=True)
+    last, step = row.values[inside], abs(missing - row.values[inside]) / 2
+    while way * (missing - last) > 0:
+        there = last + way * min(step, way * (missing - last))
+        if branch.at(there) is not None:
+            last = there
+        elif step > 2 * accuracy:
+            step /= 2
+        else:
+            missing = there
+            break
+    else:
+        raise NotConvergedError(f"the {name} branch does not end before {row.parameter} = {missing:g}")
     return Threshold(
         kind=SPINODAL,
         parameter=row.parameter,
-        value=(last + beyond) / 2,
-        error=abs(beyond - last) / 2,
+        value=(last + missing) / 2,
+        error=abs(missing - last) / 2,
         error_kind="estimated",
         status="converged",
         branches=(name,),
         problem=row.problem,
         solutions=(branch.known[last],),
-        evidence={"type": "bisected", "bracket": sorted((last, beyond))},
+        evidence={"type": "step by step", "bracket": sorted((last, missing))},
     )
 
 

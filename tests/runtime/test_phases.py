@@ -120,7 +120,13 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
 
 
-def test_in_many_dimensions_ends_are_bisected_to_the_half_width_by_following_the_branch(monkeypatch):
+def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(monkeypatch):
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
+
+    class Solved:
+        def __init__(self, value):
+            self.problem = row.problem.with_(alpha=value)
+
     @dataclass
     class Ending:
         known: dict
@@ -128,16 +134,21 @@ def test_in_many_dimensions_ends_are_bisected_to_the_half_width_by_following_the
 
         def at(self, value):
             assert self.followed
-            return None if value > 2.3 else self.known.setdefault(value, f"solved at {value:g}")
+            near = min(abs(value - known) for known in self.known) < 0.3
+            return self.known.setdefault(value, Solved(value)) if near and value <= end else None
 
     class Many:
         dimension = 6
 
     monkeypatch.setattr(boundaries, "integrated", lambda _: Many)
-    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending({2.0: "solved"}))
-    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
-    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.05, 0)
-    assert found.error == 0.03125 and abs(found.value - 2.3) <= found.error and found.status == "converged"
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending({2.0: Solved(2.0)}))
+    monkeypatch.setattr(boundaries, "bisected_end", lambda *_: (2.0, 3.0))
+    for end in (2.05, 2.3, 2.7):
+        (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
+        assert found.error <= 0.04 and abs(found.value - end) <= found.error and found.status == "converged"
+    end = 5.0
+    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
+    assert found.status == BRACKETED
 
 
 def made_diagram():
