@@ -38,6 +38,7 @@ class Branch:
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
+        most: in place of the effort where an accuracy is asked for at a value.
         followed: whether it is only followed, once a solution is known: where Newton's method from there leads nowhere,
             nothing else is tried.
     """
@@ -53,22 +54,18 @@ class Branch:
     reached: str | None = None
     integrator: str = "auto"
     points: int | None = None
+    most: int = 100
     followed: bool = False
 
     def __post_init__(self) -> None:
         if self.reached is None and self.name in BRANCH_NAMES:
             self.reached = self.name
 
-    def at(
-        self, value: float, accuracy: float | None = None, guess: Solution | None = None, effort: int = 100
-    ) -> Solution | None:
+    def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
         """The solution of this branch at a value, or None where it was not found (see `failed`).
 
         Tries a guess, if one is given, the solution extrapolated from the nearest known ones, then the branch's named
         start.
-
-        Args:
-            effort: as for `solve`, where an accuracy is given.
         """
         wanted = accuracy or self.accuracy
         value = float(value)
@@ -83,7 +80,7 @@ class Branch:
         if self.name in problem.solver.model.STARTS and not (self.followed and candidates):
             candidates.append(self.name)
         for candidate in candidates:
-            sizes, last = self.effort if accuracy is None else effort, candidate is candidates[-1]
+            sizes, last = self.effort if accuracy is None else self.most, candidate is candidates[-1]
             how: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
             solution = reach(
                 problem, candidate, accuracy=wanted, effort=sizes, alone=last, afar=not self.followed, **how

@@ -36,6 +36,9 @@ _BEYOND = 1.0  # cells past a missing point that a walk may go to
 _BISECTIONS = 4  # of an end that is not located
 MANY = 4  # dimensions of averages, beyond which sets of samples are too small for equations of folds
 
+_MOST = 100, 4  # sizes of a rule of averages in up to so many dimensions, and in more
+_STEPPED = "step by step"
+
 
 @dataclass(frozen=True)
 class Change:
@@ -212,14 +215,23 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     if not any(name in ends for name in change.branches):
         return None
     name = min((b for b in change.branches if b in ends), key=lambda b: abs(ends[b].value - here))
-    last = ends[name].solutions[0].problem.value_of(row.parameter)
+    end = ends[name].solutions[0]
+    last = end.problem.value_of(row.parameter)
     beside = other if name == one else one
-    difference, error = loss_difference(ends[name].solutions[0], _solved(row, beside, n, last, seed))
+    opposite = _solved(row, beside, n, last, seed)
+    difference, error = loss_difference(end, opposite)
     before = row.records[name][n]["training_loss"] - row.records[beside][n]["training_loss"]
     if difference * before > 0 and abs(difference) > error:
         return None
-    within = last + _SHORT * (here - last)  # where Newton's method is not singular
     pair = (follower(row, one, (n,), seed), follower(row, other, (n,), seed))
+    if ends[name].evidence.get("type") == _STEPPED:  # this side of the end
+        within = last
+        for branch in pair:
+            branch.known[last] = end if branch.name == name else opposite
+    else:
+        within = last + _SHORT * (here - last)  # where Newton's method is not singular
+        for branch in pair:
+            branch.at(within)
     chosen: dict[str, Any] = {"bracket": (here, within), "accuracy": accuracy, "seed": seed, "verify": False}
     try:
         found = crossing(row.problem, row.parameter, between=(one, other), branches=pair, **chosen)
@@ -318,7 +330,7 @@ def _stepped(row: Row, name: str, inside: int, missing: float, accuracy: float, 
         branches=(name,),
         problem=row.problem,
         solutions=(branch.known[last],),
-        evidence={"type": "step by step", "bracket": sorted((last, missing))},
+        evidence={"type": _STEPPED, "bracket": sorted((last, missing))},
     )
 
 
@@ -344,7 +356,8 @@ def follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
     Raises:
         NotConvergedError: one of them is not found again.
     """
-    branch = Branch(row.problem, row.parameter, name, row.accuracy, seed, effort=2)
+    most = _MOST[integrated(row.problem).dimension > MANY]
+    branch = Branch(row.problem, row.parameter, name, row.accuracy, seed, effort=2, most=most)
     for n in numbers:
         if not row.found(name, n):
             continue

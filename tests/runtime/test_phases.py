@@ -106,13 +106,18 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
     class Event:
         def __init__(self, value, *solutions):
             self.value, self.error, self.status, self.solutions = value, 0.01, "converged", solutions
+            self.evidence = {"type": "fold"}
 
     class Ended(float):
         problem = row.problem.with_(alpha=1.3)
 
     monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, Ended(at_end))})
+    class Found:
+        def at(self, value):
+            return 1.0
+
     monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.1)
-    monkeypatch.setattr(boundaries, "follower", lambda *_: None)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
     monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.01))
     monkeypatch.setattr(boundaries, "crossing", lambda *_, bracket, **__: Event(sum(bracket) / 2))
     first, second = located(row, (end, hidden), 1e-3, 0)
