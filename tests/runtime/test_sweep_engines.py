@@ -1,5 +1,6 @@
 """Sweeps run by Dask: the same bytes as in one process, whatever dies on the way."""
 
+import json
 import os
 import signal
 import socket
@@ -137,11 +138,17 @@ class Dying:
     def submit(self, work, line, accuracy, known, topic, threads, key, pure):
         self.asked += 1
         died = self.asked <= self.deaths
+        assert list(known.values()) == json.loads(json.dumps(list(known.values())))  # lists, as they are read
         made = list(run_line(line, accuracy, known))
         if died:
-            self.handler((0.0, (line.number, made[0])))  # one point was sent before
+            self.handler((0.0, (line.number, received(made[0]))))  # one point was sent before
             return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
         return Ended("finished", made)
+
+
+def received(record):
+    """As an event brings it."""
+    return distributed.protocol.loads(distributed.protocol.dumps(record))
 
 
 class Ended:
