@@ -1,18 +1,20 @@
 """Phase diagrams: which changes along a row bracket which boundary, and how boundaries are located and drawn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import xarray
 
 import saddleforge as sf
+from saddleforge.branches import branch
 from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.planes import boundaries, diagram
 from saddleforge.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
 from saddleforge.planes.diagram import PhaseDiagram, _outside_in
 from saddleforge.planes.meetings import Meeting
 from saddleforge.report.tables import load_dataset
+from saddleforge.saddle_point.iteration import Status
 from saddleforge.sweeping.records import Records
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
@@ -112,6 +114,7 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
         problem = row.problem.with_(alpha=1.3)
 
     monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, Ended(at_end))})
+
     class Found:
         def at(self, value):
             return 1.0
@@ -154,6 +157,23 @@ def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reache
     end = 5.0
     (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
     assert found.status == BRACKETED
+
+
+def test_a_branch_that_is_only_followed_is_tried_by_newtons_method_from_what_is_known_alone(monkeypatch):
+    problem = sf.problem("logistic_regression", alpha=2.0)
+    known, asked = sf.solve(problem, "semantic", accuracy=1e-3), []
+
+    def reach(problem, start, **how):
+        asked.append((isinstance(start, str), how["afar"], how["effort"]))
+        return replace(known, losses=None, status=Status.MAX_ITERATIONS)
+
+    monkeypatch.setattr(branch, "reach", reach)
+    for followed in (True, False):
+        along = branch.Branch(problem, "alpha", "semantic", known={2.0: known}, effort=2, most=4, followed=followed)
+        assert along.at(1.0) is None and along.at(1.0, accuracy=1e-4) is None
+    newton, named = (False, False, 2), (True, True, 2)
+    assert asked[:2] == [newton, (False, False, 4)]
+    assert asked[2:] == [(False, True, 2), named, (False, True, 4), (True, True, 4)]
 
 
 def made_diagram():
