@@ -236,6 +236,9 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     try:
         found = crossing(row.problem, row.parameter, between=(one, other), branches=pair, **chosen)
     except NotConvergedError:
+        if difference * before > 0:  # equal there, as far as is known: how far back they may be
+            share = min(1.0, (abs(difference) + error) / abs(before - difference))
+            return _bracketed(row, change, last + share * (here - last), last)
         return _bracketed(row, change, here, last)
     return Boundary(change.kind, change.branches, found.value, found.error, row.at, found.status)
 

@@ -128,6 +128,31 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
 
 
+def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it(monkeypatch):
+    row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
+    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
+
+    class Event:
+        value, error, status, evidence = 1.3, 0.01, "converged", {"type": "fold"}
+        solutions = (type("Ended", (float,), {"problem": row.problem.with_(alpha=1.3)})(0.99),)
+
+    class Found:
+        def at(self, value):
+            return 1.0
+
+    def nowhere(*_, **__):
+        raise NotConvergedError("no sign change")
+
+    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event})
+    monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.0)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
+    monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.02))
+    monkeypatch.setattr(boundaries, "crossing", nowhere)
+    found = located(row, (end, hidden), 1e-3, 0)[1]
+    assert found.status == BRACKETED  # the losses are 0.1 apart at 2 and 0.01(2) at 1.3
+    assert (found.value - found.error, found.value + found.error) == pytest.approx((1.3, 1.3 + 0.7 * 0.03 / 0.09))
+
+
 def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(monkeypatch):
     row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
 
