@@ -38,7 +38,8 @@ class Branch:
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
-        most: in place of the effort where an accuracy is asked for at a value.
+        most: in place of the effort where an accuracy is asked for at a value; where that misses it (`exhausted`), no
+            finer one is tried again.
         followed: whether it is only followed, once a solution is known: where Newton's method from there leads nowhere,
             nothing else is tried.
     """
@@ -51,6 +52,7 @@ class Branch:
     effort: int = 1
     known: dict[float, Solution] = field(default_factory=dict)
     failed: dict[float, Solution] = field(default_factory=dict)
+    exhausted: set[float] = field(default_factory=set)
     reached: str | None = None
     integrator: str = "auto"
     points: int | None = None
@@ -71,7 +73,7 @@ class Branch:
         value = float(value)
         if value in self.known:
             found = self.known[value]
-            if accuracy is None or found.relative_error <= accuracy:
+            if accuracy is None or found.relative_error <= accuracy or value in self.exhausted:
                 return found
         problem = self.problem.with_(**{self.parameter: value})
         candidates: list[Any] = [guess] if guess is not None else []
@@ -89,6 +91,8 @@ class Branch:
             if self._holds(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
+                if accuracy is not None and solution.status is Status.ACCURACY_NOT_REACHED:
+                    self.exhausted.add(value)
                 return solution
             self.failed[value] = solution
         return None
