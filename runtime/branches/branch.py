@@ -38,6 +38,10 @@ class Branch:
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
+        most: in place of the effort where an accuracy is asked for at a value; where that misses it (`exhausted`), no
+            finer one is tried again.
+        followed: whether it is only followed, once a solution is known: where Newton's method from there leads nowhere,
+            nothing else is tried.
     """
 
     problem: Problem
@@ -48,9 +52,12 @@ class Branch:
     effort: int = 1
     known: dict[float, Solution] = field(default_factory=dict)
     failed: dict[float, Solution] = field(default_factory=dict)
+    exhausted: set[float] = field(default_factory=set)
     reached: str | None = None
     integrator: str = "auto"
     points: int | None = None
+    most: int = 100
+    followed: bool = False
 
     def __post_init__(self) -> None:
         if self.reached is None and self.name in BRANCH_NAMES:
@@ -66,22 +73,26 @@ class Branch:
         value = float(value)
         if value in self.known:
             found = self.known[value]
-            if accuracy is None or found.relative_error <= accuracy:
+            if accuracy is None or found.relative_error <= accuracy or value in self.exhausted:
                 return found
         problem = self.problem.with_(**{self.parameter: value})
         candidates: list[Any] = [guess] if guess is not None else []
         if self.known:
             candidates.append(self._predicted(value))
-        if self.name in problem.solver.model.STARTS:
+        if self.name in problem.solver.model.STARTS and not (self.followed and candidates):
             candidates.append(self.name)
         for candidate in candidates:
-            effort, last = self.effort if accuracy is None else 100, candidate is candidates[-1]
+            sizes, last = self.effort if accuracy is None else self.most, candidate is candidates[-1]
             how: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
-            solution = reach(problem, candidate, accuracy=wanted, effort=effort, alone=last, **how)
+            solution = reach(
+                problem, candidate, accuracy=wanted, effort=sizes, alone=last, afar=not self.followed, **how
+            )
             _refuse_unfinished(solution)
             if self._holds(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
+                if accuracy is not None and solution.status is Status.ACCURACY_NOT_REACHED:
+                    self.exhausted.add(value)
                 return solution
             self.failed[value] = solution
         return None

@@ -42,8 +42,13 @@ def phases(
         ),
     ] = None,
     refinements: Annotated[
-        int, typer.Option("--refinements", min=0, help="How often rows are halved where boundaries differ or bend.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--refinements",
+            min=0,
+            help="How often rows are halved where boundaries differ or bend (once; never there).",
+        ),
+    ] = None,
     accuracy: Annotated[
         float | None,
         typer.Option("--accuracy", help="Half width asked of every overlap, relative to its block (1e-3; 1e-2 there)."),

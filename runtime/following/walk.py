@@ -132,12 +132,22 @@ class Walk:
 
     # Events
 
+    @property
+    def turned_back(self) -> bool:
+        """Whether the parameter went one way to the last station but one, and the other way to the last."""
+        if len(self.passed) < 3:
+            return False
+        one, two, three = (station.value for station in self.passed[-3:])
+        return (two - one) * (three - two) < 0
+
     def passages(self) -> list[Passage]:
         """What happened between the last two stations."""
         before, after = self.passed[-2:]
         found = []
         if before.place.tangent[-1] * after.place.tangent[-1] < 0:
             found.append(self._fold(before, after))
+        elif self.turned_back:  # which slopes over a few nodes do not tell
+            found.append(self._fold(self.passed[-3], after))
         growing = [int(np.sum((e.real > 1) & (np.abs(e.imag) < 1e-9))) for e in (before.odd, after.odd)]
         if growing[0] != growing[1] and not any(p is not None and p.merges for p in found):
             found.append(self._instability(before, after))

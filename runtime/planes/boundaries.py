@@ -9,7 +9,7 @@ for jumps, which fade away: they are negligible from some point of the grid on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..errors import InputError, NotConvergedError
 from ..following.first_event import walked_to
 from ..following.walk import Walk
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..solving.solution import Solution
 from ..sweeping.line import Record, is_found
 from ..sweeping.memory import recalled
@@ -33,6 +34,10 @@ BRACKETED = "bracketed"
 _SHORT = 0.02  # of the way from an end, where its branch is solved again
 _BEYOND = 1.0  # cells past a missing point that a walk may go to
 _BISECTIONS = 4  # of an end that is not located
+MANY = 4  # dimensions of averages, beyond which sets of samples are too small for equations of folds
+
+_MOST = 100, 4  # sizes of a rule of averages in up to so many dimensions, and in more
+_STEPPED = "step by step"
 
 
 @dataclass(frozen=True)
@@ -210,18 +215,30 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     if not any(name in ends for name in change.branches):
         return None
     name = min((b for b in change.branches if b in ends), key=lambda b: abs(ends[b].value - here))
-    last = ends[name].value
+    end = ends[name].solutions[0]
+    last = end.problem.value_of(row.parameter)
     beside = other if name == one else one
-    difference, error = loss_difference(ends[name].solutions[0], _solved(row, beside, n, last, seed))
+    opposite = _solved(row, beside, n, last, seed)
+    difference, error = loss_difference(end, opposite)
     before = row.records[name][n]["training_loss"] - row.records[beside][n]["training_loss"]
     if difference * before > 0 and abs(difference) > error:
         return None
-    within = last + _SHORT * (here - last)  # where Newton's method is not singular
     pair = (follower(row, one, (n,), seed), follower(row, other, (n,), seed))
+    if ends[name].evidence.get("type") == _STEPPED:  # this side of the end
+        within = last
+        for branch in pair:
+            branch.known[last] = end if branch.name == name else opposite
+    else:
+        within = last + _SHORT * (here - last)  # where Newton's method is not singular
+        for branch in pair:
+            branch.at(within)
     chosen: dict[str, Any] = {"bracket": (here, within), "accuracy": accuracy, "seed": seed, "verify": False}
     try:
         found = crossing(row.problem, row.parameter, between=(one, other), branches=pair, **chosen)
     except NotConvergedError:
+        if difference * before > 0:  # equal there, as far as is known: how far back they may be
+            share = min(1.0, (abs(difference) + error) / abs(before - difference))
+            return _bracketed(row, change, last + share * (here - last), last)
         return _bracketed(row, change, here, last)
     return Boundary(change.kind, change.branches, found.value, found.error, row.at, found.status)
 
@@ -269,12 +286,55 @@ _LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {
 def end_of(row: Row, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
     """The end of a branch, from a point with it toward one without, and a cell beyond; None where there is none.
 
+    With averages in many dimensions it is followed step by step from the one toward the other.
+
     Raises:
         NotConvergedError: the branch is not found again where it begins, or cannot be followed.
     """
     first, last = row.values[inside], row.values[outside]
+    if integrated(row.problem).dimension > MANY:
+        return _stepped(row, name, inside, last, accuracy, seed)
     goal = float(np.clip(last + _BEYOND * np.copysign(row.cell, last - first), row.values[0], row.values[-1]))
     return walked_from(row, name, inside, goal, accuracy, seed)[0]
+
+
+def _stepped(row: Row, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
+    """Between a place to which a branch is followed and one a step further to which Newton's method does not lead.
+
+    Steps are halved where it leads nowhere, until they are as short as the half width asks for; so that what is too far
+    away to be reached is not taken for missing.
+
+    Raises:
+        NotConvergedError: the branch is not found again where it begins, or is there on all of the way.
+    """
+    way = 1 if missing > row.values[inside] else -1
+    inner = inside - way
+    begun = (inside, inner) if 0 <= inner < len(row.values) else (inside,)
+    branch = replace(follower(row, name, begun, seed), followed=True)
+    last, step = row.values[inside], abs(missing - row.values[inside]) / 2
+    while way * (missing - last) > 0:
+        there = last + way * min(step, way * (missing - last))
+        if branch.at(there) is not None:
+            last = there
+        elif step > 2 * accuracy:
+            step /= 2
+        else:
+            missing = there
+            break
+    else:
+        raise NotConvergedError(f"the {name} branch does not end before {row.parameter} = {missing:g}")
+    return Threshold(
+        kind=SPINODAL,
+        parameter=row.parameter,
+        value=(last + missing) / 2,
+        error=abs(missing - last) / 2,
+        error_kind="estimated",
+        status="converged",
+        branches=(name,),
+        problem=row.problem,
+        solutions=(branch.known[last],),
+        evidence={"type": _STEPPED, "bracket": sorted((last, missing))},
+    )
 
 
 def walked_from(
@@ -299,7 +359,8 @@ def follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
     Raises:
         NotConvergedError: one of them is not found again.
     """
-    branch = Branch(row.problem, row.parameter, name, row.accuracy, seed, effort=2)
+    most = _MOST[integrated(row.problem).dimension > MANY]
+    branch = Branch(row.problem, row.parameter, name, row.accuracy, seed, effort=2, most=most)
     for n in numbers:
         if not row.found(name, n):
             continue

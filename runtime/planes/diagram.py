@@ -26,7 +26,7 @@ from ..sweeping.line import Record
 from ..sweeping.plan import Plan, Simulated, planned
 from ..sweeping.records import folder_of, remove
 from ..sweeping.sweep import Sweep, kept_nowhere, run_together
-from .boundaries import Boundary, Change, Places, Row, bracketed, further, located
+from .boundaries import MANY, Boundary, Change, Places, Row, bracketed, further, located
 from .doubts import Doubt, decided, doubts, without
 from .meetings import Meeting, Suspect, met, suspects
 
@@ -37,10 +37,12 @@ _PROBES = 3  # an axis, at which it is seen which starts lead anywhere
 _REACH = 2.0  # cells that a boundary may move from row to row
 _BEND = 0.4  # cells that it may be off the straight line between the rows on both sides
 _COARSE = 1e-2  # accuracy of probes
-_FEW = 4  # dimensions of averages, up to which and beyond which the following are usual
+# Of averages with up to MANY dimensions, and with more.
 _POINTS = (9, 5), (5, 3)
 _ACCURACIES = 1e-3, 1e-2
 _BOUNDARY_ACCURACIES = 3e-3, 3e-2
+_REFINEMENTS = 1, 0
+_EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: farther on doubts are decided by a walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +120,7 @@ def phases(
     over: Mapping[str, tuple[float, float]],
     starts: Sequence[str] | None = None,
     points: tuple[int, int] | None = None,
-    refinements: int = 1,
+    refinements: int | None = None,
     accuracy: float | None = None,
     boundary_accuracy: float | None = None,
     stability: bool | None = None,
@@ -140,7 +142,7 @@ def phases(
         starts: named starts; by default all of the model that lead to a branch at one of nine probes (three, in a row
             half way, where averages have many dimensions).
         points: of the grid, along both, by default (9, 5), or (5, 3) where averages have many dimensions; refinements:
-            how often rows are halved where they differ.
+            how often rows are halved where they differ (once, or never).
         accuracy: of overlaps, as of `solve` (1e-3, or 1e-2 of many dimensions); boundary_accuracy: half width of
             boundaries, in the first parameter, and of points where they meet (3e-3, or 3e-2); in the second it is asked
             for in proportion to the intervals.
@@ -159,18 +161,19 @@ def phases(
     engine = Engine(processes)
     engine.check()
     coarse = points is not None and min(points) < 2
-    if coarse or refinements < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
+    if coarse or (refinements or 0) < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
         raise InputError("points are at least 2 along both parameters, refinements at least 0, accuracies above 0")
     at_first = _ACCURACIES[0] if accuracy is None else accuracy
     asked_of = "solve" if stability is False else "stability"
     chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters, asked_of)
     base = chosen.plan(None, [second[1]], False).problem
-    if (many := integrated(base).dimension > _FEW) and accuracy is None:
+    if (many := integrated(base).dimension > MANY) and accuracy is None:
         chosen = replace(chosen, accuracy=_ACCURACIES[many])
     if points is None:
         chosen = replace(chosen, points=_POINTS[many])
     if many and stability is None:
         chosen = replace(chosen, ask="solve")
+    chosen = replace(chosen, effort=_EFFORTS[many])
     asked = _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy
     if starts is None:
         starts = tuple(base.solver.model.STARTS)
@@ -179,7 +182,8 @@ def phases(
         folder = folder_of(Path(output)) if output is not None else stack.enter_context(kept_nowhere())
         if force:
             _remove(folder)
-        return _Study(chosen, base, known, engine, folder).done(refinements, asked)
+        halved = _REFINEMENTS[many] if refinements is None else refinements
+        return _Study(chosen, base, known, engine, folder).done(halved, asked)
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,7 @@ class _Chosen:
     seed: int
     parameters: Mapping[str, Any]
     ask: str
+    effort: int = _EFFORTS[0]
 
     def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
         """A sweep of some starts along rows, up or down."""
@@ -211,7 +216,7 @@ class _Chosen:
             simulated=Simulated(),
             given=self.parameters,
             ends=False,
-            thorough=self.ask != "solve",
+            effort=self.effort,
         )
 
 
@@ -271,7 +276,7 @@ class _Study:
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
         places = np.linspace(low, high, _PROBES).tolist()
-        few = integrated(self._base).dimension <= _FEW
+        few = integrated(self._base).dimension <= MANY
         heights = np.linspace(bottom, top, _PROBES).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
         kept = _Kept(self._folder / "probes.json")

@@ -32,7 +32,7 @@ class Meeting:
 
     Attributes:
         kind: TRIPLE, of three branches of equal training loss, or END: the first branch ends where the loss of the two
-            others is equal, or its own and that of the only other.
+            others is equal, or its own and that of the only other; or all three where it ends in the third.
         value, error: of the first parameter; at, at_error: of the second.
         status: converged, accuracy_not_reached, or BRACKETED between two rows.
     """
@@ -88,6 +88,11 @@ def _ends(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Susp
         elif own == other_own and beside != other_beside and beside and other_beside:
             branches = (name, beside, other_beside)
             pair = beside, other_beside
+        elif own != other_own and beside and other_beside:
+            # Where it ends in a third branch, this takes its place beyond.
+            below_it, third = (other_beside, beside) if own else (beside, other_beside)
+            branches = (name, below_it, third)
+            pair = name, below_it
         else:
             continue
         between = here.value, there.value

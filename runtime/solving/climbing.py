@@ -170,14 +170,14 @@ def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> 
         f"no more than {max(bistable, 1e-12):.1g} of them"
     )
     small = max(1, sum(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels))
-    found = _refine(task, approach, levels[:small], patient=near is None)
+    found = _refine(task, approach, levels[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
         task.tell("samples: no small lattice led to a solution")
         return climb_samples(task, approach)
     if found.success or task.effort == 1:
         return found
-    point = _point_of(found)
-    if not _lattices_are_faster(task, point, found):
+    point, given_up = _point_of(found), found.rule.size != levels[small - 1].size
+    if given_up or not _lattices_are_faster(task, point, found):
         task.tell("samples: they reach the accuracy with fewer nodes than lattices")
         return climb_samples(task, point)
     further = _refine(task, point, levels[small:], patient=False) if levels[small:] else found
@@ -219,17 +219,21 @@ def _first_level(levels: Sequence[Rule], accuracy: float, near: Solution | None)
     return max(sizes.index(near.rule.describe()) - int(generous), 0)
 
 
-def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: bool = True) -> Solution:
+def _refine(
+    task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: bool = True, to_the_end: bool = True
+) -> Solution:
     """Climb deterministic rules, each started from the last, until the next finer one agrees.
 
     Args:
         patient: whether to iterate with damping where Newton fails at first, and to try the next level.
+        to_the_end: whether also where the last sizes gained so little that those left do not lead to the accuracy.
     """
     problem, accuracy = task.problem, task.accuracy
     point, failures = approach, 0
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
     trail: list[np.ndarray] = []
+    known: tuple[int, float] | None = None
     ahead = 0
     for number, level in enumerate(levels):
         if number < ahead:
@@ -267,6 +271,13 @@ def _refine(task: Task, approach: FixedPoint, levels: Sequence[Rule], patient: b
         left(f"half width so far about {error:.0e}, asked {accuracy:.0e}")
         task.tell(f"{pace.words(problem, level)}: a finer rule moves it by {error:.0e}, asked {accuracy:.0e}")
         point = reached.moved(reached.u + finer[0])
+        if known is not None and not to_the_end:
+            before, larger = known
+            gain = float(np.log(larger / error)) / (number - before)
+            if gain * (len(levels) - 1 - number) < float(np.log(error / accuracy)):
+                task.tell("by what the last sizes gained, those that are left do not lead to the accuracy")
+                break
+        known = number, error
     if solved is None:
         return failed_solution(task, reached, level)
     point, level, finer = solved

@@ -96,11 +96,13 @@ def reach(
     seed: int = 0,
     effort: int = 100,
     alone: bool = True,
+    afar: bool = True,
 ) -> Solution:
     """As `solve`, for those who tell branches apart themselves: whatever solution a start leads to has converged.
 
     Args:
         alone: whether there is no other start to try: else one that extrapolation leads nowhere is given up.
+        afar: whether a solution from which Newton's method leads nowhere is approached with damping.
     """
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
@@ -117,7 +119,7 @@ def reach(
     with step(f"solving from the start {name}"), budget.offers() as best:
         task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
-            return _reached(task, begun, _way(problem, integrator, points, seed), alone)
+            return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar)
         except TimeLimitError as error:
             with budget.overtime():
                 if best[0] is not None:
@@ -164,18 +166,18 @@ def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Wa
     return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
 
 
-def _reached(task: Task, start: Overlaps | Solution, way: Way, alone: bool) -> Solution:
-    """Where a start leads; `alone` as of `reach`.
+def _reached(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bool) -> Solution:
+    """Where a start leads; `alone` and `afar` as of `reach`.
 
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
     overlaps = start.overlaps if isinstance(start, Solution) else start
     with compiling(task.problem, overlaps, _is_new(task.problem)):
-        return _led(task, start, way, alone)
+        return _led(task, start, way, alone, afar)
 
 
-def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool) -> Solution:
+def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bool) -> Solution:
     """`_reached`, whoever compiles."""
     problem = task.problem
     if isinstance(start, Solution):
@@ -189,7 +191,7 @@ def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool) -> Solut
             known = start.jacobian if symmetry == start.symmetry else None
             point = FixedPoint(u, sizes, start.residual, Status.CONVERGED, 0, known, start.drift)
             near = way(replace(task, symmetry=symmetry), point, start)
-            if near.losses is not None:
+            if near.losses is not None or not afar:
                 return near
     found = _from_afar(task, start, way, True)
     if alone and found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS):

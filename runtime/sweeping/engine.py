@@ -6,6 +6,7 @@ lost to a connection that breaks.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -254,6 +255,7 @@ class _Lines:
         there = self._taken.get(number)
         if there is None or is_done(there.get(what["n"]), self._accuracy):
             return
+        what = json.loads(json.dumps(what))  # an event has tuples in place of lists, which index arrays otherwise
         there[what["n"]] = what
         self._take(self._lines[number], what)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_erro
 JUDGED = ("replicon", "replicon_error", "jump_weight", "jump_weight_error")
 SCALARS = (*SOLVED, "bistable_share", *JUDGED, "longitudinal_eigenvalue")
 _BISECTIONS = 4  # where a line loses its branch
-_EFFORT = 2  # sizes of a rule, before all of them are tried
+_EFFORT = 2  # sizes of a rule, before more of them are tried
+_PACKAGE = f"{__name__.partition('.')[0]}."
 _ATTEMPTS = 2  # of a point that raises
 
 
@@ -75,8 +77,15 @@ def _attempted(work: _Solutions | _Simulations, n: int) -> Record:
             return {"status": FAILED, "reason": str(error)}
         except Exception as error:
             if attempt + 1 == _ATTEMPTS:
-                return {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
+                return {"status": FAILED, "reason": f"{type(error).__name__}: {error}{_whence(error)}"}
     raise AssertionError("an attempt returns")
+
+
+def _whence(error: Exception) -> str:
+    """In which function of this package an error arose, in words."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    own = [f for f in frames if f.f_globals.get("__name__", "").startswith(_PACKAGE)]
+    return f" (in {own[-1].f_globals['__name__'].removeprefix(_PACKAGE)}.{own[-1].f_code.co_name})" if own else ""
 
 
 class _Solutions:
@@ -87,7 +96,8 @@ class _Solutions:
         self._lost: list[float] | None = None
         self._branch = None
         if line.along is not None:
-            self._branch = Branch(line.problem, line.along, line.start, accuracy, line.seed, _EFFORT)
+            chosen: dict[str, Any] = {"seed": line.seed, "effort": _EFFORT, "most": line.effort}
+            self._branch = Branch(line.problem, line.along, line.start, accuracy, **chosen)
 
     def recall(self, n: int, record: Record) -> None:
         """Go on from a record."""
@@ -109,7 +119,7 @@ class _Solutions:
             guess = recalled(self._problem(n), self._line.start, earlier)
         begun = bool(branch.known)
         found = branch.at(value, guess=guess)
-        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.thorough:
+        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.effort > _EFFORT:
             found = branch.at(value, self._accuracy, guess=found) or found
         if found is not None:
             made = self._of(found)

@@ -24,6 +24,8 @@ from ..saddle_point.starts import default_start
 MOST_POINTS = 10_000_000
 BYTES_A_POINT = 3000  # of records, about, where there are two tokens
 ASKED = ("solve", "stability", "simulate")
+ALL_SIZES = 100
+"""More sizes than any rule has."""
 _CHUNK = 32  # rows of a table that are a line
 FORWARD, BACK = "forward", "back"
 _Placed = tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Mapping[str, Any]]
@@ -67,7 +69,7 @@ class Line:
         place: indices of start, direction and the other axes, or of its first row.
         identity: what its results depend on beside accuracy and version, as JSON.
         ends: whether it bisects where it loses its branch.
-        thorough: whether a point that misses the accuracy is tried with all sizes of its rule.
+        effort: how many sizes of a rule a point that misses the accuracy is tried with.
     """
 
     number: int
@@ -82,7 +84,7 @@ class Line:
     simulated: Simulated
     identity: str
     ends: bool = True
-    thorough: bool = True
+    effort: int = ALL_SIZES
 
     @property
     def key(self) -> str:
@@ -102,7 +104,7 @@ class Plan:
         both_ways: whether every line is gone back, too.
         source: catalogue name or absolute path by which the model is found again; None where it is an object.
         ends: whether lines bisect where they lose their branch; else they say between which points.
-        thorough: as of lines.
+        effort: as of lines.
     """
 
     problem: Problem
@@ -117,7 +119,7 @@ class Plan:
     source: str | None = None
     sized: Mapping[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
     ends: bool = True
-    thorough: bool = True
+    effort: int = ALL_SIZES
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -163,8 +165,8 @@ class Plan:
             common["simulated"] = vars(self.simulated)
         if not self.ends:
             common["ends"] = False
-        if not self.thorough:
-            common["thorough"] = False
+        if self.effort != ALL_SIZES:
+            common["effort"] = self.effort
         return common
 
     @cached_property
@@ -242,7 +244,7 @@ class Plan:
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
-        return Line(number, at, points, along, *chosen, self.ends, self.thorough)
+        return Line(number, at, points, along, *chosen, self.ends, self.effort)
 
 
 @cache
@@ -267,12 +269,12 @@ def planned(
     simulated: Simulated,
     given: Mapping[str, Any],
     ends: bool = True,
-    thorough: bool = True,
+    effort: int = ALL_SIZES,
 ) -> Plan:
     """A plan, checked before anything is computed; its arguments are those of `sf.sweep`.
 
     Args:
-        ends: whether lines bisect where they lose their branch; thorough: as of lines.
+        ends: whether lines bisect where they lose their branch; effort: as of lines.
 
     Raises:
         InputError: something unknown, empty, out of range or too large.
@@ -305,9 +307,8 @@ def planned(
     sized = _of_sizes(model, base, given, axes, table)
     _check_values(base, axes, table, sized)
     begun = tuple(starts) or (default_start(base),)
-    of_lines = {"ends": ends, "thorough": thorough}
     source = _source(model, base)
-    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, **of_lines)
+    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, ends, effort)
 
 
 def plan_of(said: Mapping[str, Any]) -> Plan:
@@ -332,7 +333,7 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         simulated=Simulated(**said.get("simulated", {})),
         given={name: value for name, value in said["parameters"].items() if value is not None},
         ends=said.get("ends", True),
-        thorough=said.get("thorough", True),
+        effort=said.get("effort", ALL_SIZES),
     )
     return plan
 

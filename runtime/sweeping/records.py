@@ -44,14 +44,15 @@ class Records:
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder = folder
         self._open: dict[str, IO[bytes]] = {}
+        self._said = json.dumps({**plan.identity, "source": plan.source}, sort_keys=True, ensure_ascii=False, indent=1)
         path = folder / _PLAN
-        if path.exists():
+        self._begun = not path.exists()
+        if not self._begun:
             refuse_other(folder, plan)
         elif folder.is_dir() and any(folder.iterdir()):
             raise InputError(f"{folder} is there and holds no sweep; give another name")
         else:
-            said = {**plan.identity, "source": plan.source}
-            write_whole(path, json.dumps(said, sort_keys=True, ensure_ascii=False, indent=1) + "\n")
+            self._say()
 
     def known(self, line: Line) -> dict[int, Record]:
         """The records of a line by number, of each point the most accurate."""
@@ -86,7 +87,21 @@ class Records:
                 stream.close()
         self._open.clear()
 
+    def withdraw(self) -> None:
+        """Close every file, and leave no folder where this made one and no point was put away."""
+        self.close()
+        if self._begun and not any(self.folder.glob("*.jsonl")):
+            with suppress(OSError):
+                (self.folder / _PLAN).unlink(missing_ok=True)
+                self.folder.rmdir()
+
+    def _say(self) -> None:
+        """Whose records these are."""
+        write_whole(self.folder / _PLAN, self._said + "\n")
+
     def _opened(self, path: Path, line: Line) -> IO[bytes]:
+        if not (self.folder / _PLAN).exists():  # another command has withdrawn
+            self._say()
         try:
             stream = path.open("ab", buffering=0)
             if fcntl is not None:

@@ -253,6 +253,10 @@ def run_together(
             interrupted = True
         except TimeLimitError:
             out_of_time = True
+        except InputError:
+            for records in kept:
+                records.withdraw()
+            raise
         finally:
             for records in kept:
                 records.close()

@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
+from saddleforge import budget
 from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.lattices import keeps, packing, points_in_ball, sampling_lattice, shortest
 from saddleforge.errors import InputError
 from saddleforge.integration import Lattice
 from saddleforge.integration.lattice import affordable
+from saddleforge.integration.rule import DIFFERENCE_SAFETY
+from saddleforge.problems.symmetry import NO_SYMMETRY
+from saddleforge.saddle_point.iteration import FixedPoint, Status
 from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.solving import climbing
+from saddleforge.solving.task import Task
 
 # Dimension, shortest vector squared at determinant one, number of shortest vectors (Conway and Sloane, table 1.2, 1.5).
 PACKINGS = [
@@ -118,3 +124,28 @@ def test_lattices_are_for_smooth_losses_of_twelve_dimensions_or_less():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     with pytest.raises(InputError, match=r"a lattice for 90 digits in 4 dimensions has .* nodes; use Sobol"):
         Lattice(90.0).averages(problem, start_overlaps(problem, "semantic"))
+
+
+@pytest.mark.parametrize("errors, climbed", [((0.2, 0.06, 0.02), 2), ((0.1, 0.02, 0.005), 3)])
+def test_lattices_that_do_not_lead_to_the_accuracy_by_what_they_gain_are_climbed_no_further(
+    monkeypatch, errors, climbed
+):
+    problem = sf.problem("logistic_regression", alpha=2.0)
+    overlaps = start_overlaps(problem, "semantic")
+    point = FixedPoint(overlaps.pack(), overlaps.sizes, 1e-9, Status.CONVERGED, 0, None)
+    scales, visited = overlaps.block_scales, []
+
+    class Reached:
+        losses, success = 1.0, True
+
+    def shifted(task, reached, finer):
+        visited.append(finer)
+        return errors[len(visited) - 1] / DIFFERENCE_SAFETY * scales, None
+
+    monkeypatch.setattr(climbing, "newton_at", lambda task, level, point: point)
+    monkeypatch.setattr(climbing, "rule_shift", shifted)
+    monkeypatch.setattr(climbing, "finish_point", lambda *_: Reached)
+    levels = tuple(Lattice(digits) for digits in (2.0, 2.5, 3.0, 3.5, 4.0))
+    with budget.offers():
+        climbing._refine(Task(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False)
+    assert len(visited) == climbed

@@ -153,6 +153,28 @@ def test_the_end_of_a_branch_passes_over_the_crossing_of_two_others(monkeypatch)
     assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
 
 
+def test_the_end_of_a_branch_in_a_second_one_passes_over_their_crossings_with_a_third(monkeypatch):
+    """Beyond, the second one is crossed in its place."""
+
+    def begins(y):
+        return AT + 2 * (y - HEIGHT)
+
+    plane = Plane(
+        {
+            "semantic": lambda x, y: x - AT,
+            "positional": lambda x, y: 0.1 * (begins(y) - x),
+            "uninformed": lambda x, y: 0.0,
+        },
+        {"positional": begins},
+    )
+    (found,) = between(plane, 0.0, 0.15, 0.3)
+    assert found.kind == "end" and found.branches == ("positional", "semantic", "uninformed")
+    assert found.pair == ("positional", "semantic")
+    plane.located(monkeypatch)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
+
+
 def test_where_boundaries_only_approach_nothing_meets():
     plane = Plane(
         {"semantic": lambda x, y: x - AT, "positional": lambda x, y: AT - x, "mixed": lambda x, y: 5.0},

@@ -1,16 +1,20 @@
 """Phase diagrams: which changes along a row bracket which boundary, and how boundaries are located and drawn."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 import xarray
 
 import saddleforge as sf
+from saddleforge.branches import branch
 from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.planes import boundaries, diagram
 from saddleforge.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
 from saddleforge.planes.diagram import PhaseDiagram, _outside_in
 from saddleforge.planes.meetings import Meeting
 from saddleforge.report.tables import load_dataset
+from saddleforge.saddle_point.iteration import Status
 from saddleforge.sweeping.records import Records
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
@@ -104,15 +108,97 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
     class Event:
         def __init__(self, value, *solutions):
             self.value, self.error, self.status, self.solutions = value, 0.01, "converged", solutions
+            self.evidence = {"type": "fold"}
 
-    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, at_end)})
+    class Ended(float):
+        problem = row.problem.with_(alpha=1.3)
+
+    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, Ended(at_end))})
+
+    class Found:
+        def at(self, value):
+            return 1.0
+
     monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.1)
-    monkeypatch.setattr(boundaries, "follower", lambda *_: None)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
     monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.01))
     monkeypatch.setattr(boundaries, "crossing", lambda *_, bracket, **__: Event(sum(bracket) / 2))
     first, second = located(row, (end, hidden), 1e-3, 0)
     assert first.value == 1.3
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
+
+
+def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it(monkeypatch):
+    row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
+    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
+
+    class Event:
+        value, error, status, evidence = 1.3, 0.01, "converged", {"type": "fold"}
+        solutions = (type("Ended", (float,), {"problem": row.problem.with_(alpha=1.3)})(0.99),)
+
+    class Found:
+        def at(self, value):
+            return 1.0
+
+    def nowhere(*_, **__):
+        raise NotConvergedError("no sign change")
+
+    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event})
+    monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.0)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
+    monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.02))
+    monkeypatch.setattr(boundaries, "crossing", nowhere)
+    found = located(row, (end, hidden), 1e-3, 0)[1]
+    assert found.status == BRACKETED  # the losses are 0.1 apart at 2 and 0.01(2) at 1.3
+    assert (found.value - found.error, found.value + found.error) == pytest.approx((1.3, 1.3 + 0.7 * 0.03 / 0.09))
+
+
+def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(monkeypatch):
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
+
+    class Solved:
+        def __init__(self, value):
+            self.problem = row.problem.with_(alpha=value)
+
+    @dataclass
+    class Ending:
+        known: dict
+        followed: bool = False
+
+        def at(self, value):
+            assert self.followed
+            near = min(abs(value - known) for known in self.known) < 0.3
+            return self.known.setdefault(value, Solved(value)) if near and value <= end else None
+
+    class Many:
+        dimension = 6
+
+    monkeypatch.setattr(boundaries, "integrated", lambda _: Many)
+    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending({2.0: Solved(2.0)}))
+    monkeypatch.setattr(boundaries, "bisected_end", lambda *_: (2.0, 3.0))
+    for end in (2.05, 2.3, 2.7):
+        (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
+        assert found.error <= 0.04 and abs(found.value - end) <= found.error and found.status == "converged"
+    end = 5.0
+    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
+    assert found.status == BRACKETED
+
+
+def test_a_branch_that_is_only_followed_is_tried_by_newtons_method_from_what_is_known_alone(monkeypatch):
+    problem = sf.problem("logistic_regression", alpha=2.0)
+    known, asked = sf.solve(problem, "semantic", accuracy=1e-3), []
+
+    def reach(problem, start, **how):
+        asked.append((isinstance(start, str), how["afar"], how["effort"]))
+        return replace(known, losses=None, status=Status.MAX_ITERATIONS)
+
+    monkeypatch.setattr(branch, "reach", reach)
+    for followed in (True, False):
+        along = branch.Branch(problem, "alpha", "semantic", known={2.0: known}, effort=2, most=4, followed=followed)
+        assert along.at(1.0) is None and along.at(1.0, accuracy=1e-4) is None
+    newton, named = (False, False, 2), (True, True, 2)
+    assert asked[:2] == [newton, (False, False, 4)]
+    assert asked[2:] == [(False, True, 2), named, (False, True, 4), (True, True, 4)]
 
 
 def made_diagram():

@@ -1,5 +1,6 @@
 """Sweeps run by Dask: the same bytes as in one process, whatever dies on the way."""
 
+import json
 import os
 import signal
 import socket
@@ -16,7 +17,8 @@ from saddleforge.sweeping import engine as engines
 from saddleforge.sweeping.engine import Engine
 from saddleforge.sweeping.line import run_line
 from saddleforge.sweeping.plan import Simulated, planned
-from saddleforge.sweeping.sweep import run
+from saddleforge.sweeping.records import Records
+from saddleforge.sweeping.sweep import collect, run
 
 distributed = pytest.importorskip("distributed")
 # Dask leaves sockets and loops to the end of the process.
@@ -136,11 +138,17 @@ class Dying:
     def submit(self, work, line, accuracy, known, topic, threads, key, pure):
         self.asked += 1
         died = self.asked <= self.deaths
+        assert list(known.values()) == json.loads(json.dumps(list(known.values())))  # lists, as they are read
         made = list(run_line(line, accuracy, known))
         if died:
-            self.handler((0.0, (line.number, made[0])))  # one point was sent before
+            self.handler((0.0, (line.number, received(made[0]))))  # one point was sent before
             return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
         return Ended("finished", made)
+
+
+def received(record):
+    """As an event brings it."""
+    return distributed.protocol.loads(distributed.protocol.dumps(record))
 
 
 class Ended:
@@ -190,6 +198,21 @@ def test_a_scheduler_that_does_not_answer_is_said(monkeypatch, tmp_path):
         run(plan_for(), Engine(scheduler="tcp://127.0.0.1:9"), tmp_path / "records")
     with pytest.raises(InputError, match="no scheduler of Dask answers at nonsense"):
         run(plan_for(), Engine(scheduler="nonsense"), tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(monkeypatch, tmp_path):
+    monkeypatch.setattr(engines, "_TIMEOUT", 0.5)
+    here, kept = plan_for(), tmp_path / "records"
+    run(here, Engine(processes=1), kept, shard=(2, 2))
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    with pytest.raises(InputError, match="no scheduler of Dask answers"):
+        run(here, Engine(scheduler="tcp://127.0.0.1:9"), kept)
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
+    other = Records(tmp_path / "new", here)
+    run(here, Engine(processes=1), tmp_path / "new", shard=(2, 2))
+    other.withdraw()  # another command has put points away meanwhile
+    assert collect(tmp_path / "new").statuses == collect(kept).statuses
 
 
 @pytest.mark.parametrize(
