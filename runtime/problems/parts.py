@@ -469,10 +469,13 @@ class Metric(Protocol):
 
 
 class ErrorMetric(Metric, Protocol):
-    """Of a model with a test error."""
+    """Of a model with a test error.
 
-    def metric(self, *fields_and_constants: Any) -> float:
-        """Of one sentence: the student's fields, the teacher's and the noise, entry by entry, then the constants."""
+    Attributes:
+        metric: of one sentence: the student's fields, the teacher's and the noise, entry by entry, then the constants.
+    """
+
+    metric: Compiled
 
     def test_error(
         self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
