@@ -296,6 +296,11 @@ class Problem:
             self._contexts[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
         return self._contexts[labels]
 
+    def context_in_words(self, context: int) -> str:
+        """Of a context by its index: its token, and its cluster where there are several."""
+        token, cluster = divmod(context, self.clusters)
+        return f"token {token + 1}" + (f", cluster {cluster + 1}" if self.clusters > 1 else "")
+
     @cached_property
     def _constants(self) -> dict[tuple[int, ...], np.ndarray]:
         """Kept by labels as they are asked for."""

@@ -32,8 +32,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     ]
     t = problem.teacher_rank
     for context in range(problem.contexts):
-        token, cluster = divmod(context, problem.clusters)
-        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        label = problem.context_in_words(context)
         parts = []
         for a in range(t):
             for b in range(a, t):
@@ -48,7 +47,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
         lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
     lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")
     lines += _beside(solution, erm)
-    if len(solution.errors) > 1:
+    if problem.metric_names and len(solution.errors) > 1:
         rows = [["", "least error", "of nothing known"]]
         for name, found in solution.errors.items():
             rows.append([name, *(with_error(*value) for value in (found, solution.errors_unlearned[name]))])
@@ -104,8 +103,7 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
         "error_kind": "estimated",
         "test_errors": {
             name: {"value": value, "error": error, "unlearned": solution.errors_unlearned[name][0]}
-            for name, (value, error) in solution.errors.items()
-            if name
+            for name, (value, error) in (solution.errors.items() if solution.problem.metric_names else ())
         },
     }
 
@@ -184,8 +182,7 @@ def messages_table(passed: BayesMessages) -> str:
     shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
 
     def label(context: int, column: int) -> str:
-        token, cluster = divmod(context, problem.clusters)
-        where = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        where = problem.context_in_words(context)
         return f"{where}, column {column + 1}" if problem.teacher_rank > 1 else where
 
     rows = [["seed", "status", "iterations", *(label(*one) for one in shown)]]

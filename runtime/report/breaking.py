@@ -80,8 +80,7 @@ def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
     assert state is not None and widths is not None
     lines, deltas = [], ["Delta"] if solution.steps == 1 else ["Delta1", "Delta2"]
     for context in range(problem.contexts):
-        token, cluster = divmod(context, problem.clusters)
-        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        label = problem.context_in_words(context)
         for a in range(problem.student_rank):
             parts = []
             for name, blocks, errors in (

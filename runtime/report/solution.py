@@ -112,8 +112,7 @@ def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown:
     lines = []
     s, t = problem.student_rank, problem.teacher_rank
     for context in range(problem.contexts):
-        token, cluster = divmod(context, problem.clusters)
-        label = f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
+        label = problem.context_in_words(context)
         for a in range(s):
             parts = []
             for name in ("q", "V"):

@@ -193,12 +193,7 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
 
     `special` (JSON) holds points of codimension 2.
     """
-    dataset = xarray.Dataset(
-        {
-            name: ("point", np.asarray(values, float))
-            for name, values in (("over", line.over_values), ("value", line.values), ("error", line.errors))
-        }
-    )
+    dataset = _points_of(line)
     dataset.attrs = {
         **_attributes(line.first.problem, line.parameter),
         "kind": line.kind,
@@ -213,16 +208,12 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
 @to_dataset.register(BayesLine)
 def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
     """A threshold of Bayes-optimal inference along a parameter: as a critical line; NaN where there is none."""
-    dataset = xarray.Dataset(
-        {
-            name: ("point", np.asarray(values, float))
-            for name, values in (("over", line.over_values), ("value", line.values), ("error", line.errors))
-        }
-    )
-    held = {name: value for name, value in parameters_json(line.problem).items() if name != line.over.rstrip("_")}
+    dataset = _points_of(line)
+    varied = ("alpha", line.over.rstrip("_"))
+    held = {name: value for name, value in parameters_json(line.problem).items() if name not in varied}
     dataset.attrs = {
         **_attributes(line.problem, "alpha"),
-        "parameters": json.dumps({n: v for n, v in clean(held).items() if n != "alpha"}, ensure_ascii=False),
+        "parameters": json.dumps(clean(held), ensure_ascii=False),
         "kind": line.title,
         "over": line.over.rstrip("_"),
         "branches": "Bayes-optimal inference",
@@ -231,6 +222,11 @@ def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
         "ends": line.ending,
     }
     return dataset
+
+
+def _points_of(line: CriticalLine | BayesLine) -> xarray.Dataset:
+    columns = {"over": line.over_values, "value": line.values, "error": line.errors}
+    return xarray.Dataset({name: ("point", np.asarray(values, float)) for name, values in columns.items()})
 
 
 def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:

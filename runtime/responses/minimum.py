@@ -12,6 +12,7 @@ from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
+from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from .answers import SCALARS
 from .direction import Direction
@@ -129,7 +130,7 @@ class Search:
         if missing and not getattr(problem.solver.metric, missing):
             raise InputError(f"{problem.solver.name} has no {observable.replace('_', ' ')}")
         starts = list(problem.solver.model.STARTS)
-        on = on or ("semantic" if "semantic" in starts else starts[0])
+        on = on or default_start(problem)
         if on not in starts:
             raise InputError(f"no branch {on!r}; known are {', '.join(starts)}")
         least, most = Direction(problem, name).range

@@ -25,7 +25,7 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
         ):
             words = _not_positive(name, matrix)
             if words:
-                return f"{words}, at {_context(problem, context)}: {meaning}"
+                return f"{words}, at {problem.context_in_words(context)}: {meaning}"
     return ""
 
 
@@ -56,8 +56,3 @@ def _not_positive(name: str, matrix: np.ndarray) -> str:
     along = vectors[:, 0] * np.sign(vectors[np.argmax(np.abs(vectors[:, 0])), 0])
     direction = ", ".join(f"{entry:.2f}" for entry in along + 0.0)
     return f"{name} has the eigenvalue {values[0]:.3g} along ({direction}) of the columns of W"
-
-
-def _context(problem: Problem, context: int) -> str:
-    token, cluster = divmod(context, problem.clusters)
-    return f"token {token + 1}" + (f", cluster {cluster + 1}" if problem.clusters > 1 else "")
