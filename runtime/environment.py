@@ -14,8 +14,7 @@ from .errors import InputError
 if TYPE_CHECKING:
     import subprocess
 
-_THREADS, _LAYER = "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER"
-_LAYERS = ("default", "safe", "threadsafe", "forksafe", "tbb", "omp", "workqueue")
+_THREADS = "NUMBA_NUM_THREADS"
 _LEAST_DATA = 0.5  # gigabytes: Python with its libraries, and a compilation
 _LEAST = 1_000_000_000  # bytes of address space: less ends linear algebra while it loads
 
@@ -51,14 +50,11 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
 def check() -> None:
     """
     Raises:
-        InputError: a number of threads, a threading layer or a limit of memory that cannot be worked with.
+        InputError: a number of threads or a limit of memory that cannot be worked with.
     """
     threads = os.environ.get(_THREADS, "1")
     if not threads.strip().isdecimal() or int(threads) < 1:
         raise InputError(f"{_THREADS} = {threads!r} is out of range; allowed are whole numbers from 1")
-    layer = os.environ.get(_LAYER, "default")
-    if layer not in _LAYERS:
-        raise InputError(f"{_LAYER} = {layer!r} is not known; allowed are {', '.join(_LAYERS)}")
     try:
         import resource
     except ImportError:  # Windows

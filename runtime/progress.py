@@ -1,7 +1,7 @@
 """What a long run tells its user, always on stderr: single messages, a progress bar, and the step it is at.
 
 Steps are silent as long as all of them together take less than a few seconds. A step that lasts is said by a process of
-its own (`heartbeat`): compiled loops hold Python's lock, so that no thread could.
+its own (`heartbeat`): compilation and most compiled loops hold Python's lock, so that no thread could.
 """
 
 from __future__ import annotations

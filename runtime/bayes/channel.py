@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
 from scipy.linalg import block_diag
 
 from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
+from ..threads import used
 from .averages import Averages, add_up, change, varying
 from .mixture import averages_by_omega
 from .planted import Planted, suits
@@ -302,7 +302,7 @@ class Channel:
                     precision,
                     log_norm,
                     curved,
-                    get_num_threads(),
+                    used(),
                 )
             norm += probability * total[0]
             log_evidence += probability * total[1]

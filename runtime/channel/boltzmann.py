@@ -41,7 +41,6 @@ def slopes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise."""
     return problem.solver.thermal_averages.field_slopes(
-        CHUNKS,
         nodes,
         weights,
         *fields.sampling,

@@ -48,7 +48,6 @@ def points_at(
     problem.only_at_zero_temperature("proximal points are found")
     channel = problem.solver.proximal
     columns = channel.proximal_points(
-        CHUNKS,
         np.ascontiguousarray(nodes),
         *fields.sampling,
         fields.precision,

@@ -12,7 +12,7 @@ import numpy as np
 from ..problems.overlaps import Overlaps, Units, triangle
 from ..problems.problem import Problem
 from .fields import Fields
-from .points import CHUNKS, noise_choices, points_at
+from .points import noise_choices, points_at
 
 _BATCH = 20000  # nodes at a time
 
@@ -66,7 +66,6 @@ def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: 
     for begin in range(0, len(nodes), _BATCH):
         part = np.ascontiguousarray(nodes[begin : begin + _BATCH])
         _, shares, slopes = channel.field_slopes(
-            CHUNKS,
             part,
             weights[begin : begin + _BATCH],
             *fields.sampling,

@@ -151,20 +151,16 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
         InputError: more threads than there are, a negative seed, or a cache folder that others may write in.
     """
     from ..cache import cache_folder
-    from ..problems.compiled import wait_asleep
     from ..progress import set_quiet
+    from ..threads import available, limit
 
     set_quiet(quiet)
     if seed < 0:
         raise InputError(f"--seed {seed} is out of range; allowed are whole numbers from 0")
     if threads is not None:
-        import numba
-
-        available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-        if not 1 <= threads <= available:
-            raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {available}")
-        wait_asleep()
-        numba.set_num_threads(threads)
+        if not 1 <= threads <= (most := available()):
+            raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {most}")
+        limit(threads)
     cache_folder()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..channel.nodes import tensor, trapezoid
 from ..errors import DomainError
 from ..problems.compiled import loops
+from ..threads import share
 from .penalised_rows import LIGHT, Minimiser, RowAverages
 from .tilted_grid import STEEPEST, Grids, Layout, places_of
 
@@ -81,9 +82,10 @@ def plane_averages(
         more = np.column_stack([least.penalty, least.value, products])
         out = np.zeros((len(batch.nodes), _LENGTH))
         starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
-        loops("tilted_grid").tilted_on_grids(
-            starts, batch.counts, steps, batch.corners, costs, least.w @ axes, more, np.array([y]),
-            np.diag(widths)[None], centres[at] @ to_axes.T, precision, norm, np.zeros(_COLUMNS), True, out,
+        share(
+            loops("tilted_grid").tilted_on_grids, len(out), starts, batch.counts, steps, batch.corners, costs,
+            least.w @ axes, more, np.array([y]), np.diag(widths)[None], centres[at] @ to_axes.T,
+            precision, norm, np.zeros(_COLUMNS), True, out,
         )  # fmt: skip
         sums[at] = out
     mean, along, between, within = (

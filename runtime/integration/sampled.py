@@ -166,7 +166,6 @@ class Sampled(Rule):
             shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
             return np.ones(len(shares)), shares, matrices
         return problem.solver.proximal.field_slopes(
-            CHUNKS,
             nodes,
             weights,
             *fields.sampling,

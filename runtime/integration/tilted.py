@@ -23,6 +23,7 @@ from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
+from ..threads import share
 from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
 from .rule import back, moments_by_context
 from .sampled import TeacherRule, teacher_split
@@ -326,9 +327,10 @@ def tilted_at(
     """<g>, f, <z>, <z g> and <columns> at places (P, n), (P, n, ...), see `loops.tilted`."""
     fields, columns = np.ascontiguousarray(level.columns[:, 0]), level.columns
     free, out = np.empty(places.shape), np.empty((*places.shape, 2 + columns.shape[1]))
-    loops("tilted").tilted(
-        level.rows, level.omega, level.lengths, costs, rate, variance, fields, columns, which, places, free, out
-    )
+    share(
+        loops("tilted").tilted, len(which), level.rows, level.omega, level.lengths, costs, rate, variance, fields,
+        columns, which, places, free, out,
+    )  # fmt: skip
     return np.concatenate([out[..., 2:3], free[..., None], out], axis=-1)
 
 

@@ -22,6 +22,7 @@ from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
+from ..threads import share
 from .rule import moments_by_context
 from .sampled import TeacherRule
 from .tilted import TiltedAverages, of_tokens
@@ -227,9 +228,10 @@ class Grids:
                     raise DomainError("exp(-y M) spans more than doubles hold")
                 out = np.zeros((len(batch.nodes), _length(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
-                loops("tilted_grid").tilted_on_grids(
-                    places.starts, _pad(batch.counts, 1), _pad(batch.steps, 1.0), _pad(batch.corners, 0.0),
-                    places.costs, places.g, _more(problem, fields, batch, places, slopes), state.rates, spreads,
+                share(
+                    loops("tilted_grid").tilted_on_grids, len(out), places.starts, _pad(batch.counts, 1),
+                    _pad(batch.steps, 1.0), _pad(batch.corners, 0.0), places.costs, places.g,
+                    _more(problem, fields, batch, places, slopes), state.rates, spreads,
                     _pad(_centres(fields, y), 0.0), precision, norm, _pad(fields.field_mean.ravel(), 0.0), slopes, out,
                 )  # fmt: skip
                 weights = batch.weights * places.chance

@@ -3,14 +3,15 @@
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 _CUT = 42.0  # exponents so far below the largest one are left out
 
 
-@njit(cache=True, error_model="numpy", parallel=True)
-def tilted(rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out):
-    """At omega_0 = places[p, i] of row which[p], with z = omega - omega_0 ~ N(0, variance): fill
+@njit(cache=True, error_model="numpy", nogil=True)
+def tilted(first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out):
+    """At omega_0 = places[p, i] of row which[p], p = first, ..., last - 1, with z = omega - omega_0 ~ N(0, variance):
+    fill
 
         free[p, i] = (1 / rate) log E exp(-rate costs),   out[p, i] = (<z>, <z fields>, <columns> ...),
 
@@ -21,11 +22,11 @@ def tilted(rows, omega, lengths, costs, rate, variance, fields, columns, which, 
             weights of domega; costs, fields: (M,); columns: (M, K).
         rate: positive; which: (P,); places: (P, N); free: (P, N); out: (P, N, 2 + K).
     """
-    for p in prange(len(which)):
-        first, last = rows[which[p]], rows[which[p] + 1]
+    for p in range(first, last):
+        begin, end = rows[which[p]], rows[which[p] + 1]
         _row(
-            omega[first:last], lengths[first:last], costs[first:last], rate, variance, fields[first:last],
-            columns[first:last], places[p], free[p], out[p],
+            omega[begin:end], lengths[begin:end], costs[begin:end], rate, variance, fields[begin:end],
+            columns[begin:end], places[p], free[p], out[p],
         )  # fmt: skip
 
 

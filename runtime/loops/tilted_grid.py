@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 MARGIN = 6.5  # of a blur, in standard deviations
 _APART = 9.0  # squared step of the fields over those beside it, beyond which they jump
@@ -12,12 +12,13 @@ _STENCIL = 6  # nodes beside a kink that stand for it
 _FARTHEST = 40.0  # exponent of the law of omega_0 beyond which nothing is summed
 
 
-@njit(cache=True, error_model="numpy", parallel=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def tilted_on_grids(
-    starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin, slopes, out
-):
-    """For grids p = 0, ... of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z_1 + ... + z_K,
-    omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), sums over omega_0 of
+    first, last, starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin,
+    slopes, out,
+):  # fmt: skip
+    """For grids p = first, ..., last - 1 of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z_1 +
+    ... + z_K, omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), sums over omega_0 of
 
         1, c_1, <c_2>, ... <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, ... <g_a g_b>, <more_e>, G_ab G_ef,
 
@@ -34,7 +35,7 @@ def tilted_on_grids(
         slopes: whether to sum G_ab G_ef.
         out: (P, K + 2 + D + (K + 2) D^2 + E [+ D^4]), zero.
     """
-    for p in prange(len(counts)):
+    for p in range(first, last):
         one, two = starts[p], starts[p + 1]
         _grid(
             counts[p, 0], counts[p, 1], steps, corners[p], costs[one:two], fields[one:two], more[one:two], rates,

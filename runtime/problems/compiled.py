@@ -27,22 +27,6 @@ SOURCE = "source"
 _LONGEST, _POLL = 60.0, 0.02  # seconds, while another process compiles the same function
 
 
-@cache
-def wait_asleep() -> None:
-    """Start Numba's threads such that they sleep while they wait, unless the environment says how they should.
-
-    GNU OpenMP has them spin, which takes half of their speed from processes that share cores and gives nothing to one.
-    """
-    import numba  # slow to load, and only needed to compile
-
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read when the threads are launched
-        try:
-            numba.set_num_threads(numba.get_num_threads())
-        finally:
-            del os.environ["OMP_WAIT_POLICY"]
-
-
 @contextmanager
 def numba_cache() -> Iterator[None]:
     """Compiled code goes to the user's cache folder, never beside the sources (which may be read-only).

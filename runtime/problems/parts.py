@@ -103,7 +103,7 @@ class ProximalChannel(Channel, Protocol):
         """Sums over nodes (N, L (t + s) + Gaussian noise) with weights (N,): token rows, then totals, a row a chunk."""
 
     def proximal_points(
-        self, chunks: int, nodes: np.ndarray, teacher_mean: np.ndarray, teacher_factor: np.ndarray,
+        self, nodes: np.ndarray, teacher_mean: np.ndarray, teacher_factor: np.ndarray,
         field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray, precision: np.ndarray,
         noise_scale: np.ndarray, c: np.ndarray, flip: int, chosen: int,
     ) -> np.ndarray:  # fmt: skip
@@ -115,7 +115,7 @@ class ProximalChannel(Channel, Protocol):
         """Numbers (N,) and rows (x, value), (N, most, D + 1), of the minima at omega (N, D) and features (N, F)."""
 
     def field_slopes(
-        self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
         precision: np.ndarray, variance: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, flip: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
@@ -255,7 +255,7 @@ class ThermalAverages(ThermalChannel, Protocol):
         """As `sample`; kinks (K, 2) of the loss: field and place; rule (M, 2): Gauss-Legendre nodes and weights."""
 
     def field_slopes(
-        self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
         precision: np.ndarray, variance: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, temperature: float,
         kinks: np.ndarray, rule: np.ndarray,

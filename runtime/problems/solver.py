@@ -25,7 +25,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue
-from .compiled import code_folder, numba_cache, wait_asleep
+from .compiled import code_folder, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -323,7 +323,6 @@ class Solver:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        wait_asleep()
         try:
             with numba_cache():
                 spec.loader.exec_module(module)

@@ -33,6 +33,7 @@ from ..progress import set_quiet, step
 from ..saddle_point.observables import losses, test_error
 from ..saddle_point.printed_slopes import why_not
 from ..stability.assess import responses_of
+from ..threads import used
 
 processes = 2  # that may compile at a time
 _FEW_NODES = Sobol(4, 1)
@@ -89,10 +90,8 @@ def compiling(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]
 
 def _wins(problem: Problem) -> bool:
     """Whether a second process has a processor, and enough to do."""
-    import numba
-
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    fits = bool(sys.executable) and min(processes, processors, numba.get_num_threads()) > 1
+    fits = bool(sys.executable) and min(processes, processors, used()) > 1
     return fits and problem.inverse_temperature is None
 
 

@@ -27,6 +27,7 @@ from ..errors import InputError, TimeLimitError
 from ..files import finite
 from ..interrupts import kept_handler
 from ..progress import set_quiet
+from ..threads import limited
 from .line import FAILED, Record, is_done, run_line
 from .plan import Line
 
@@ -98,14 +99,14 @@ class Engine:
         if not lines:
             return
         if self.alone:
-            with _threads(self.threads):
+            with limited(self.threads):
                 for line in lines:
                     for record in run_line(line, accuracy, known(line)):
                         take(line, record)
             return
         with self._client(len(lines)) as client:
             if self.client is None:
-                with _threads(self.threads):
+                with limited(self.threads):
                     _warm(lines, accuracy, known, take)
             _Distributed(client, _Lines(lines, accuracy, known, take, self.threads), self._ahead).run()
 
@@ -132,7 +133,7 @@ class Engine:
             TimeLimitError, KeyboardInterrupt: as of `run`; whatever the function raises.
         """
         if self.alone or len(items) < 2:
-            with _threads(self.threads):
+            with limited(self.threads):
                 for number, item in enumerate(items):
                     take(number, function(*item))
             return
@@ -381,7 +382,7 @@ def _quietly(
 ) -> Any:  # pragma: no cover, in a process of its own
     """What a worker does with an item."""
     set_quiet(True)
-    with _threads(threads):
+    with limited(threads):
         return function(*item)
 
 
@@ -415,27 +416,11 @@ def _run_line(
 
     set_quiet(True)
     worker, made = get_worker(), []
-    with _threads(threads):
+    with limited(threads):
         for record in run_line(line, accuracy, known):
             worker.log_event(topic, (line.number, record))
             made.append(record)
     return made
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """So many threads in Numba's loops of this thread."""
-    import numba
-
-    from ..problems.solver import wait_asleep
-
-    wait_asleep()
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 def _warm(lines: Sequence[Line], accuracy: float, known: Known, take: Take) -> None:

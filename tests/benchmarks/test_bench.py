@@ -28,11 +28,12 @@ from saddleforge.saddle_point.iteration import FixedPoint, Status, newton
 from saddleforge.saddle_point.printed_slopes import map_slopes
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.threads import available, limit, limited
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 
 TRUTH = {"q": 0.114817306, "V": 12.668402, "theta": 0.15815852}
-CORES = [n for n in (1, 2) if n <= numba.config.NUMBA_NUM_THREADS]
+CORES = [n for n in (1, 2) if n <= available()]
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +59,15 @@ def points(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def threads() -> Iterator[Callable[[int], None]]:
-    before = numba.get_num_threads()
-    yield numba.set_num_threads
-    numba.set_num_threads(before)
+    """Sets the number of threads, of Numba's own too: the hand-written loop has those."""
+
+    def both(count: int) -> None:
+        limit(count)
+        numba.set_num_threads(count)
+
+    with limited(available()):
+        yield both
+    numba.set_num_threads(available())
 
 
 def _timed(request: pytest.FixtureRequest) -> bool:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numba
 import pytest
 
+from saddleforge import threads
 from saddleforge.cli import main
-from saddleforge.problems.compiled import wait_asleep
 from saddleforge.progress import set_quiet
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
@@ -52,8 +51,7 @@ def run() -> Callable[..., Finished]:
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]]:
     """call(*arguments): the same, inside this process, on one thread (tests share the cores)."""
-    wait_asleep()
-    numba.set_num_threads(1)
+    threads.limit(1)
 
     def inside(*arguments: Any) -> Finished:
         capsys.readouterr()
@@ -65,4 +63,4 @@ def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]
 
     yield inside
     set_quiet(False)
-    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    threads.limit(threads.available())

@@ -53,12 +53,6 @@ def test_characters_that_a_stream_does_not_have_are_escapes():
     [
         ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS = '0' is out of range; allowed are whole numbers from 1"),
         ("NUMBA_NUM_THREADS", "two", "NUMBA_NUM_THREADS = 'two' is out of range; allowed are whole numbers from 1"),
-        (
-            "NUMBA_THREADING_LAYER",
-            "pthreads",
-            "NUMBA_THREADING_LAYER = 'pthreads' is not known; allowed are default, safe, threadsafe, forksafe, tbb, "
-            "omp, workqueue",
-        ),
     ],
 )
 def test_what_numba_cannot_work_with_is_wrong_input(variable, value, sentence):

@@ -5,14 +5,13 @@ import os
 import signal
 from pathlib import Path
 
-import numba
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import saddleforge as sf
+from saddleforge import threads
 from saddleforge.cli import main
-from saddleforge.problems.compiled import wait_asleep
 from saddleforge.progress import set_quiet
 
 NOT_SHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds
@@ -222,11 +221,10 @@ def check(capsys, arguments):
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    wait_asleep()
-    numba.set_num_threads(1)
+    threads.limit(1)
     yield
     set_quiet(False)
-    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    threads.limit(threads.available())
 
 
 ANY = {

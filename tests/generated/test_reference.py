@@ -80,7 +80,7 @@ def test_channel_kernels_agree(problem, part):
         z, noise = nodes[0, : L * t].reshape(L, t), nodes[0, L * (s + t) :] * problem.noise_scale
         dy = np.einsum("lbe,le->lb", fields.teacher_factor, z)
         for choice in range(max(1, len(channel.LABELLED_NOISE))):
-            row = channel.proximal_points(1, nodes, *given, 1, choice)[0]
+            row = channel.proximal_points(nodes, *given, 1, choice)[0]
             if row[-1] == 0:
                 continue
             w, f, x = np.split(row[: 2 * L * s + channel.FEATURES], [L * s, L * s + channel.FEATURES])

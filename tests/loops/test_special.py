@@ -83,6 +83,6 @@ def test_a_file_of_the_library_imports_numpy_math_and_numba_and_no_other_file_of
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_compiled_functions_are_cached_and_divide_by_zero_as_numpy_does(path):
     text = path.read_text(encoding="utf-8")
-    flags = re.findall(r'@njit\((cache=True, error_model="numpy")(?:, inline="always"|, parallel=True)?\)\n', text)
+    flags = re.findall(r'@njit\((cache=True, error_model="numpy")(?:, inline="always"|, nogil=True)?\)\n', text)
     assert text.count("@njit") == len(flags)
     assert "fastmath" not in text

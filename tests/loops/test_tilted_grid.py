@@ -62,7 +62,7 @@ def on_grid(normal, density, rates=(RATE,), spreads=(SPREAD**2,)):
     levels = len(rates)
     out = np.zeros((1, levels + 3 + size + (levels + 2) * size**2 + size**4))
     tilted_on_grids(
-        np.array([0, len(omega)]), counts[None], np.full(2, step), corner[None], cost + STIFF * t**2 / 2, fields,
+        0, 1, np.array([0, len(omega)]), counts[None], np.full(2, step), corner[None], cost + STIFF * t**2 / 2, fields,
         np.ones((len(omega), 1)), np.array(rates), np.multiply.outer(spreads, plane), np.zeros((1, 2)), plane / LAW**2,
         (2 * np.pi * LAW**2) ** (-size / 2), np.zeros(2), True, out,
     )  # fmt: skip

@@ -1,11 +1,7 @@
 """Nodes, rules and their error bars, each held against a truth; the jumps of the proximal map included."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
-import numba
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
@@ -20,6 +16,7 @@ from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.sampled import TeacherRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import dumps
+from saddleforge.threads import available, limited
 
 NORMAL_MOMENTS = (1, 0, 1, 0, 3, 0, 15, 0, 105)
 
@@ -350,19 +347,14 @@ def test_rules_too_large_to_run_say_what_to_use_instead(rule, sizes):
 
 @pytest.fixture
 def with_threads() -> Callable[[int, Callable[[], bytes]], bytes]:
-    before = numba.get_num_threads()
-
     def run(count: int, action: Callable[[], bytes]) -> bytes:
-        numba.set_num_threads(count)
-        try:
+        with limited(count):
             return action()
-        finally:
-            numba.set_num_threads(before)
 
     return run
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
+@pytest.mark.skipif(available() < 2, reason="one thread only")
 @pytest.mark.parametrize("rule", [GaussHermite(8), Sobol(8), ProxSpace(48, 20)], ids=str)
 def test_averages_do_not_depend_on_the_number_of_threads(attention_problem, with_threads, rule):
     def run() -> bytes:
@@ -374,30 +366,10 @@ def test_averages_do_not_depend_on_the_number_of_threads(attention_problem, with
     assert with_threads(1, run) == with_threads(2, run)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
+@pytest.mark.skipif(available() < 2, reason="one thread only")
 @pytest.mark.parametrize("start", ["semantic", pytest.param("positional", marks=pytest.mark.slow)])
 def test_json_does_not_depend_on_the_number_of_threads(attention_problem, with_threads, start):
     def run() -> bytes:
         return dumps(sf.solve(attention_problem, start, accuracy=2e-2).to_json()).encode()
 
     assert with_threads(1, run) == with_threads(2, run)
-
-
-def test_threads_sleep_while_they_wait_unless_they_are_told_otherwise():
-    """Spinning threads of GNU OpenMP halve the speed of processes that share cores; libgomp says how it was told."""
-    code = """
-import os
-import numba
-import saddleforge as sf
-sf.problem("ridge_regression", alpha=1.0).solver.channel
-numba.set_num_threads(1)
-print(numba.threading_layer(), os.environ.get("OMP_WAIT_POLICY"))
-"""
-    for given in (None, "ACTIVE"):
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-        environment |= {"OMP_DISPLAY_ENV": "TRUE"} | ({"OMP_WAIT_POLICY": given} if given else {})
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        layer, left = done.stdout.split()
-        assert left == str(given)
-        if layer == "omp" and "OMP_WAIT_POLICY" in done.stderr:
-            assert f"OMP_WAIT_POLICY = '{given or 'PASSIVE'}'" in done.stderr

@@ -16,7 +16,6 @@ import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.channel.fields import Fields, fields_of
 from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.points import CHUNKS
 from saddleforge.problems.overlaps import Overlaps
 
 STATES = [(0.5, "positional"), (0.5, "uninformed"), (2.0, "semantic"), (2.0, "positional"), (2.0, "uninformed")]
@@ -48,7 +47,7 @@ def visited(problem: Problem, fields: Fields, log2: int, seed: int, flip: int = 
     channel = problem.solver.channel
     nodes = sobol_normal(4, log2, seed, ())
     found = channel.proximal_points(
-        CHUNKS, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, flip, 0
+        nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, flip, 0
     )
     D, F = channel.FIELDS, channel.FEATURES
     names = np.split(found, [D, D + F, 2 * D + F, 2 * D + F + 1, 2 * D + F + 2, 2 * D + F + 3, 2 * D + F + 4], axis=1)
@@ -147,7 +146,7 @@ def test_ridge_has_its_proximal_point_in_closed_form():
     fields = fields_of(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 3))
     found = problem.solver.channel.proximal_points(
-        CHUNKS, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
+        nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
     )
     y = nodes[:, 0] + 0.5 * nodes[:, 2]
     omega = 0.5 * nodes[:, 0] + np.sqrt(0.9 - 0.25) * nodes[:, 1]
@@ -165,7 +164,7 @@ def test_logistic_meets_its_first_order_condition():
     fields = fields_of(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 2))
     found = problem.solver.channel.proximal_points(
-        CHUNKS, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
+        nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
     )
     sign = np.sign(nodes[:, 0])
     omega, x = found[:, 0], found[:, problem.solver.channel.FIELDS + problem.solver.channel.FEATURES]
@@ -257,7 +256,7 @@ def test_averages_at_one_node_are_the_moment_kernel(which):
     nodes = rng.standard_normal((1, L * (s + t) + len(problem.noise_scale)))
     common = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1)
     out = channel.sample(1, nodes, np.ones(1), *common)[0]
-    point = channel.proximal_points(1, nodes, *common, 0)[0]
+    point = channel.proximal_points(nodes, *common, 0)[0]
     D, F = channel.FIELDS, channel.FEATURES
     omega, x = point[:D].reshape(L, s), point[D + F : 2 * D + F].reshape(L, s)
     g = np.einsum("lab,lb->la", fields.precision, x - omega)

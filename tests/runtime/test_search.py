@@ -11,7 +11,6 @@ from numba import njit
 import saddleforge as sf
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.points import CHUNKS
 from saddleforge.channel.search import QUICK, THOROUGH, searched
 from saddleforge.integration import Sobol
 from saddleforge.problems.catalogue import catalogue
@@ -68,7 +67,7 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
         fields = fields_of(problem, overlaps, labels)
         nodes = sobol_normal(problem.dimension, log2, 17, ())
         found = channel.proximal_points(
-            CHUNKS, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search, 0
+            nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search, 0
         )
         values = found[:, 2 * D + F]
         radius = np.sqrt(2 * np.linalg.eigvalsh(fields.variance).max() * np.abs(values)) + 1e-9

@@ -1,0 +1,98 @@
+"""Loops shared out among threads: every part once, the same bits, nothing begun after an interruption."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from saddleforge import threads
+
+
+@pytest.fixture
+def two(monkeypatch):
+    monkeypatch.setattr(threads, "available", lambda: 2)
+    with threads.limited(2):
+        yield
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("slow", [0.0, 1e-3])
+def test_every_part_is_done_once(two, parts, slow):
+    done = np.zeros(parts, int)
+
+    def loop(first, last, step):
+        time.sleep(slow)
+        done[first:last] += step
+
+    threads.share(loop, parts, 1)
+    assert (done == 1).all()
+
+
+def test_parts_that_take_long_are_done_by_several_threads_and_short_ones_by_one(two):
+    seen = set()
+
+    def loop(first, last, seconds):
+        seen.add(threading.get_ident())
+        if seconds:
+            time.sleep(seconds)
+
+    threads.share(loop, 64, 0.0)
+    assert seen == {threading.get_ident()}
+    threads.share(loop, 64, 0.01)
+    assert len(seen) == 2
+
+
+def test_one_thread_is_called_once_with_all_parts():
+    calls = []
+    with threads.limited(1):
+        threads.share(lambda first, last: calls.append((first, last)), 64)
+    assert calls == [(0, 64)]
+
+
+def test_a_limit_belongs_to_the_thread_that_sets_it_and_is_put_back(two):
+    with threads.limited(1):
+        assert threads.used() == 1
+        found = []
+        other = threading.Thread(target=lambda: found.append(threads.used()))
+        other.start()
+        other.join()
+        assert found == [2]
+    assert threads.used() == 2
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_an_error_ends_the_others_after_the_block_they_are_at(two, where):
+    main, blocks = threading.get_ident(), []
+
+    def loop(first, last):
+        blocks.append(first)
+        time.sleep(0.002)
+        if first > 0 and (threading.get_ident() == main) == (where == "here"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.share(loop, 640)
+    before = len(blocks)
+    time.sleep(0.02)
+    assert len(blocks) == before  # nobody is at work any more
+    assert where == "there" or before < 16
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_of_this_process_has_threads_of_its_own(two):
+    def loop(first, last):
+        time.sleep(1e-3)
+
+    threads.share(loop, 64)
+    child = os.fork()
+    if child == 0:
+        try:
+            threads.share(loop, 64)
+        finally:
+            os._exit(0)
+    ends = time.monotonic() + 20
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < ends, "the child waits for threads that it has not"
+        time.sleep(0.01)
