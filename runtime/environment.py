@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
+from .interrupts import end_with_parent
 
 if TYPE_CHECKING:
     import subprocess
 
 _THREADS = "NUMBA_NUM_THREADS"
+_SILENT = -3  # subprocess.DEVNULL, which is slow to load
 _LEAST_DATA = 0.5  # gigabytes: Python with its libraries, and a compilation
 _LEAST = 1_000_000_000  # bytes of address space: less ends linear algebra while it loads
 
@@ -66,6 +69,11 @@ def check() -> None:
         )
 
 
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def helper(
     module: str, variables: Mapping[str, str], stdout: int, stderr: int | None = None
 ) -> subprocess.Popen[bytes]:
@@ -90,3 +98,38 @@ def helper(
         env={**os.environ, **variables, **own},
         start_new_session=True,
     )
+
+
+class Companion:
+    """A process that calls `serve` of a module beside this one, with something to work on; none where it cannot start.
+
+    It ends with this process (`received`), and at once when it is stopped.
+    """
+
+    def __init__(self, module: str, given: Any, variables: Mapping[str, str]) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            self._process = helper(module, variables, stdout=_SILENT, stderr=_SILENT)
+            assert self._process.stdin is not None
+            pickle.dump(given, self._process.stdin)
+            self._process.stdin.flush()
+
+    def is_running(self) -> bool:
+        """Whether it is still at work."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it, done or not: no file is left half written."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            with suppress(OSError):
+                process.stdin.close()
+
+
+def received() -> Any:
+    """What the process that started this one as its companion gave it; this one ends with that."""
+    end_with_parent()
+    return pickle.load(sys.stdin.buffer)

@@ -8,13 +8,23 @@ same. Functions of the Python API (`save`, `plot(path)`) write over what is ther
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic, sleep
+from typing import IO
 
 from .errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_POLL = 0.02  # seconds, while another process has a file locked
 
 
 def check_writable(path: str | Path) -> Path:
@@ -137,3 +147,33 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
             raise
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def locked(path: Path, longest: float = math.inf) -> IO[bytes] | None:
+    """A file that no other process has locked, until it is closed or the process ends; it is made where it is missing.
+
+    None where the system has no such locks, the file cannot be made, or after so many seconds.
+    """
+    if fcntl is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path, "ab")  # noqa: SIM115  (for as long as it is locked)
+    except OSError:
+        return None
+    end = monotonic() + longest
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if monotonic() > end:
+                lock.close()
+                return None
+            sleep(_POLL)
+        except OSError:  # a file system without locks
+            lock.close()
+            return None
+        except BaseException:
+            lock.close()
+            raise

@@ -11,20 +11,14 @@ from contextlib import contextmanager, nullcontext
 from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
-from time import monotonic, sleep
 from typing import IO, Any, ClassVar
 
 from ..cache import numba_folder, unkept
 from ..errors import InputError
-from ..files import write_whole
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from ..files import locked, write_whole
 
 SOURCE = "source"
-_LONGEST, _POLL = 60.0, 0.02  # seconds, while another process compiles the same function
+_LONGEST = 60.0  # seconds, while another process compiles the same function
 
 
 @contextmanager
@@ -141,8 +135,9 @@ def _ready_cache() -> type[Any]:
             with self._guard_against_spurious_io_errors():
                 found = self._load_overload(sig, target_context)
                 if found is None and self._claim is None:
+                    # Without the lock, or after so long, it is compiled twice.
                     # No circles: who waits holds what calls this function, who is waited for what this function calls.
-                    self._claim = _locked(Path(self.cache_path) / f".{self._impl.filename_base}.lock", _LONGEST)
+                    self._claim = locked(Path(self.cache_path) / f".{self._impl.filename_base}.lock", _LONGEST)
                     found = self._load_overload(sig, target_context)
                     if found is not None:
                         self._release()
@@ -151,7 +146,7 @@ def _ready_cache() -> type[Any]:
         def save_overload(self, sig: Any, data: Any) -> None:
             try:
                 # An index is read and written as a whole: of two processes one would give away the other's file.
-                lock = _locked(Path(self.cache_path) / ".lock", _LONGEST)
+                lock = locked(Path(self.cache_path) / ".lock", _LONGEST)
                 with lock or nullcontext():
                     super().save_overload(sig, data)
                     _note(self._impl.locator._py_file, Path(self.cache_path))
@@ -191,36 +186,6 @@ def _note(source: str, folder: Path) -> None:
     note = folder.parent / SOURCE
     if not note.exists():
         write_whole(note, os.fsencode(os.path.dirname(os.path.abspath(source))))
-
-
-def _locked(path: Path, longest: float) -> IO[bytes] | None:
-    """A file that no other process has locked, until it is closed or the process ends.
-
-    None where the system has no such locks, or after so many seconds: then something is compiled twice.
-    """
-    if fcntl is None:
-        return None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(path, "ab")  # noqa: SIM115  (for as long as it is locked)
-    except OSError:  # what is compiled cannot be kept there either
-        return None
-    end = monotonic() + longest
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            if monotonic() > end:
-                lock.close()
-                return None
-            sleep(_POLL)
-        except OSError:  # a file system without locks
-            lock.close()
-            return None
-        except BaseException:
-            lock.close()
-            raise
 
 
 @cache

@@ -21,6 +21,7 @@ from ..problems.problem import Problem, problem
 from ..progress import bar, say
 from ..report.frames import dataset_frame
 from ..report.tables import load_dataset, save_dataset
+from .aside import Aside
 from .steps import Steps, code_digest, digest_of
 
 MODEL = "dot_product_attention"
@@ -84,6 +85,10 @@ class Run(ABC):
     def plan(self) -> Plan:
         """What is computed."""
 
+    def aside(self) -> list[Callable[[], None]]:
+        """Works of the plan for a second process beside this one, in its order; what they need comes before them."""
+        return []
+
     @abstractmethod
     def is_complete(self) -> bool:
         """Whether every number was reached to its accuracy."""
@@ -92,13 +97,18 @@ class Run(ABC):
         """Compute what is planned, then let `write` make tables, figures and the page of this run."""
         plan: Plan = [*self.plan(), (f"writing {self.writing}", WRITING, partial(write, self))]
         say(f"about {sum(b for _, b, _ in plan) // 60 + 1} minutes from empty caches, less where results are kept")
-        with bar("reproduce", len(plan)) as task:
+        with bar("reproduce", len(plan)) as task, Aside(self) as aside:
+            self.steps.begin = aside.begin
             for number, (title, budget, work) in enumerate(plan, start=1):
                 task.describe(title)
-                before, began = len(self.steps.computed), time.monotonic()
+                computed, beside = len(self.steps.computed), len(self.steps.beside)
+                began = time.monotonic()
                 work()
                 taken = time.monotonic() - began
-                how = "done" if len(self.steps.computed) > before or number == len(plan) else "kept from before"
+                if len(self.steps.computed) > computed or number == len(plan):
+                    how = "done"
+                else:
+                    how = "done by the second process" if len(self.steps.beside) > beside else "kept from before"
                 say(f"{title}: {how}, {taken:.0f} s (budget {budget} s)")
                 task.advance()
         return Reproduction(self.out, self.results, self.is_complete(), f"{self.page}.html")

@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..derive.digest import syntax_digest
-from ..files import write_whole
+from ..files import locked, write_whole
+from ..progress import step
 from ..report.contract import clean, dumps
 
 STEPS = "steps"
@@ -21,13 +24,21 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 class Steps:
-    """Named pieces of work whose results are kept in a folder and used again while what they depend on is the same."""
+    """Named pieces of work whose results are kept in a folder and used again while what they depend on is the same.
+
+    Attributes:
+        computed: names of the steps computed here; beside: of those that another process has computed meanwhile.
+        begin: called before a step is computed.
+    """
 
     def __init__(self, out: Path, common: Mapping[str, Any]) -> None:
         self.out, self.common = out, dict(common)
         (out / STEPS).mkdir(parents=True, exist_ok=True)  # by which the folder is known again
         self.keys: dict[str, str] = {}
         self.computed: list[str] = []
+        self.beside: list[str] = []
+        self.begin: Callable[[], None] = lambda: None
+        self._since = time.time()
 
     def key(self, name: str, settings: Mapping[str, Any], code: str, after: Iterable[str]) -> str:
         """Digest of everything the step depends on: model, version, code, settings and the steps before it."""
@@ -60,13 +71,34 @@ class Steps:
         key = self.keys[name] = self.key(name, settings, code, after)
         path = self.out / STEPS / f"{name}.json"
         kept = self._read(path, key)
-        if kept is not None:
-            return kept
-        result = clean(dict(work()))
-        digests = {file: digest_of((self.out / file).read_bytes()) for file in files}
-        write_whole(path, dumps({"key": key, "settings": dict(settings), "files": digests, "result": result}) + "\n")
-        self.computed.append(name)
-        return result
+        if kept is None:
+            self.begin()
+            with self._mine(name):
+                kept = self._read(path, key)
+                if kept is None:
+                    result = clean(dict(work()))
+                    digests = {file: digest_of((self.out / file).read_bytes()) for file in files}
+                    write_whole(
+                        path, dumps({"key": key, "settings": dict(settings), "files": digests, "result": result}) + "\n"
+                    )
+                    self.computed.append(name)
+                    return result
+        if path.stat().st_mtime >= self._since:
+            self.beside.append(name)
+        return kept
+
+    @contextmanager
+    def _mine(self, name: str) -> Iterator[None]:
+        """No other process is at the step meanwhile."""
+        path = self.out / STEPS / f".{name}.lock"
+        with step("waiting for the process that is at it"):
+            lock = locked(path)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # who waits for it has it open, and finds what is kept
+            if lock is not None:
+                lock.close()
 
     def _read(self, path: Path, key: str) -> dict[str, Any] | None:
         try:

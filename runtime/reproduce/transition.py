@@ -4,7 +4,7 @@ to thresholds along omega, and the same by rules as coarse as the published ones
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,16 @@ class TransitionRun(BaseCaseRun):
             plan.append((f"following {title} over {span}", 45, partial(self._line, kind)))
         plan.append(("solving with a coarse rule, as the publication did", 5, self._coarse))
         return plan
+
+    def aside(self) -> list[Callable[[], None]]:
+        """The positional branch, then alpha_l and its line, while the first process is at the semantic branch and at
+        alpha_c; then what is left of the plan.
+        """
+        semantic, positional = (work for _, _, work in self.curves_plan())
+        gains = [partial(self.threshold, "alpha_l", omega) for omega in OMEGAS]
+        crossing = partial(self.threshold, "alpha_c", SHOWN_OMEGA)
+        lines = {kind: partial(self._line, kind) for kind in SHORT_NAMES}
+        return [positional, semantic, *gains, lines["alpha_l"], self._coarse, crossing, lines["alpha_c"]]
 
     def _derive(self) -> None:
         self.results["derivation"] = self.step(

@@ -7,25 +7,22 @@ free entropy, slopes and responses by calling them at the start, and leaves them
 
 from __future__ import annotations
 
-import os
-import pickle
 import select
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from time import sleep
 from typing import Any
 
 import numpy as np
 
 from .. import budget
 from ..channel.search import searched
-from ..environment import helper
+from ..environment import Companion, processors, received
 from ..integration import ProxSpace, Sobol
 from ..integration.prox_space import PLANE_GRIDS
 from ..integration.rule import Averages
-from ..interrupts import end_with_parent
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
@@ -44,34 +41,21 @@ class Ahead:
     """The second process; none where one processor, or one thread, is all there is."""
 
     def __init__(self, problem: Problem, overlaps: Overlaps) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        if not _wins(problem):
-            return
-        silent = subprocess.DEVNULL
-        with suppress(OSError):
-            self._process = helper(__name__, {"NUMBA_NUM_THREADS": "1"}, stdout=silent, stderr=silent)
-            assert self._process.stdin is not None
-            pickle.dump((problem, overlaps), self._process.stdin)
-            self._process.stdin.flush()
+        given = (problem, overlaps)
+        self._companion = Companion(__name__, given, {"NUMBA_NUM_THREADS": "1"}) if _wins(problem) else None
 
     def join(self) -> None:
         """Wait until it is done, or the time is over: what is left is what a verdict on stability would compile."""
-        if self._process is None:
+        if self._companion is None:
             return
         with step("compiling what a verdict on stability calls"):
-            while self._process.poll() is None and budget.remaining() > 0:
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_POLL)
+            while self._companion.is_running() and budget.remaining() > 0:
+                sleep(_POLL)
 
     def stop(self) -> None:
-        """End it, done or not: no file is left half written."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            with suppress(OSError):
-                process.stdin.close()
+        """End it, done or not."""
+        if self._companion is not None:
+            self._companion.stop()
 
 
 @contextmanager
@@ -90,16 +74,14 @@ def compiling(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]
 
 def _wins(problem: Problem) -> bool:
     """Whether a second process has a processor, and enough to do."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    fits = bool(sys.executable) and min(processes, processors, used()) > 1
+    fits = bool(sys.executable) and min(processes, processors(), used()) > 1
     return fits and problem.inverse_temperature is None
 
 
 def serve() -> None:
     """The second process: a problem and overlaps on stdin; it ends early where stdin does."""
-    end_with_parent()
+    problem, overlaps = received()
     set_quiet(True)
-    problem, overlaps = pickle.load(sys.stdin.buffer)
     for call in calls(problem, overlaps):
         if select.select([sys.stdin], [], [], 0)[0]:
             return

@@ -11,7 +11,7 @@ import pytest
 
 from saddleforge import cache
 from saddleforge.errors import InputError
-from saddleforge.problems.compiled import _locked
+from saddleforge.files import locked
 
 CODE = """
 import sys
@@ -66,9 +66,9 @@ def test_signatures_that_are_saved_at_once_stay_apart(both):
 
 
 def test_a_lock_is_waited_for_no_longer_than_it_takes_to_do_without(tmp_path):
-    with _locked(tmp_path / "lock", 1.0):
-        assert _locked(tmp_path / "lock", 0.05) is None
-    again = _locked(tmp_path / "lock", 0.05)
+    with locked(tmp_path / "lock", 1.0):
+        assert locked(tmp_path / "lock", 0.05) is None
+    again = locked(tmp_path / "lock", 0.05)
     assert again is not None
     again.close()
 

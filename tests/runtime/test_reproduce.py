@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +22,7 @@ from saddleforge.reproduce.pages.blocks import html_of, markdown_of
 from saddleforge.reproduce.pages.finite_size import comparison_rows
 from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
+from saddleforge.threads import limited
 
 
 def made_threshold(value, error=2e-4, status="converged"):
@@ -208,7 +211,7 @@ def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
 
 @pytest.fixture
 def without_solving(monkeypatch, results):
-    """Replace every computation of the main job by made-up results."""
+    """Replace every computation of the main job by made-up results, in this process alone."""
     from saddleforge.branches.branch import Curve
     from saddleforge.integration import Sobol
     from saddleforge.saddle_point.iteration import Status
@@ -255,6 +258,8 @@ def without_solving(monkeypatch, results):
         transition, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
     )
     monkeypatch.setattr("saddleforge.derive.emit.tree.differences", lambda root, names: [])
+    with limited(1):
+        yield
 
 
 def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, monkeypatch, tmp_path):
@@ -295,6 +300,38 @@ def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch,
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
     assert kept == {"derivation", "generated", "curve_semantic", "curve_positional"}
     assert jobs.reproduce(tmp_path).complete
+
+
+def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(without_solving, tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    jobs.reproduce(alone)
+    other = transition.TransitionRun(jobs.check_folder(shared), transition.FIGURES)
+    for work in other.aside():
+        work()
+    assert {"curve_positional", "alpha_l_0", "line_alpha_l", "line_alpha_c"} <= set(other.steps.computed)
+    first = transition.TransitionRun(shared, transition.FIGURES)
+    assert first.all(dict(jobs.JOBS)[transition.TransitionRun]).complete
+    assert not set(first.steps.computed) & set(other.steps.computed)
+    files = [path.relative_to(alone) for path in alone.rglob("*") if path.is_file()]
+    assert all((alone / file).read_bytes() == (shared / file).read_bytes() for file in files)
+
+
+def test_a_step_is_computed_by_one_process_while_another_waits(tmp_path):
+    begun = threading.Event()
+
+    def work():
+        begun.set()
+        time.sleep(0.1)
+        return {"by": "the first"}
+
+    first, other = Steps(tmp_path, {}), Steps(tmp_path, {})
+    thread = threading.Thread(target=lambda: first.run("slow", {}, work, code=""))
+    thread.start()
+    assert begun.wait(20)
+    assert other.run("slow", {}, lambda: {"by": "the other"}, code="") == {"by": "the first"}
+    thread.join()
+    assert (first.computed, other.computed, other.beside) == (["slow"], [], ["slow"])
+    assert [path.name for path in (tmp_path / "steps").iterdir()] == ["slow.json"]
 
 
 def test_wrong_requests_are_refused_before_the_work(tmp_path):
