@@ -88,7 +88,7 @@ class FiniteSizeRun(BaseCaseRun):
             (f"GAMP as the judge: {name}, alpha = {alpha:g}", 40, partial(self._judge, name, alpha))
             for name, alpha in JUDGED
         ]
-        return plan
+        return [*plan, *self.judged_plan()]
 
     def _points(self, search: str, name: str) -> None:
         def work() -> dict[str, Any]:

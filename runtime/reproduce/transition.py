@@ -55,14 +55,16 @@ class TransitionRun(BaseCaseRun):
         return plan
 
     def aside(self) -> list[Callable[[], None]]:
-        """The positional branch, then alpha_l and its line, while the first process is at the semantic branch and at
-        alpha_c; then what is left of the plan.
+        """The positional branch with its verdicts, alpha_l and its line, while the first process is at the semantic
+        branch and at alpha_c; then what is left of the plan.
         """
         semantic, positional = (work for _, _, work in self.curves_plan())
+        semantic_judged, positional_judged = (work for _, _, work in self.judged_plan())
         gains = [partial(self.threshold, "alpha_l", omega) for omega in OMEGAS]
         crossing = partial(self.threshold, "alpha_c", SHOWN_OMEGA)
         lines = {kind: partial(self._line, kind) for kind in SHORT_NAMES}
-        return [positional, semantic, *gains, lines["alpha_l"], self._coarse, crossing, lines["alpha_c"]]
+        last: list[Callable[[], None]] = [self._coarse, semantic_judged, crossing, lines["alpha_c"]]
+        return [positional, positional_judged, semantic, *gains, lines["alpha_l"], *last]
 
     def _derive(self) -> None:
         self.results["derivation"] = self.step(

@@ -298,7 +298,7 @@ def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch,
         with pytest.raises(KeyboardInterrupt):
             jobs.reproduce(tmp_path)
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
-    assert kept == {"derivation", "generated", "curve_semantic", "curve_positional"}
+    assert kept == {"derivation", "generated", "curve_semantic", "curve_positional", "semantic", "positional"}
     assert jobs.reproduce(tmp_path).complete
 
 
@@ -308,7 +308,9 @@ def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(with
     other = transition.TransitionRun(jobs.check_folder(shared), transition.FIGURES)
     for work in other.aside():
         work()
-    assert {"curve_positional", "alpha_l_0", "line_alpha_l", "line_alpha_c"} <= set(other.steps.computed)
+    assert {"curve_positional", "alpha_l_0", "line_alpha_l", "line_alpha_c", "verdicts_positional"} <= set(
+        other.steps.computed
+    )
     first = transition.TransitionRun(shared, transition.FIGURES)
     assert first.all(dict(jobs.JOBS)[transition.TransitionRun]).complete
     assert not set(first.steps.computed) & set(other.steps.computed)
