@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from numba import njit
 
 _SAME = 1e-10  # values that differ by less, relative to their size, are one
@@ -142,3 +143,12 @@ def push(stack, depth, a, x_a, b, x_b):
     stack[depth, 2] = b
     stack[depth, 3] = x_b
     return depth + 1
+
+
+@njit(cache=True, error_model="numpy")
+def longer(values, size):
+    """The values (N,) at the beginning of `size` places."""
+    out = np.empty(size, values.dtype)
+    for n in range(len(values)):
+        out[n] = values[n]
+    return out
