@@ -8,9 +8,11 @@ has its root, as thresholds have, in the second parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,7 +27,11 @@ from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_
 
 TRIPLE, END, ENDS = "triple", "end", "ends"
 _WIDER = 0.5  # cells beside the carrier of two rows where it is looked for in between
+_FINER = 30.0  # times the accuracy to which a carrier is located where the difference asks for it
+_TRIED = 3  # points of a row from which a branch is begun
 _HALVINGS = 10  # toward where one of the branches is not on the carrier any more
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -268,6 +274,15 @@ def _span(*values: float) -> tuple[float, float]:
     return (low + high) / 2, (high - low) / 2
 
 
+@dataclass(frozen=True)
+class _Found:
+    """An evaluation, the place of the carrier with its half width, and what this leaves of the difference."""
+
+    evaluation: Evaluation
+    place: tuple[float, float]
+    moved: float
+
+
 class _Carried:
     """The difference of two losses where the carrier is, on any row between two."""
 
@@ -291,26 +306,36 @@ class _Carried:
         suspect = self._suspect
         near = min(suspect.rows, key=lambda row: abs(row.at - at))
         row = replace(near, problem=near.problem.with_(**{near.second: at}), at=at)
-        carrier = self._carrier(row)
-        self._places[at] = carrier.value, carrier.error
+        found = self._evaluated(row, self._accuracy, tolerance)
+        share = found.moved / (tolerance / 2) if tolerance is not None else 0.0
+        if share > 1:  # the place of the carrier leaves too much
+            found = self._evaluated(row, max(found.place[1] / share, self._accuracy / _FINER), tolerance)
+        self._places[at] = found.place
+        return found.evaluation
+
+    def _evaluated(self, row: Row, accuracy: float, tolerance: float | None) -> _Found:
+        """The difference with the carrier located to an accuracy."""
+        suspect = self._suspect
+        carrier = self._carrier(row, accuracy)
+        place = carrier.value, carrier.error
         if suspect.crossed is not None:
-            crossed = self._end(row, suspect.crossed)
-            return Evaluation(at, crossed.value - carrier.value, crossed.error + carrier.error, 0.0, None, ())
+            crossed = self._end(row, suspect.crossed, accuracy)
+            moved = crossed.error + carrier.error
+            return _Found(Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved)
         followed = {name: self._follower(row, name, carrier.value) for name in suspect.pair}
         one, other = (self._there(followed[name], carrier, tolerance) for name in suspect.pair)
         difference, error = loss_difference(one, other)
         first, last = (followed[name] for name in suspect.pair)
-        slope = _slope(first, carrier.value, one) - _slope(last, carrier.value, other)
-        integration = error + abs(slope) * carrier.error
+        moved = abs(_slope(first, carrier.value, one) - _slope(last, carrier.value, other)) * carrier.error
         residual = one.residual_loss + other.residual_loss
-        return Evaluation(at, difference, integration, residual, None, (one, other))
+        return _Found(Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved)
 
-    def _carrier(self, row: Row) -> Threshold:
+    def _carrier(self, row: Row, accuracy: float) -> Threshold:
         """The boundary that is located on every row."""
         suspect, seed = self._suspect, self._seed
         change = suspect.carrier[0]
         if change.kind == SPINODAL:
-            return self._end(row, suspect.carrier)
+            return self._end(row, suspect.carrier, accuracy)
         low, high = min(suspect.between) - _WIDER * row.cell, max(suspect.between) + _WIDER * row.cell
         ends = max(low, row.values[0]), min(high, row.values[-1])
         one, other = (self._follower(row, name, sum(ends) / 2) for name in change.branches)
@@ -322,27 +347,32 @@ class _Carried:
             row.parameter,
             between=(change.branches[0], change.branches[1]),
             bracket=ends,
-            accuracy=self._accuracy,
+            accuracy=accuracy,
             seed=seed,
             branches=(one, other),
             verify=False,
         )
 
-    def _end(self, row: Row, changes: tuple[Change, Change]) -> Threshold:
-        """Of a branch that ends on the rows on both sides."""
+    def _end(self, row: Row, changes: tuple[Change, Change], accuracy: float) -> Threshold:
+        """Of a branch that ends on the rows on both sides, from a point as near as it is found again at."""
         change = changes[0]
-        way = np.sign(change.ends[1] - change.ends[0])
+        (name,), way = change.branches, np.sign(change.ends[1] - change.ends[0])
         inside = min((c.ends[0] for c in changes), key=lambda n: way * n)
         outside = max((c.ends[1] for c in changes), key=lambda n: way * n)
-        found = end_of(row, change.branches[0], inside, outside, self._accuracy, self._seed)
+        inward = [n for n in range(len(row.values)) if way * (inside - n) >= 0 and row.found(name, n)]
+        found = _first(
+            sorted(inward, key=lambda n: abs(n - inside)),
+            lambda n: end_of(row, name, n, outside, accuracy, self._seed),
+        )
         if found is None:
-            raise NotConvergedError(f"the {change.branches[0]} branch does not end on the row")
+            raise NotConvergedError(f"the {name} branch does not end on the row")
         return found
 
     def _follower(self, row: Row, name: str, value: float) -> Branch:
-        """A branch that has begun at the nearest point of the row that has it."""
+        """A branch that has begun at a point of the row that has it, as near as it is found again at."""
         there = [n for n in range(len(row.values)) if row.found(name, n)]
-        return follower(row, name, (min(there, key=lambda n: abs(row.values[n] - value)),), self._seed)
+        nearest = sorted(there, key=lambda n: abs(row.values[n] - value))
+        return _first(nearest, lambda n: follower(row, name, (n,), self._seed))
 
     def _there(self, branch: Branch, carrier: Threshold, tolerance: float | None) -> Solution:
         """A branch on the carrier: where it ends, its end."""
@@ -353,6 +383,22 @@ class _Carried:
         if found is None:
             raise NotConvergedError(f"the {branch.name} branch is not found at {branch.parameter} = {carrier.value:g}")
         return found if tolerance is None else refine_losses(found, tolerance / 2)
+
+
+def _first(numbers: Sequence[int], made: Callable[[int], Made]) -> Made:
+    """What is made at the first number, of a few, at which that succeeds: on a row between others a solution of theirs
+    leads back to its branch, unless it is too close to its end.
+
+    Raises:
+        NotConvergedError: it does at none.
+    """
+    if not numbers:
+        raise NotConvergedError("a branch that meets others is found nowhere on a row")
+    *others, last = numbers[:_TRIED]
+    for n in others:
+        with suppress(NotConvergedError):
+            return made(n)
+    return made(last)
 
 
 def _slope(branch: Branch, value: float, solution: Solution) -> float:
