@@ -2,8 +2,8 @@
 
 Three branches of equal training loss meet in one; in another the end of a branch meets a crossing, its own or that of
 two others; in a third two branches end. On the rows below and above boundaries come in another order. One of them, the
-carrier, is located on rows in between, and the difference of two training losses on it, or of its place and the other's,
-has its root, as thresholds have, in the second parameter.
+carrier, is located on rows in between, and the difference of two training losses on it, or of its place and that of the
+other end, has its root, as thresholds have, in the second parameter.
 """
 
 from __future__ import annotations

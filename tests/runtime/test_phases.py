@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import xarray
 
@@ -354,7 +353,7 @@ def test_in_the_base_case_branches_cross_and_end_where_their_thresholds_are(agre
 
 
 @pytest.mark.slow
-def test_in_the_picture_of_the_base_case_positional_is_lowest_below_the_crossing_and_semantic_above(base_case, tmp_path):
+def test_in_the_picture_of_the_base_case_semantic_is_lowest_from_the_crossing_on(base_case, tmp_path):
     (axes,) = base_case.plot(tmp_path / "phases.png").axes
     labels = {text.get_text() for text in axes.get_legend().get_texts()}
     named = {label[3:] for label in labels if label[1:2] == ":"}
