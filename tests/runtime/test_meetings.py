@@ -210,6 +210,42 @@ def test_two_branches_end_in_a_point_and_before_it_one_stops_to_cross_the_other(
         assert abs(point.value - AT) <= point.error and abs(point.at - height) <= point.at_error
 
 
+def test_a_carrier_is_located_as_finely_as_the_losses_on_it_ask(monkeypatch):
+    plane = Plane(
+        {"semantic": lambda x, y: -10 * (x - AT) + 3 * (y - HEIGHT), "positional": lambda x, y: 0.0},
+        {"semantic": lambda y: AT + 0.5 * (y - HEIGHT)},
+    )
+    (found,) = between(plane, 0.15, 0.3)
+    plane.located(monkeypatch)
+    asked = []
+
+    def end_of(row, name, inside, outside, accuracy, seed):
+        asked.append(accuracy)
+        value = plane.begins[name](row.at) + accuracy / 2
+        return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),), accuracy)
+
+    monkeypatch.setattr(meetings, "end_of", end_of)
+    point = met(found, (1e-2, 1e-3), 0)
+    assert point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error <= 1e-3
+    assert asked[0] == 5e-3 and min(asked) < 1e-3  # 10 in the first parameter beside 2 in the second
+
+
+def test_between_rows_a_branch_is_begun_where_it_is_found_again(monkeypatch):
+    (found,) = between(THREE, 0.15, 0.3)
+    THREE.located(monkeypatch)
+    follower, refused = meetings.follower, []
+
+    def soft(row, name, numbers, seed):
+        if numbers == (1,):  # the point nearest to the crossing
+            refused.append(row.at)
+            raise NotConvergedError("too soft")
+        return follower(row, name, numbers, seed)
+
+    monkeypatch.setattr(meetings, "follower", soft)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert refused and point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error
+
+
 def test_a_branch_that_leaves_the_carrier_while_losses_still_come_closer_leaves_the_point_bracketed(monkeypatch):
     """Without semantic's place known well enough to say that it leaves first."""
     plane = Plane(
