@@ -1,15 +1,18 @@
 """Points of a plane where boundaries meet: triple points.
 
 Three branches of equal training loss meet in one; in another the end of a branch meets a crossing, its own or that of
-two others. On the rows below and above boundaries come in another order. One of them, the carrier, is located on rows
-in between, and the difference of two training losses on it has its root, as thresholds have, in the second parameter.
+two others; in a third two branches end. On the rows below and above boundaries come in another order. One of them, the
+carrier, is located on rows in between, and the difference of two training losses on it, or of its place and that of the
+other end, has its root, as thresholds have, in the second parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,8 +25,13 @@ from ..thresholds.locating import Evaluation, crossing, loss_difference, root_be
 from ..thresholds.threshold import Threshold
 from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_of, follower, series
 
-TRIPLE, END = "triple", "end"
+TRIPLE, END, ENDS = "triple", "end", "ends"
 _WIDER = 0.5  # cells beside the carrier of two rows where it is looked for in between
+_FINER = 30.0  # times the accuracy to which a carrier is located where the difference asks for it
+_TRIED = 3  # points of a row from which a branch is begun
+_HALVINGS = 10  # toward where one of the branches is not on the carrier any more
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,9 @@ class Meeting:
     """A point where boundaries meet.
 
     Attributes:
-        kind: TRIPLE, of three branches of equal training loss, or END: the first branch ends where the loss of the two
-            others is equal, or its own and that of the only other; or all three where it ends in the third.
+        kind: TRIPLE, of three branches of equal training loss; END: the first branch ends where the loss of the two
+            others is equal, or its own and that of the only other, or all three where it ends in the third; ENDS: both
+            branches end, each where it would without the other.
         value, error: of the first parameter; at, at_error: of the second.
         status: converged, accuracy_not_reached, or BRACKETED between two rows.
     """
@@ -53,7 +62,10 @@ class Suspect:
     Attributes:
         rows: the lower and the upper one; carrier: the boundary that both have, as a change on either.
         between: where the carrier is on either row, as far as is known there.
-        pair: the branches whose losses are equal where it meets others.
+        pair: the branches whose losses are equal where it meets others, or that end there.
+        crossed: of ENDS the end of the second branch, on either row.
+        explained: whether the two branches end in another order on the rows, so that one of them may leave the carrier
+            before their losses are equal.
     """
 
     kind: str
@@ -62,20 +74,42 @@ class Suspect:
     carrier: tuple[Change, Change]
     between: tuple[float, float]
     pair: tuple[str, str]
+    crossed: tuple[Change, Change] | None = None
+    explained: bool = False
 
 
 def suspects(rows: list[tuple[Row, Places]]) -> list[Suspect]:
     """Everything that may meet between neighbouring rows, which are in ascending order."""
     found: list[Suspect] = []
     for lower, upper in pairwise(rows):
-        found += _ends(lower, upper)
+        swapped = list(_swapped(lower, upper))
+        found += _ends(lower, upper, [set(suspect.pair) for suspect in swapped])
+        found += swapped
         # Each of three crossings may carry the same point.
         found += {frozenset(suspect.branches): suspect for suspect in _triples(lower, upper)}.values()
     return found
 
 
-def _ends(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Suspect]:
-    """Ends of branches on whose other side, or above which, something else is lowest on the other row."""
+def _swapped(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Suspect]:
+    """Ends of two branches that come in another order on the other row."""
+    below, above = (series(places, SPINODAL) for _, places in (lower, upper))
+    for key, other in combinations([key for key in below if key in above], 2):
+        (here, place), (beside, place_beside) = below[key], below[other]
+        (there, far), (across, far_across) = above[key], above[other]
+        apart = place.value - place_beside.value, far.value - far_across.value
+        known = place.error + place_beside.error, far.error + far_across.error
+        if apart[0] * apart[1] < 0 and all(abs(a) > k for a, k in zip(apart, known, strict=True)):
+            pair = here.branches[0], beside.branches[0]
+            between = place.value, far.value
+            yield Suspect(ENDS, pair, (lower[0], upper[0]), (here, there), between, pair, (beside, across))
+
+
+def _ends(lower: tuple[Row, Places], upper: tuple[Row, Places], swapped: list[set[str]]) -> Iterator[Suspect]:
+    """Ends of branches on whose other side, or above which, something else is lowest on the other row.
+
+    Args:
+        swapped: pairs of branches that end in another order on the other row.
+    """
     below, above = (series(places, SPINODAL) for _, places in (lower, upper))
     for key in [key for key in below if key in above]:
         (one, here), (other, there) = below[key], above[key]
@@ -86,6 +120,8 @@ def _ends(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Susp
             branches: tuple[str, ...] = (name, beside)
             pair = name, beside
         elif own == other_own and beside != other_beside and beside and other_beside:
+            if {name, beside} in swapped or {name, other_beside} in swapped:
+                continue  # which is why it is the lowest there no more
             branches = (name, beside, other_beside)
             pair = beside, other_beside
         elif own != other_own and beside and other_beside:
@@ -96,7 +132,8 @@ def _ends(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Susp
         else:
             continue
         between = here.value, there.value
-        yield Suspect(END, branches, (lower[0], upper[0]), (one, other), between, pair)
+        explained = set(pair) in swapped
+        yield Suspect(END, branches, (lower[0], upper[0]), (one, other), between, pair, explained=explained)
 
 
 def _at_end(located: tuple[Row, Places], change: Change, value: float) -> tuple[bool, str]:
@@ -170,9 +207,12 @@ def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting
     carried = _Carried(suspect, accuracies[0], seed)
     try:
         with bar(f"{suspect.kind} of {' and '.join(suspect.branches)}", None) as task:
-            left, right = carried.evaluation(lower.at, None), carried.evaluation(upper.at, None)
-            if left.difference * right.difference > 0:
-                return None
+            before, last, missing = _toward_a_root(suspect, carried.evaluation, task.advance)
+            if before.difference * last.difference > 0:
+                if missing is None or (suspect.explained and _keeps_sign(before, last, missing)):
+                    return None
+                raise NotConvergedError("a branch leaves the carrier before the losses are equal")
+            left, right = sorted((before, last), key=lambda evaluation: evaluation.value)
             root = root_between(left, right, accuracies[1], carried.evaluation, task.advance)
     except (NotConvergedError, InputError):
         ends = [row.values[n] for row, change in zip(suspect.rows, suspect.carrier, strict=True) for n in change.ends]
@@ -187,9 +227,60 @@ def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting
     return Meeting(suspect.kind, suspect.branches, value, error, root.value, at_error, status)
 
 
+def _toward_a_root(
+    suspect: Suspect, evaluate: Callable[[float, float | None], Evaluation], tick: Callable[[], None]
+) -> tuple[Evaluation, Evaluation, float | None]:
+    """Two evaluations that differ in sign, if there are such, and nothing; else those on both rows, or the last ones
+    toward where there are none any more, and the nearest value without.
+
+    Raises:
+        NotConvergedError: there are too few.
+    """
+    found: list[Evaluation] = []
+    missing = None
+    for row in suspect.rows:
+        try:
+            found.append(evaluate(row.at, None))
+        except NotConvergedError:
+            missing = row.at
+        tick()
+    if not found:
+        raise NotConvergedError("the branches that meet are found together on neither row")
+    for _ in range(0 if missing is None else _HALVINGS):
+        assert missing is not None
+        value = (found[-1].value + missing) / 2
+        try:
+            found.append(evaluate(value, None))
+        except NotConvergedError:
+            missing = value
+        tick()
+        if found[-1].difference * found[0].difference < 0:
+            break
+        if suspect.explained and len(found) > 1 and _keeps_sign(found[-2], found[-1], missing):
+            break
+    if len(found) < 2:
+        raise NotConvergedError("the branches that meet are found together on one row only")
+    return found[-2], found[-1], missing
+
+
+def _keeps_sign(before: Evaluation, last: Evaluation, value: float) -> bool:
+    """Whether a difference continued straight to a value does."""
+    slope = (last.difference - before.difference) / (last.value - before.value)
+    return bool((last.difference + slope * (value - last.value)) * last.difference > 0)
+
+
 def _span(*values: float) -> tuple[float, float]:
     low, high = min(values), max(values)
     return (low + high) / 2, (high - low) / 2
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An evaluation, the place of the carrier with its half width, and what this leaves of the difference."""
+
+    evaluation: Evaluation
+    place: tuple[float, float]
+    moved: float
 
 
 class _Carried:
@@ -215,29 +306,36 @@ class _Carried:
         suspect = self._suspect
         near = min(suspect.rows, key=lambda row: abs(row.at - at))
         row = replace(near, problem=near.problem.with_(**{near.second: at}), at=at)
-        carrier = self._carrier(row)
-        self._places[at] = carrier.value, carrier.error
+        found = self._evaluated(row, self._accuracy, tolerance)
+        share = found.moved / (tolerance / 2) if tolerance is not None else 0.0
+        if share > 1:  # the place of the carrier leaves too much
+            found = self._evaluated(row, max(found.place[1] / share, self._accuracy / _FINER), tolerance)
+        self._places[at] = found.place
+        return found.evaluation
+
+    def _evaluated(self, row: Row, accuracy: float, tolerance: float | None) -> _Found:
+        """The difference with the carrier located to an accuracy."""
+        suspect = self._suspect
+        carrier = self._carrier(row, accuracy)
+        place = carrier.value, carrier.error
+        if suspect.crossed is not None:
+            crossed = self._end(row, suspect.crossed, accuracy)
+            moved = crossed.error + carrier.error
+            return _Found(Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved)
         followed = {name: self._follower(row, name, carrier.value) for name in suspect.pair}
         one, other = (self._there(followed[name], carrier, tolerance) for name in suspect.pair)
         difference, error = loss_difference(one, other)
         first, last = (followed[name] for name in suspect.pair)
-        slope = _slope(first, carrier.value, one) - _slope(last, carrier.value, other)
-        integration = error + abs(slope) * carrier.error
+        moved = abs(_slope(first, carrier.value, one) - _slope(last, carrier.value, other)) * carrier.error
         residual = one.residual_loss + other.residual_loss
-        return Evaluation(at, difference, integration, residual, None, (one, other))
+        return _Found(Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved)
 
-    def _carrier(self, row: Row) -> Threshold:
+    def _carrier(self, row: Row, accuracy: float) -> Threshold:
         """The boundary that is located on every row."""
         suspect, seed = self._suspect, self._seed
         change = suspect.carrier[0]
         if change.kind == SPINODAL:
-            way = np.sign(change.ends[1] - change.ends[0])
-            inside = min((c.ends[0] for c in suspect.carrier), key=lambda n: way * n)
-            outside = max((c.ends[1] for c in suspect.carrier), key=lambda n: way * n)
-            found = end_of(row, change.branches[0], inside, outside, self._accuracy, seed)
-            if found is None:
-                raise NotConvergedError(f"the {change.branches[0]} branch does not end on the row")
-            return found
+            return self._end(row, suspect.carrier, accuracy)
         low, high = min(suspect.between) - _WIDER * row.cell, max(suspect.between) + _WIDER * row.cell
         ends = max(low, row.values[0]), min(high, row.values[-1])
         one, other = (self._follower(row, name, sum(ends) / 2) for name in change.branches)
@@ -249,16 +347,32 @@ class _Carried:
             row.parameter,
             between=(change.branches[0], change.branches[1]),
             bracket=ends,
-            accuracy=self._accuracy,
+            accuracy=accuracy,
             seed=seed,
             branches=(one, other),
             verify=False,
         )
 
+    def _end(self, row: Row, changes: tuple[Change, Change], accuracy: float) -> Threshold:
+        """Of a branch that ends on the rows on both sides, from a point as near as it is found again at."""
+        change = changes[0]
+        (name,), way = change.branches, np.sign(change.ends[1] - change.ends[0])
+        inside = min((c.ends[0] for c in changes), key=lambda n: way * n)
+        outside = max((c.ends[1] for c in changes), key=lambda n: way * n)
+        inward = [n for n in range(len(row.values)) if way * (inside - n) >= 0 and row.found(name, n)]
+        found = _first(
+            sorted(inward, key=lambda n: abs(n - inside)),
+            lambda n: end_of(row, name, n, outside, accuracy, self._seed),
+        )
+        if found is None:
+            raise NotConvergedError(f"the {name} branch does not end on the row")
+        return found
+
     def _follower(self, row: Row, name: str, value: float) -> Branch:
-        """A branch that has begun at the nearest point of the row that has it."""
+        """A branch that has begun at a point of the row that has it, as near as it is found again at."""
         there = [n for n in range(len(row.values)) if row.found(name, n)]
-        return follower(row, name, (min(there, key=lambda n: abs(row.values[n] - value)),), self._seed)
+        nearest = sorted(there, key=lambda n: abs(row.values[n] - value))
+        return _first(nearest, lambda n: follower(row, name, (n,), self._seed))
 
     def _there(self, branch: Branch, carrier: Threshold, tolerance: float | None) -> Solution:
         """A branch on the carrier: where it ends, its end."""
@@ -269,6 +383,22 @@ class _Carried:
         if found is None:
             raise NotConvergedError(f"the {branch.name} branch is not found at {branch.parameter} = {carrier.value:g}")
         return found if tolerance is None else refine_losses(found, tolerance / 2)
+
+
+def _first(numbers: Sequence[int], made: Callable[[int], Made]) -> Made:
+    """What is made at the first number, of a few, at which that succeeds: on a row between others a solution of theirs
+    leads back to its branch, unless it is too close to its end.
+
+    Raises:
+        NotConvergedError: it does at none.
+    """
+    if not numbers:
+        raise NotConvergedError("a branch that meets others is found nowhere on a row")
+    *others, last = numbers[:_TRIED]
+    for n in others:
+        with suppress(NotConvergedError):
+            return made(n)
+    return made(last)
 
 
 def _slope(branch: Branch, value: float, solution: Solution) -> float:

@@ -9,7 +9,7 @@ from .._version import __version__
 from ..numbers import aligned, with_error
 from ..planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
 from ..planes.diagram import PhaseDiagram
-from ..planes.meetings import TRIPLE
+from ..planes.meetings import ENDS, TRIPLE
 from ..presenting import table, to_json
 from .contract import clean, parameters_json
 
@@ -71,6 +71,8 @@ def meeting_name(kind: str, branches: tuple[str, ...]) -> str:
     """A point where boundaries meet in words."""
     if kind == TRIPLE:
         return f"equal losses of {', '.join(branches[:-1])} and {branches[-1]}"
+    if kind == ENDS:
+        return f"ends of {' and '.join(branches)}"
     first, *others = branches
     return f"end of {first} where " + (
         f"{' and '.join(others)} cross" if len(others) > 1 else f"{others[0]} crosses it"

@@ -31,13 +31,15 @@ class Event:
 
 
 class Plane:
-    """Losses of branches that are straight in both parameters; a branch may exist above a line only."""
+    """Losses of branches that are straight in both parameters; a branch may exist above a line only, or below."""
 
-    def __init__(self, losses, begins=None):
-        self.losses, self.begins = losses, begins or {}
+    def __init__(self, losses, begins=None, ends=None):
+        self.losses, self.begins, self.ends = losses, begins or {}, ends or {}
+        self.edges = {**self.begins, **self.ends}
 
     def there(self, name, x, y):
-        return name not in self.begins or x > self.begins[name](y)
+        begun = name not in self.begins or x > self.begins[name](y)
+        return begun and (name not in self.ends or x < self.ends[name](y) - 1e-9)
 
     def row(self, y):
         def record(n, name, x):
@@ -51,7 +53,7 @@ class Plane:
 
     def boundary(self, row, change):
         if change.kind == "spinodal":
-            value = self.begins[change.branches[0]](row.at)
+            value = self.edges[change.branches[0]](row.at)
         else:
             value = self.crossing_of(*change.branches, row.at)
             if not all(self.there(name, value, row.at) for name in change.branches):
@@ -75,6 +77,8 @@ class Plane:
                     self.at(VALUES[n])
 
             def at(self, x):
+                if not plane.there(self.name, x, self.y):
+                    return None
                 found = Solved(plane.losses[self.name](x, self.y))
                 return self.known.setdefault(x, found)
 
@@ -85,7 +89,7 @@ class Plane:
             return Event("crossing", between, value)
 
         def end_of(row, name, *_):
-            value = plane.begins[name](row.at)
+            value = plane.edges[name](row.at)
             return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),))
 
         monkeypatch.setattr(meetings, "follower", Followed)
@@ -173,6 +177,87 @@ def test_the_end_of_a_branch_in_a_second_one_passes_over_their_crossings_with_a_
     plane.located(monkeypatch)
     point = met(found, (1e-3, 1e-3), 0)
     assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
+
+
+def test_two_branches_end_in_a_point_and_before_it_one_stops_to_cross_the_other(monkeypatch):
+    """As sigma grows in the base model: semantic, which begins at the same place, crosses positional, whose end comes
+    nearer, then begins below it, and then begins behind it."""
+    loss, nearer = -0.02, 5.0
+
+    def ends(y):
+        return AT + nearer * (HEIGHT - y)
+
+    plane = Plane(
+        {
+            "semantic": lambda x, y: loss - 2 * (x - AT),
+            "positional": lambda x, y: 0.1 * (x - ends(y)),
+            "uninformed": lambda x, y: 0.0,
+        },
+        {"semantic": lambda y: AT},
+        {"positional": ends},
+    )
+    found = between(plane, 0.0, 0.3)
+    assert [(s.kind, s.branches) for s in found] == [
+        ("end", ("semantic", "positional", "uninformed")),
+        ("end", ("positional", "semantic", "uninformed")),
+        ("ends", ("semantic", "positional")),
+    ]
+    plane.located(monkeypatch)
+    equal, nothing, both = (met(suspect, (1e-3, 1e-3), 0) for suspect in found)
+    assert nothing is None  # positional ends on semantic nowhere: where they both end semantic is the lower one
+    for point, height in ((equal, HEIGHT + loss / 0.1 / nearer), (both, HEIGHT)):
+        assert point.status == "converged" and point.at_error < 1e-3
+        assert abs(point.value - AT) <= point.error and abs(point.at - height) <= point.at_error
+
+
+def test_a_carrier_is_located_as_finely_as_the_losses_on_it_ask(monkeypatch):
+    plane = Plane(
+        {"semantic": lambda x, y: -10 * (x - AT) + 3 * (y - HEIGHT), "positional": lambda x, y: 0.0},
+        {"semantic": lambda y: AT + 0.5 * (y - HEIGHT)},
+    )
+    (found,) = between(plane, 0.15, 0.3)
+    plane.located(monkeypatch)
+    asked = []
+
+    def end_of(row, name, inside, outside, accuracy, seed):
+        asked.append(accuracy)
+        value = plane.begins[name](row.at) + accuracy / 2
+        return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),), accuracy)
+
+    monkeypatch.setattr(meetings, "end_of", end_of)
+    point = met(found, (1e-2, 1e-3), 0)
+    assert point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error <= 1e-3
+    assert asked[0] == 5e-3 and min(asked) < 1e-3  # 10 in the first parameter beside 2 in the second
+
+
+def test_between_rows_a_branch_is_begun_where_it_is_found_again(monkeypatch):
+    (found,) = between(THREE, 0.15, 0.3)
+    THREE.located(monkeypatch)
+    follower, refused = meetings.follower, []
+
+    def soft(row, name, numbers, seed):
+        if numbers == (1,):  # the point nearest to the crossing
+            refused.append(row.at)
+            raise NotConvergedError("too soft")
+        return follower(row, name, numbers, seed)
+
+    monkeypatch.setattr(meetings, "follower", soft)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert refused and point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error
+
+
+def test_a_branch_that_leaves_the_carrier_while_losses_still_come_closer_leaves_the_point_bracketed(monkeypatch):
+    """Without semantic's place known well enough to say that it leaves first."""
+    plane = Plane(
+        {"semantic": lambda x, y: x - AT + y - 0.01, "positional": lambda x, y: 0.0, "mixed": lambda x, y: 5.0},
+        {"mixed": lambda y: AT + 2 * (y - HEIGHT)},
+        {},
+    )
+    (found,) = between(plane, 0.0, 0.3)
+    plane.located(monkeypatch)
+    there = plane.there
+    monkeypatch.setattr(plane, "there", lambda name, x, y: there(name, x, y) and not (name == "semantic" and y > 0.05))
+    assert met(found, (1e-3, 1e-3), 0).status == BRACKETED
 
 
 def test_where_boundaries_only_approach_nothing_meets():
