@@ -34,6 +34,12 @@ class Problem:
         search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
             that holds it (see `search.searched`).
         inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
+
+    Example:
+        >>> problem = sf.problem("ridge_regression", alpha=2)
+        >>> other = problem.with_(Delta=0.5)
+        >>> problem.parameters["Delta"], other.parameters["Delta"], other.alpha
+        (0.25, 0.5, 2.0)
     """
 
     solver: Solver
