@@ -21,10 +21,10 @@ class InputError(SaddleforgeError, ValueError):
     """Something the user gave is wrong: a name, a value, a file. Exit status 2 on the command line.
 
     Example:
-        >>> sf.problem("ridge_regression", alpha=-1)
+        >>> sf.problem("ridge_regression", Delta=-1)
         Traceback (most recent call last):
             ...
-        saddleforge.errors.InputError: alpha = -1 is out of range; allowed is (0, inf)
+        saddleforge.errors.InputError: Delta = -1 is out of range; allowed is [0, inf) (Δ, variance of the label noise)
     """
 
 
