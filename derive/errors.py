@@ -2,4 +2,13 @@
 
 
 class ModelError(ValueError):
-    """A model is not well posed; the message names the field at fault."""
+    """A model is not well posed; the message names the field at fault.
+
+    Example:
+        >>> @sf.model(tokens=0)
+        ... def wrong(X, Y):
+        ...     return sf.half_square(Y - X)
+        Traceback (most recent call last):
+            ...
+        saddleforge.derive.errors.ModelError: tokens = 0: allowed are whole numbers from 1
+    """

@@ -139,6 +139,12 @@ def solve_precisely(
         NotConvergedError: no solution was found in double precision, or the iteration left it.
         TimeLimitError: a time limit came first; `point` is the solution in double precision.
         NotProvedError: neither a proof nor two rules could confirm it; `estimate` is the one in double precision.
+
+    Example:
+        >>> found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2), accuracy=1e-20)
+        >>> value, half_width = found.observables["training_loss"]
+        >>> str(value)[:12], bool(half_width < 1e-20)
+        ('0.5715894692', True)
     """
     from .reference.channel import check_supported
     from .reference.improve import check_accuracy

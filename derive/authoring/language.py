@@ -11,7 +11,13 @@ from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 
 
 class _TokenWeights:
-    """Placeholder for rho = diag(rho_1, ..., rho_L), the trace of each token's covariance per dimension."""
+    """Placeholder for rho = diag(rho_1, ..., rho_L), the trace of each token's covariance per dimension.
+
+    Example:
+        >>> a, b = sp.symbols("a b")
+        >>> sf.square(sf.Matrix([[a, b]]), weight=sf.rho)
+        a**2*rho_0 + b**2*rho_1
+    """
 
     def __repr__(self) -> str:
         return "rho"
@@ -48,31 +54,61 @@ def exact(value: Any) -> Any:
 
 
 def Matrix(rows: Any) -> sp.Matrix:
-    """A SymPy matrix whose decimals are the exact rationals they print as."""
+    """A SymPy matrix whose decimals are the exact rationals they print as.
+
+    Example:
+        >>> sf.Matrix([[0.6, 0.4], [0.4, 0.6]])[0, 1]
+        2/5
+    """
     if isinstance(rows, sp.MatrixBase):
         return rows
     return sp.Matrix(exact(rows))
 
 
 def softmax(scores: Any) -> sp.Matrix:
-    """softmax of each row of a matrix of scores, shape kept."""
+    """softmax of each row of a matrix of scores, shape kept.
+
+    Example:
+        >>> x = sp.Symbol("x", real=True)
+        >>> sf.softmax(sp.Matrix([[x, 0]])).subs(x, 0).evalf()
+        Matrix([[0.5, 0.5]])
+    """
     scores = Matrix(scores)
     rows, columns = scores.shape
     return sp.Matrix(rows, columns, lambda i, j: SoftmaxEntry(sp.Integer(j), *[scores[i, b] for b in range(columns)]))
 
 
 def sigmoid(z: Any) -> sp.Expr:
-    """1 / (1 + exp(-z))."""
+    """1 / (1 + exp(-z)).
+
+    Example:
+        >>> x = sp.Symbol("x", real=True)
+        >>> float(sf.sigmoid(x).subs(x, 0))
+        0.5
+    """
     return Sigmoid(exact(z))
 
 
 def softplus(z: Any) -> sp.Expr:
-    """log(1 + exp(z))."""
+    """log(1 + exp(z)).
+
+    Example:
+        >>> x = sp.Symbol("x", real=True)
+        >>> sp.diff(sf.softplus(x), x) == sf.sigmoid(x)
+        True
+    """
     return Softplus(exact(z))
 
 
 def by_label(label: Any, *values: Any) -> sp.Expr:
-    """values[k] where a token's label is k: different losses, as of several tasks that share the weights."""
+    """values[k] where a token's label is k: different losses, as of several tasks that share the weights.
+
+    Example:
+        >>> x, label = sp.symbols("x label")
+        >>> loss = sf.by_label(label, x**2, abs(x))
+        >>> loss.subs(label, 1)
+        Abs(x)
+    """
     return sp.Add(*[sp.KroneckerDelta(label, k) * exact(value) for k, value in enumerate(values)])
 
 
@@ -80,6 +116,10 @@ def rounded_hinge(z: Any, width: Any) -> sp.Expr:
     """max(0, z) with its corner rounded to a parabola over |z| < width; convex, with a continuous slope.
 
     The rounding moves a loss by at most width / 4 and a proximal point by at most width.
+
+    Example:
+        >>> [sf.rounded_hinge(z, 0.1) for z in (-1, 0, 1)]
+        [0, 1/40, 1]
     """
     z, width = exact(z), exact(width)
     return sp.Piecewise((z, z > width), ((z + width) ** 2 / (4 * width), z > -width), (0, True))
@@ -97,12 +137,24 @@ def _weights(weight: Any, columns: int) -> list[sp.Expr]:
 
 
 def square(error: Any, weight: Any = None) -> sp.Expr:
-    """Tr[E diag(weight) E^T]; `weight` may be `rho`, a list with one entry a column, or absent (ones)."""
+    """Tr[E diag(weight) E^T]; `weight` may be `rho`, a list with one entry a column, or absent (ones).
+
+    Example:
+        >>> a, b = sp.symbols("a b")
+        >>> sf.square(sf.Matrix([[a, b]]))
+        a**2 + b**2
+    """
     error = Matrix(error if isinstance(error, sp.MatrixBase) else [[error]])
     weights = _weights(weight, error.shape[1])
     return sp.Add(*[weights[j] * error[i, j] ** 2 for i in range(error.shape[0]) for j in range(error.shape[1])])
 
 
 def half_square(error: Any, weight: Any = None) -> sp.Expr:
-    """1/2 Tr[E diag(weight) E^T], the square loss of docs/theory.md (1.10)."""
+    """1/2 Tr[E diag(weight) E^T], the square loss of docs/theory.md (1.10).
+
+    Example:
+        >>> a, b = sp.symbols("a b")
+        >>> sf.half_square(sf.Matrix([[a, b]]), weight=[1, 0.1])
+        a**2/2 + b**2/20
+    """
     return square(error, weight) / 2

@@ -173,6 +173,14 @@ class Model:
 
     Raises:
         ModelError: on construction, when a field does not fit; the sentence names it.
+
+    Example:
+        >>> @sf.model()
+        ... def regression(X, Y):
+        ...     'Square loss.'
+        ...     return sf.half_square(Y - X)
+        >>> isinstance(regression, sf.Model), regression.summary
+        (True, 'Square loss.')
     """
 
     name: str
@@ -582,6 +590,13 @@ def model(
         tokens, student, teacher, clusters: L, s, t, K; an int fixes the size, `structural(n)` lets the user set it.
         name: default, the function's name.
         fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
+
+    Example:
+        >>> @sf.model(noise={"u": sf.GaussianNoise("Delta")}, metric=lambda h, Y: sf.square(Y - h))
+        ... def regression(X, Y, u, *, Delta=0.1):
+        ...     return sf.half_square(Y + sf.Matrix([[u]]) - X)
+        >>> sf.solve(sf.problem(regression, alpha=2)).success
+        True
     """
 
     def decorate(loss: Callable[..., Any]) -> Model:

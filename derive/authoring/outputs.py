@@ -38,6 +38,14 @@ class Output:
             Delta; None where it always is.
 
     The functions may take the model's parameters by name.
+
+    Example:
+        >>> seen = sf.Output(lambda y: y, observed={"y": "real"})
+        >>> @sf.model(output=seen)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.bayes_threshold(sf.problem(regression), "information_theoretic").value
+        1.0
     """
 
     fields: Callable[..., Any]

@@ -60,7 +60,15 @@ class Structural:
 
 
 def structural(default: int, low: int = 1, high: int | None = None) -> Structural:
-    """Mark a structural size of a model as free: `@model(tokens=structural(2))`."""
+    """Mark a structural size of a model as free: `@model(tokens=structural(2))`.
+
+    Example:
+        >>> @sf.model(student=sf.structural(2, high=3))
+        ... def sum_of_columns(X, Y):
+        ...     return sf.half_square(Y - sf.Matrix([[sum(X)]]))
+        >>> sum_of_columns.structure(student_rank=3).student_rank
+        3
+    """
     return Structural(default, low, high)
 
 
@@ -74,6 +82,14 @@ class Parameter:
         doc: a few words for the catalogue.
         vanishing: whether the model is meant at zero, as a width over which a corner is rounded: half widths hold what
             its value moves.
+
+    Example:
+        >>> steepness = sf.Parameter(1, low=0, open_low=True, doc="of the teacher's labels")
+        >>> @sf.model()
+        ... def regression(X, Y, *, steepness=steepness):
+        ...     return sf.half_square(sf.Matrix([[sp.tanh(steepness * Y[0])]]) - X)
+        >>> steepness.allowed, sf.problem(regression, alpha=2).parameters["steepness"]
+        ('(0, inf)', 1.0)
     """
 
     default: Any
@@ -149,7 +165,16 @@ class Trained:
 
 
 def trained(start: Any = 1, ridge: Any = 0) -> Trained:
-    """Mark an argument of the loss as trained: `def loss(X, Y, *, beta=trained(1))`."""
+    """Mark an argument of the loss as trained: `def loss(X, Y, *, beta=trained(1))`.
+
+    Example:
+        >>> @sf.model()
+        ... def with_bias(X, Y, *, bias=sf.trained(0)):
+        ...     return sf.half_square(Y + sf.Matrix([[1]]) - X - sf.Matrix([[bias]]))
+        >>> found = sf.solve(sf.problem(with_bias, alpha=2))
+        >>> [round(float(number), 6) for number in found.overlaps.phi]
+        [1.0]
+    """
     return Trained(exact(start), exact(ridge))
 
 
@@ -174,6 +199,14 @@ class GaussianNoise:
 
     Args:
         variance: an expression in parameter names, or a number.
+
+    Example:
+        >>> noise = {"u": sf.GaussianNoise("Delta")}
+        >>> @sf.model(noise=noise)
+        ... def regression(X, Y, u, *, Delta=0.25):
+        ...     return sf.half_square(Y + sf.Matrix([[u]]) - X)
+        >>> sf.problem(regression, alpha=2, Delta=0.5).parameters["Delta"]
+        0.5
     """
 
     variance: Any
@@ -186,6 +219,14 @@ class DiscreteNoise:
     Args:
         values: the values.
         probabilities: numbers, or a function of (Y, **parameters) that returns one expression a value.
+
+    Example:
+        >>> flips = sf.DiscreteNoise((1, -1), lambda Y, *, share: (1 - share, share))
+        >>> @sf.model(noise={"u": flips})
+        ... def flipped(X, Y, u, *, share=0.1):
+        ...     return sf.softplus(-u * sp.sign(Y[0]) * X[0])
+        >>> sf.problem(flipped, alpha=2).parameters["share"]
+        0.1
     """
 
     values: tuple[Any, ...]
@@ -204,6 +245,13 @@ class Start:
         susceptibility: V_c = susceptibility * rho_c on the diagonal.
 
     Each may also be a function of the Structure.
+
+    Example:
+        >>> @sf.model(starts={"near": sf.Start(teacher=0.9, noise=0), "far": sf.Start(noise=1)})
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sorted(regression.starts)
+        ['far', 'near']
     """
 
     teacher: Any = 0

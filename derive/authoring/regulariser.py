@@ -49,7 +49,15 @@ class Regulariser(ABC):
 
 @dataclass(frozen=True)
 class Ridge(Regulariser):
-    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s), of either sign (docs/theory.md (4.10))."""
+    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s), of either sign (docs/theory.md (4.10)).
+
+    Example:
+        >>> @sf.model(regulariser=sf.Ridge(0.5))
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2).strengths
+        array([0.5])
+    """
 
     default: float | str = 0.01
 
@@ -79,7 +87,15 @@ class Ridge(Regulariser):
 
 @dataclass(frozen=True)
 class Sphere(Regulariser):
-    """No penalty, but |w_a|^2 = norm_a^2 d for every column a of W (docs/theory.md (6.5))."""
+    """No penalty, but |w_a|^2 = norm_a^2 d for every column a of W (docs/theory.md (6.5)).
+
+    Example:
+        >>> @sf.model(regulariser=sf.Sphere(1))
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2).has_sphere
+        True
+    """
 
     default: float | str = 1
 
@@ -213,9 +229,15 @@ class Penalty(Regulariser):
 def penalty(function: Callable[..., Any]) -> Penalty:
     """A convex penalty r(w) or r(w, pi) of one row of W, from a function; its parameters come from the signature.
 
-    >>> @penalty
-    ... def elastic_net(w, *, l1=0.1, l2=0.01):
-    ...     return sum(l1 * sp.Abs(a) + l2 * a**2 / 2 for a in w)
+    Example:
+        >>> @sf.penalty
+        ... def elastic_net(w, *, l1=0.1, l2=0.01):
+        ...     return sum(l1 * sp.Abs(a) + l2 * a**2 / 2 for a in w)
+        >>> @sf.model(regulariser=elastic_net)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2, l1=0.3).parameters["l1"]
+        0.3
     """
     return Penalty(function)
 

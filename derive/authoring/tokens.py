@@ -45,6 +45,12 @@ class Tokens:
         teacher: teacher . teacher, second moments of the rows of W*, (t, t).
         taught: means . teacher, (C, t): in an average over the atoms it is m*.
         encodings_taught: encodings . teacher, (L, t); beside `gram`, in an average over the atoms.
+
+    Example:
+        >>> x = np.random.default_rng(1).normal(size=(400, 20)) * np.linspace(0.5, 1.5, 20)
+        >>> law = sf.Tokens.from_arrays(x)
+        >>> sf.solve(sf.problem("ridge_regression", alpha=2, law=law)).success
+        True
     """
 
     weights: Sequence[Any]
@@ -245,7 +251,15 @@ def isotropic_tokens(
     sigma: Any = Parameter(0.5, low=0, open_low=True, doc="standard deviation of a token's coordinates"),  # noqa: B008
     encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
 ) -> Tokens:
-    """Independent tokens N(0, sigma^2 I) with positional encodings, teacher rows standard normal (paper, section 5)."""
+    """Independent tokens N(0, sigma^2 I) with positional encodings, teacher rows standard normal (paper, section 5).
+
+    Example:
+        >>> @sf.model(tokens=2, law=sf.isotropic_tokens)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2).parameters["encodings"].tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+    """
     count, teachers = structure.tokens, structure.teacher_rank
     return Tokens(
         weights=[1],
@@ -260,7 +274,15 @@ def unstructured_tokens(
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
 ) -> Tokens:
-    """Inputs N(0, sigma^2 I) without encodings, teacher rows standard normal: the usual generalised linear setting."""
+    """Inputs N(0, sigma^2 I) without encodings, teacher rows standard normal: the usual generalised linear setting.
+
+    Example:
+        >>> @sf.model(law=sf.unstructured_tokens)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2, sigma=2).parameters["sigma"]
+        2.0
+    """
     count, teachers = structure.tokens, structure.teacher_rank
     return Tokens(
         weights=[1],
@@ -274,7 +296,16 @@ def binary_teacher(
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
 ) -> Tokens:
-    """Inputs N(0, sigma^2 I), every entry of the teacher's rows +1 or -1, alike and independent."""
+    """Inputs N(0, sigma^2 I), every entry of the teacher's rows +1 or -1, alike and independent.
+
+    Example:
+        >>> @sf.model(law=sf.binary_teacher)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2).law.rows
+        (array([0.5, 0.5]), array([[-1.],
+               [ 1.]]))
+    """
     count, teachers = structure.tokens, structure.teacher_rank
     values = list(product((-1, 1), repeat=teachers))
     return Tokens(
@@ -293,6 +324,13 @@ def sparse_teacher(
     """Inputs N(0, sigma^2 I), teacher rows zero or, in a share `density`, N(0, I / density): of variance one in all.
 
     Two atoms of the law of a coordinate differ in the teacher's row only; within an atom (tau, pi) is Gaussian.
+
+    Example:
+        >>> @sf.model(law=sf.sparse_teacher)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> sf.problem(regression, alpha=2, density=0.1).law.weights
+        array([0.1, 0.9])
     """
     count, teachers = structure.tokens, structure.teacher_rank
     rows = [sp.eye(teachers) / density, sp.zeros(teachers, teachers)]
@@ -343,6 +381,14 @@ def clustered_tokens(
     """Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings; the labels' law correlates tokens.
 
     Contexts are (token, cluster) with the cluster fastest (docs/theory.md (1.1)).
+
+    Example:
+        >>> @sf.model(clusters=2, law=sf.clustered_tokens)
+        ... def regression(X, Y):
+        ...     return sf.half_square(Y - X)
+        >>> problem = sf.problem(regression, alpha=2, separation=3, labels=[0.3, 0.7])
+        >>> problem.contexts, problem.parameters["sigma"]
+        (2, array([0.5, 0.5]))
     """
     return Tokens(
         weights=[1],

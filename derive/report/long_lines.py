@@ -17,10 +17,10 @@ _NAMED = {
     "mathbb",
 }  # as wide as their letters
 _WIDE = {"log", "det", "exp", "min", "max", "lim", "sum", "int", "prod"}
-_NOTHING = {"left", "right", "displaystyle", "tfrac", "hat", "check", "tilde", "bar", "mathrm", "nonumber", "notag"}
+_NOTHING = {"displaystyle", "tfrac", "hat", "check", "tilde", "bar", "mathrm", "nonumber", "notag"}
 _SMALL = 0.65  # of an index
+_THIN = 0.35  # the space that \, is, and that TeX puts around \left and \right
 _RELATIVE = {"{": 1, "}": -1}
-_OPENS, _CLOSES = {"left"}, {"right"}
 
 
 def visible(text: str) -> float:
@@ -55,7 +55,10 @@ def _measured(tokens: list[str], start: int, until: str = "") -> tuple[float, in
             width += 1
             continue
         n += 1
-        if name in _NOTHING or token.isspace() or name in _NAMED or token in (r"\,", r"\;", r"\!"):
+        if name in ("left", "right") or token in (r"\,", r"\;"):
+            width += _THIN
+            continue
+        if name in _NOTHING or token.isspace() or name in _NAMED or token == r"\!":
             continue
         width += 3 if name in _WIDE else 2 if token in ("+", "-", "=") or name in ("quad", "to", "succ") else 1
     return width, n

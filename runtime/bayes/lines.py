@@ -37,6 +37,11 @@ class BayesLine:
             `bayes_threshold`.
         ending: why it ends before the last value, in words; empty where it does not.
         interrupted: by the user; what was finished is here.
+
+    Example:
+        >>> line = sf.bayes_line(sf.problem("tempered_attention"), "weak_recovery", over=("beta", 0.5, 1, 2))
+        >>> line.over_values, line.success
+        (array([0.5, 1. ]), True)
     """
 
     problem: Problem
@@ -106,6 +111,11 @@ def bayes_line(
 
     Raises:
         InputError: as `bayes_threshold`, or a parameter that is none, or alpha.
+
+    Example:
+        >>> line = sf.bayes_line(sf.problem("tempered_attention"), "weak_recovery", over=("beta", 0.5, 1, 2))
+        >>> line.values.round(6)
+        array([0.166667, 0.166667])
     """
     name, first, last, count = over
     if name == "alpha":

@@ -52,7 +52,13 @@ class MessageRun:
 
 @dataclass(frozen=True)
 class BayesMessages:
-    """Message passing on several draws at one d: one run a seed; see `MessageRun`."""
+    """Message passing on several draws at one d: one run a seed; see `MessageRun`.
+
+    Example:
+        >>> runs = sf.bayes_messages(sf.problem("phase_retrieval", alpha=2), d=200, seeds=2)
+        >>> print(runs.table().splitlines()[-1].strip())
+        mean                            1.0000 +- 0.0000
+    """
 
     problem: Problem
     d: int
@@ -99,6 +105,11 @@ def bayes_messages(
     Raises:
         InputError: the model has no output channel, or one whose observed coordinates are not linear in the fields, or
             rows that depend on the means, or numbers out of range.
+
+    Example:
+        >>> runs = sf.bayes_messages(sf.problem("phase_retrieval", alpha=2), d=200, seeds=2)
+        >>> runs.success, [run.status for run in runs.runs]
+        (True, ['converged', 'converged'])
     """
     if d < 2 or seeds < 1 or most < 1:
         raise InputError(

@@ -215,7 +215,13 @@ class Along(Generic[AnyPoint]):
 
 @dataclass(frozen=True)
 class Curve(Along[Solution]):
-    """A branch of replica symmetric solutions."""
+    """A branch of replica symmetric solutions.
+
+    Example:
+        >>> found = sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 3))
+        >>> found.values.tolist(), found.to_pandas()["test_error"].round(4).tolist()
+        ([1.0, 2.0, 3.0], [0.6911, 0.4427, 0.3618])
+    """
 
 
 def curve(

@@ -30,6 +30,11 @@ class BrokenCurve(Along[BrokenSolution]):
     """One step of breaking along a branch, each solution beside its replica symmetric one.
 
     It may go on where replica symmetry has none (`BrokenSolution.alone`).
+
+    Example:
+        >>> found = sf.curve(sf.problem("perceptron"), rsb=1, alpha=(4, 6, 2), accuracy=1e-2)
+        >>> [round(point.energy, 4) for point in found.solutions]
+        [1.2263, 2.2173]
     """
 
 

@@ -105,6 +105,12 @@ class BrokenSolution:
         test_error: of one of these states.
         multipliers: of given norms, (s,), or None; multipliers_error: their half widths.
         found: in words what was looked for, where there is no state.
+
+    Example:
+        >>> broken = sf.solve(sf.problem("perceptron", alpha=4), rsb=1, accuracy=1e-2)
+        >>> moved, half_width = broken.energy_moved
+        >>> broken.steps, round(broken.symmetric.training_loss, 4), round(broken.energy, 4), round(moved, 4)
+        (1, 1.1066, 1.2263, 0.1197)
     """
 
     symmetric: Solution

@@ -27,7 +27,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A parameter or a structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]'.",
+        help="alpha (α, samples over the dimension), lambda (λ, the ridge), a parameter of the model's own, or a "
+        "structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]'.",
     ),
 ]
 RenameOption = Annotated[

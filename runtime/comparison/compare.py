@@ -154,6 +154,11 @@ def compare(
 
     Raises:
         InputError: an empty curve, or what `simulate` refuses.
+
+    Example:
+        >>> curve = sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 3))
+        >>> print(sf.compare(curve, d=100, seeds=4, points=2, threads=1).table().splitlines()[0])
+        alpha   runs     observable      theory                  simulation   deviation
     """
     if not curve.solutions:
         raise InputError(f"the {curve.name} branch has no solution to compare with")
@@ -326,6 +331,11 @@ def scaling(
 
     Raises:
         InputError: the solution has no named start, or what `simulate` refuses.
+
+    Example:
+        >>> found = sf.scaling(sf.solve(sf.problem("ridge_regression", alpha=2)), dims=(50, 100), seeds=4, threads=1)
+        >>> print(found.table().splitlines()[0])
+        observable      theory                 d = 50    d = 100    d -> infinity   deviation   law
     """
     if solution.start not in solution.problem.solver.model.STARTS:
         raise InputError(f"the solution's start {solution.start!r} has no name; solve from a named start")

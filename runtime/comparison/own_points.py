@@ -27,6 +27,11 @@ class LearningCurve:
 
     Attributes:
         alphas: n / d, ascending; means, standard_errors: over draws of the samples; draws: how many.
+
+    Example:
+        >>> curve = sf.LearningCurve(np.array([1.0, 2.0]), np.array([0.7, 0.45]), np.array([0.05, 0.03]), draws=4)
+        >>> sf.beside(sf.problem("ridge_regression"), curve).values.tolist()
+        [1.0, 2.0]
     """
 
     alphas: np.ndarray
@@ -55,6 +60,16 @@ def learning_curve(
 
     Raises:
         InputError: shapes that do not fit, or an alpha that leaves nothing to test on.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> x, teacher = rng.normal(size=(400, 20)), rng.normal(size=20)
+        >>> y = x @ teacher / np.sqrt(20) + 0.5 * rng.normal(size=400)
+        >>> def ridge(x, y):
+        ...     w = np.linalg.solve(x.T @ x + 2 * np.eye(20), x.T @ y)
+        ...     return lambda new: new @ w
+        >>> sf.learning_curve(x, y, ridge, alphas=[2, 4], draws=4).means.round(3).tolist()
+        [0.428, 0.291]
     """
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or y.shape != x.shape[:1]:
@@ -86,6 +101,11 @@ class Beside:
     Attributes:
         over: the parameter; values: of it, ascending; measured: theory and point at each.
         curve: the branch between the first and the last; observable: training_loss or test_error.
+
+    Example:
+        >>> found = sf.beside(sf.problem("ridge_regression"), [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
+        >>> found.deviations.round(1).tolist()
+        [0.2, 0.2]
     """
 
     over: str
@@ -143,6 +163,11 @@ def beside(
     Raises:
         InputError: arrays that do not fit together, or an unknown name.
         NotConvergedError: theory has no solution of this branch at one of the values.
+
+    Example:
+        >>> found = sf.beside(sf.problem("ridge_regression"), [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
+        >>> [round(point.theory, 4) for point in found.measured]
+        [0.6911, 0.4427]
     """
     given: tuple[Any, Any, Any] = (values, means, standard_errors)
     if isinstance(values, LearningCurve):

@@ -76,6 +76,11 @@ class Dynamics:
         events, plateaus: in order of time; reached: the stable stationary point that the end is next to, or None.
         status: "converged" (to the accuracy), "accuracy_not_reached", "left_domain" or "time_limit".
         integrator: of the averages, as of JSON; method: of the time steps; evaluations: of the averages.
+
+    Example:
+        >>> run = sf.dynamics(sf.problem("ridge_regression"), rate=0.5, time=[0, 1, 2])
+        >>> [round(float(at.theta[0, 0, 0]), 4) for at in run.overlaps]
+        [0.0, 0.3846, 0.6065]
     """
 
     problem: Problem
@@ -222,6 +227,11 @@ def dynamics(
     Raises:
         InputError: the dynamics of the problem do not close, or an argument is out of range; the sentence says what is
             allowed.
+
+    Example:
+        >>> run = sf.dynamics(sf.problem("ridge_regression"), rate=0.5, time=20)
+        >>> run.status, round(float(run.test_error[-1]), 4)
+        ('converged', 0.3342)
     """
     refuse(problem)
     schedule, size = schedule_of(rate), batch_of(batch)

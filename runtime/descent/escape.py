@@ -45,6 +45,11 @@ class Escape:
             the drift does not vanish without overlaps, 2 where it is linear in them; None where none up to 6 shows.
         d, threshold: of the draws; None, and nothing below, without a d.
         times, branches: when each passes the threshold (infinity where it does not), and what it has reached at last.
+
+    Example:
+        >>> found = sf.escape(sf.problem("phase_retrieval"), 0.01, d=1000, seeds=2)
+        >>> len(found.times), found.branches
+        (2, ('semantic', 'semantic'))
     """
 
     point: StationaryPoint
@@ -100,6 +105,11 @@ def escape(
     Raises:
         InputError: the dynamics do not close, or an argument is out of range.
         NotConvergedError: there is no stationary point without overlaps.
+
+    Example:
+        >>> found = sf.escape(sf.problem("phase_retrieval"), 0.01)
+        >>> found.information_exponent, round(found.rate, 4)
+        (2, 0.0395)
     """
     refuse(problem)
     schedule, sentences = constant(rate, batch)

@@ -41,6 +41,11 @@ class StationaryPoint:
         residual: largest |d moments / dt|, relative to the moments.
         half_widths: of the packed moments: Newton's method by a finer rule.
         soft: growths below this, relative to the largest rate, are not told from none.
+
+    Example:
+        >>> point = sf.stationary(sf.problem("ridge_regression"), rate=0.5)
+        >>> float(point.eigenvalues[0].real) < 0, point.unstable
+        (True, 0)
     """
 
     problem: Problem
@@ -96,6 +101,11 @@ def stationary(
     Raises:
         InputError: the dynamics do not close, a rate that changes, or a batch of order d.
         NotConvergedError: none is near, or the averages cannot be taken to the accuracy.
+
+    Example:
+        >>> point = sf.stationary(sf.problem("ridge_regression"), rate=0.5)
+        >>> point.stable, round(float(point.overlaps.theta[0, 0, 0]), 6)
+        (True, 0.909091)
     """
     refuse(problem)
     schedule, sentences = constant(rate, batch)
@@ -267,6 +277,11 @@ class RateLimit:
     Attributes:
         value, error: of the rate; kind: "lost" (it ends, or runs off to infinity) or "unstable" (it goes on).
         last: the stationary point just below.
+
+    Example:
+        >>> limit = sf.rate_limit(sf.problem("ridge_regression"), 0.5, "random")
+        >>> limit.error < 1e-7, limit.last.stable
+        (True, True)
     """
 
     value: float
@@ -296,6 +311,11 @@ def rate_limit(
     Raises:
         InputError: gradient flow has no rate.
         NotConvergedError: there is no stable point at the first rate, or it is stable up to the last one.
+
+    Example:
+        >>> limit = sf.rate_limit(sf.problem("ridge_regression"), 0.5, "random")
+        >>> round(limit.value, 6), limit.kind
+        (2.2, 'lost')
     """
     refuse(problem)
     schedule, sentences = constant(rate, batch)

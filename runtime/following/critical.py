@@ -57,6 +57,13 @@ class CriticalLine:
         ending: why it was not followed further, in words.
         first: the event the line began with.
         interrupted: by the user; what was finished is here.
+
+    Example:
+        >>> kind = {"kind": "where", "condition": "test_error = 0.4", "on": "semantic", "bracket": (1, 6)}
+        >>> line = sf.critical_line(sf.problem("ridge_regression"), over=("Delta", 0.25, 0.3), **kind)
+        >>> alpha, half_width = line.at(0.275)
+        >>> round(alpha, 3)
+        2.956
     """
 
     kind: str
@@ -138,6 +145,12 @@ def critical_line(
     Raises:
         InputError: an unknown kind or parameter, or arguments of another kind.
         NotConvergedError: the event was not found at the first value.
+
+    Example:
+        >>> kind = {"kind": "where", "condition": "test_error = 0.4", "on": "semantic", "bracket": (1, 6)}
+        >>> line = sf.critical_line(sf.problem("ridge_regression"), over=("Delta", 0.25, 0.3), **kind)
+        >>> line.ending, line.values[[0, -1]].round(3).tolist()
+        ('0.3 reached', [2.402, 3.774])
     """
     name, first, last = over
     if kind not in KINDS:

@@ -30,6 +30,12 @@ def spinodal(
     Raises:
         InputError: no such start, or no interval.
         NotConvergedError: the branch is found nowhere, or has no end in the interval.
+
+    Example:
+        >>> problem = sf.problem("dot_product_attention", omega=0.3)
+        >>> found = sf.spinodal(problem, on="semantic", bracket=(0.6, 1), accuracy=1e-2)
+        >>> round(found.value, 2), found.evidence["type"]
+        (0.72, 'pitchfork')
     """
     return _first_event(Search("spinodal", problem, parameter, (on,), bracket, accuracy, verify), seed)
 
@@ -47,6 +53,12 @@ def instability(
     """Where a longitudinal eigenvalue of a branch passes 1 toward states of broken symmetry (evidence: toward).
 
     Args, raises: as for `spinodal`.
+
+    Example:
+        >>> problem = sf.problem("linear_attention", omega=0.3)
+        >>> found = sf.instability(problem, on="uninformed", bracket=(0.6, 1.2), accuracy=1e-2)
+        >>> round(found.value, 2), found.evidence["toward"]
+        (0.92, 'toward theta, tokens alike')
     """
     return _first_event(Search("instability", problem, parameter, (on,), bracket, accuracy, verify), seed)
 

@@ -39,6 +39,11 @@ class Followed:
         ending: why it was not followed further, in words.
         interrupted: by the user; out_of_time: by a time limit; what was finished is here.
         slopes_by: how dG/du was found: printed derivatives, or differences and why.
+
+    Example:
+        >>> found = sf.follow(sf.problem("ridge_regression"), between=(3, 1), events=False)
+        >>> found.values[[0, -1]].tolist(), len(found.solutions) == len(found.arclength)
+        ([3.0, 1.0], True)
     """
 
     parameter: str
@@ -116,6 +121,11 @@ def follow(
     Raises:
         InputError: an unknown parameter or start, or an empty interval.
         NotConvergedError: no solution at the first value.
+
+    Example:
+        >>> found = sf.follow(sf.problem("ridge_regression"), between=(3, 1), events=False)
+        >>> found.ending
+        'alpha = 1 reached'
     """
     problem.only_at_zero_temperature("branches are followed through folds")
     walk = Walk(problem, start, over, between, accuracy, seed)

@@ -56,6 +56,12 @@ class PhaseDiagram:
         interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here: rows on which all
             branches are solved, and their boundaries, between points of the grid where no more is known.
         judged: whether replica symmetry of the solutions was.
+
+    Example:
+        >>> plane = {"alpha": (5, 10), "Delta": (0.8, 1.2)}
+        >>> found = sf.phases("tukey_regression", over=plane, points=(3, 2), refinements=0, processes=1)
+        >>> found.branches, len(found.rows), found.phases
+        (('semantic',), 2, {('semantic', ()): 6})
     """
 
     problem: Problem
@@ -156,6 +162,12 @@ def phases(
     Raises:
         InputError: not two parameters and intervals, something unknown or out of range, or records of something else.
         NotConvergedError: no start leads anywhere.
+
+    Example:
+        >>> plane = {"alpha": (5, 10), "Delta": (0.8, 1.2)}
+        >>> found = sf.phases("tukey_regression", over=plane, points=(3, 2), refinements=0, processes=1)
+        >>> [(boundary.kind, boundary.at, round(boundary.value, 2)) for boundary in found.boundaries]
+        [('replicon', 0.8, 5.19), ('replicon', 1.2, 9.9)]
     """
     first, second = _spans(over)
     engine = Engine(processes)

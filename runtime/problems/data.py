@@ -35,6 +35,11 @@ class DataLaw:
         taught_kurtosis: along every column of the teacher, (t,); None where it was not given.
         norms: variance of |x|^2 over that of a Gaussian with the same covariance, 2 Tr Sigma^2; 1 of Gaussian tokens,
             more where some samples are larger as a whole than others, which no Gaussian law has.
+
+    Example:
+        >>> x = np.random.default_rng(1).normal(size=(400, 1, 20))
+        >>> print(sf.law_of_data(x).table().splitlines()[0])
+        8 atoms; bins move averages over the spectrum by 2.3e-04
     """
 
     law: TokenLaw
@@ -307,6 +312,17 @@ class FittedTeacher:
         ridge: strength that was used, in the units of the theory (docs/conventions.md).
         covariance: of the rows, by the noise, (d, d).
         explained: share of the variance of y that the fit explains of samples that it has not seen, by leaving out one.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> x, teacher = rng.normal(size=(400, 20)), rng.normal(size=20)
+        >>> y = x @ teacher / np.sqrt(20) + 0.5 * rng.normal(size=400)
+        >>> found = sf.fitted_teacher(x, y)
+        >>> found.rows.shape
+        (20, 1)
+        >>> law = sf.law_of_data(x, teacher=found).law
+        >>> sf.problem("ridge_regression", alpha=2, law=law, Delta=found.noise).alpha
+        2.0
     """
 
     rows: np.ndarray
@@ -329,6 +345,13 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
 
     Raises:
         InputError: shapes that do not fit, numbers that are not finite, or a ridge that is not positive.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> x, teacher = rng.normal(size=(400, 20)), rng.normal(size=20)
+        >>> y = x @ teacher / np.sqrt(20) + 0.5 * rng.normal(size=400)
+        >>> round(float(sf.fitted_teacher(x, y).noise), 2)
+        0.21
     """
     x, y = np.asarray(x, float), np.asarray(y, float).reshape(-1)
     if x.ndim != 2 or len(y) != len(x) or not (np.isfinite(x).all() and np.isfinite(y).all()):

@@ -84,6 +84,14 @@ class Overlaps:
     """q, V (C, s, s) symmetric, m (C, s), theta (C, s, t); C contexts (token, cluster), cluster fastest.
 
     Beside them phi (P,): the O(1) numbers trained with the weights.
+
+    Example:
+        >>> problem = sf.problem("ridge_regression", alpha=2)
+        >>> found = sf.solve(problem).overlaps
+        >>> found.theta.shape, round(float(found.theta[0, 0, 0]), 6)
+        ((1, 1, 1), 0.915571)
+        >>> sf.solve(problem, sf.Overlaps.measured(q=[[[0.9]]], theta=[[[0.8]]])).success
+        True
     """
 
     q: np.ndarray

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..derive.errors import ModelError
+from ..derive.report.names import GREEK
 from ..errors import DomainError, InputError
 from .catalogue import STRUCTURAL
 from .law import TokenLaw
@@ -34,6 +35,12 @@ class Problem:
         search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
             that holds it (see `search.searched`).
         inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
+
+    Example:
+        >>> problem = sf.problem("ridge_regression", alpha=2)
+        >>> other = problem.with_(Delta=0.5)
+        >>> problem.parameters["Delta"], other.parameters["Delta"], other.alpha
+        (0.25, 0.5, 2.0)
     """
 
     solver: Solver
@@ -443,10 +450,10 @@ def _build(
     if unknown:
         known = "; ".join(
             [
-                "alpha in (0, inf)",
+                f"alpha in (0, inf){_ALPHA}",
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
-                *[f"{n.rstrip('_')} in {s['allowed']}{_meaning(s)}" for n, s in specs.items()],
+                *[f"{n.rstrip('_')} in {s['allowed']}{_meaning(n, s['doc'])}" for n, s in specs.items()],
                 *_size_names(solver),
             ]
         )
@@ -454,7 +461,7 @@ def _build(
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)
     if number is not None and not 0 < number < np.inf:
-        raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf)")
+        raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf){_ALPHA}")
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))
     _ = built.law
@@ -464,8 +471,13 @@ def _build(
     return built
 
 
-def _meaning(spec: Mapping[str, Any]) -> str:
-    return f" ({spec['doc']})" if spec["doc"] else ""
+def _meaning(name: str, words: str) -> str:
+    """A parameter's letter and what it is, in brackets: (σ, standard deviation of a label's noise)."""
+    letter = GREEK.get(name.rstrip("_"), "")
+    return f" ({', '.join(part for part in (letter, words) if part)})" if letter or words else ""
+
+
+_ALPHA = _meaning("alpha", "number of samples over the dimension d")
 
 
 def _inverse_temperature(value: Any, solver: Solver) -> float | None:
@@ -589,7 +601,9 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     if high is not None:
         bad |= (array >= high) if spec["open_high"] else (array > high)
     if bad.any():
-        raise InputError(f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}{_meaning(spec)}")
+        raise InputError(
+            f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}{_meaning(name, spec['doc'])}"
+        )
     if not shape:
         return float(array)
     array.setflags(write=False)

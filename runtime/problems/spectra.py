@@ -70,6 +70,11 @@ class RandomFeatures:
         spectrum: rows of a weight, an eigenvalue of the features' covariance and the teacher's variance along it.
         unexplained: variance of the label that no linear function of the features holds: noise, beside the label's own.
         moments: (E s(z), E z s(z), E s(z)^2) of the activation.
+
+    Example:
+        >>> features = sf.random_features(2.0, np.tanh)
+        >>> features.spectrum.shape[1], round(float(features.moments[1]), 4)
+        (3, 0.6057)
     """
 
     spectrum: np.ndarray
@@ -94,6 +99,12 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
 
     Raises:
         InputError: a ratio that is not positive, or an activation without a finite second moment or a linear part.
+
+    Example:
+        >>> features = sf.random_features(2.0, np.tanh)
+        >>> Delta = 0.1 + features.unexplained
+        >>> sf.solve(sf.problem("ridge_regression", alpha=2, spectrum=features.spectrum, Delta=Delta)).success
+        True
     """
     if not 0 < ratio < np.inf or atoms < 2:
         raise InputError(f"ratio = {ratio!r}, atoms = {atoms!r}: a positive ratio and 2 atoms or more are expected")

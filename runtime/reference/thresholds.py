@@ -23,7 +23,14 @@ ROUGH = 1e-4  # half width of the threshold in double precision to start from
 
 @dataclass(frozen=True, repr=False)
 class PreciseThreshold(Threshold):
-    """A threshold with more digits than a double holds: `exact` and `half_width` are mpf."""
+    """A threshold with more digits than a double holds: `exact` and `half_width` are mpf.
+
+    Example:
+        >>> problem, asked = sf.problem("logistic_regression"), "test_error = 0.15"
+        >>> found = sf.where(problem, asked, on="semantic", bracket=(1, 6), accuracy=1e-20)
+        >>> str(found.exact)[:12], bool(found.half_width < 1e-20)
+        ('2.6591155310', True)
+    """
 
     exact: Any = None
     half_width: Any = None

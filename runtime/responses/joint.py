@@ -37,7 +37,15 @@ _FLAT = 1e-4  # of the largest slope met, below which the quasi-Newton method en
 
 @dataclass(frozen=True)
 class Trial:
-    """One place that was tried: values of the parameters, the observable there and its half width."""
+    """One place that was tried: values of the parameters, the observable there and its half width.
+
+    Example:
+        >>> box = {"lambda": (0.05, 5), "width": (0.1, 5)}
+        >>> problem = sf.problem("huber_regression", alpha=10, Delta=0.25)
+        >>> best = sf.tune(problem, ["lambda", "width"], bracket=box, accuracy=1e-2)
+        >>> min(trial.observed for trial in best.tried) >= best.observed - best.observed_error
+        True
+    """
 
     values: dict[str, float]
     observed: float
@@ -56,6 +64,13 @@ class JointOptimum:
             end of what is allowed; time_limit or interrupted: the best of what was tried.
         tried: every place, in the order in which they were.
         evidence: Hessian in the logarithms (or values) of the parameters, evaluations.
+
+    Example:
+        >>> box = {"lambda": (0.05, 5), "width": (0.1, 5)}
+        >>> problem = sf.problem("huber_regression", alpha=10, Delta=0.25)
+        >>> best = sf.tune(problem, ["lambda", "width"], bracket=box, accuracy=1e-2)
+        >>> best.status, best.kinds, round(best.observed, 5)
+        ('converged', ('minimum', 'minimum'), 0.27695)
     """
 
     problem: Problem

@@ -32,6 +32,12 @@ class TunedCurve:
         out_of_time: whether a time limit ended it: the values not reached are among the missing ones.
         notes: what a full scan at the ends of the curve saw that following the minimum did not.
         interrupted: by the user; what was finished is here.
+
+    Example:
+        >>> problem = sf.problem("ridge_regression", Delta=0.25)
+        >>> tuned = sf.tuned_curve(problem, "lambda", bracket=(0.01, 1), alpha=(1, 2, 2))
+        >>> tuned.values, [round(best.observed, 4) for best in tuned.optima]
+        (array([1., 2.]), [0.6404, 0.4254])
     """
 
     over: str
@@ -103,6 +109,12 @@ def tuned_curve(
         InputError: as `tune`, or no grid.
         KeyboardInterrupt: interrupted before the first optimum was found.
         NotConvergedError: no optimum at the first value.
+
+    Example:
+        >>> problem = sf.problem("ridge_regression", Delta=0.25)
+        >>> tuned = sf.tuned_curve(problem, "lambda", bracket=(0.01, 1), alpha=(1, 2, 2))
+        >>> [round(best.value, 3) for best in tuned.optima]
+        [0.25, 0.25]
     """
     if ranges:
         if len(ranges) > 1 or values is not None:

@@ -38,6 +38,11 @@ class Optimum:
             branch ends or jumps.
         observed, observed_error: the observable there.
         others: the other candidates, lowest first.
+
+    Example:
+        >>> best = sf.tune(sf.problem("ridge_regression", alpha=2, Delta=0.25), "lambda", bracket=(0.01, 1))
+        >>> best.kind, round(best.observed, 6), best.solution.success
+        ('minimum', 0.425391, True)
     """
 
     problem: Problem

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.problem import Problem
 from .controls import Controls
 from .estimate import Estimate, Fit
@@ -86,7 +86,15 @@ def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
 
     Raises:
         InputError: the differences do not vanish near the alphas.
+        NotConvergedError: at an alpha fewer than two seeds have both runs on their branches.
     """
+    for difference in differences:
+        if len(difference.seeds) < 2:
+            raise NotConvergedError(
+                f"alpha = {difference.alpha:g}: on the same data both starts ended on their branches for "
+                f"{len(difference.seeds)} seed{'' if len(difference.seeds) == 1 else 's'}, and at least 2 are needed; "
+                "larger d, more seeds, or alphas between the ends of both branches"
+            )
     alphas = np.array([d.alpha for d in differences])
     middle, half = (alphas[0] + alphas[-1]) / 2, (alphas[-1] - alphas[0]) / 2
     seeds = sorted({seed for d in differences for seed in d.seeds})
@@ -132,6 +140,13 @@ def finite_transition(
 
     Raises:
         InputError: fewer than two alphas, or the difference does not vanish near them.
+        NotConvergedError: at an alpha fewer than two seeds have both runs on their branches.
+
+    Example:
+        >>> problem = sf.problem("dot_product_attention", omega=0.3)
+        >>> found = sf.finite_transition(problem, [1.1, 1.4], d=200, seeds=4)
+        >>> bool(abs(found.value - 1.25) < 5 * found.error)
+        True
     """
     if len(set(alphas)) < 2:
         raise InputError("alphas: at least two values around the transition are expected")

@@ -43,6 +43,12 @@ class Simulation:
         failures: seeds without a result, and why.
         interrupted: whether seeds asked for are missing because the run was interrupted; out_of_time: because a time
             limit ended it.
+
+    Example:
+        >>> runs = sf.simulate(sf.problem("ridge_regression", alpha=2), d=100, seeds=4, threads=1)
+        >>> measured = runs.estimate("test_error")
+        >>> bool(abs(measured.mean - 0.4427) < 5 * measured.standard_error), runs.status
+        (True, 'converged')
     """
 
     plan: Plan

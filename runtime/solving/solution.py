@@ -76,6 +76,15 @@ class Solution:
         other_errors: of the metrics beside the first, by name: value and half width.
         outside: where the iteration left the domain, which matrix lost positivity and along what, in words.
         tried: by which rules, and how that went.
+
+    Example:
+        >>> found = sf.solve(sf.problem("ridge_regression", alpha=2))
+        >>> found.status.value, round(found.test_error, 6), found.test_error_error < 1e-6
+        ('converged', 0.442665, True)
+        >>> round(float(found.overlaps.q[0, 0, 0]), 6), float(found.half_widths.q[0, 0, 0]) < 1e-6
+        (1.023807, True)
+        >>> found.stability.replicon < 1
+        True
     """
 
     problem: Problem

@@ -40,6 +40,11 @@ class Sweep:
         records: of every line, packed (see `lines`); points that are missing are unfinished.
         interrupted: whether Ctrl-C ended it; out_of_time: whether a time limit did.
         shard: (I, N) where only every N-th line was asked for, else None.
+
+    Example:
+        >>> found = sf.sweep("ridge_regression", grid={"alpha": (3, 1, 3), "Delta": [0.1, 0.2]}, processes=1)
+        >>> found.to_xarray()["test_error"].dims, found.weak
+        (('start', 'alpha', 'Delta'), {})
     """
 
     plan: Plan
@@ -161,6 +166,11 @@ def sweep(
 
     Raises:
         InputError: something unknown, empty, out of range or too large; records of another sweep; no scheduler.
+
+    Example:
+        >>> found = sf.sweep("ridge_regression", grid={"alpha": (3, 1, 3), "Delta": [0.1, 0.2]}, processes=1)
+        >>> found.statuses
+        {'converged': 6}
     """
     plan = planned(
         model,
@@ -271,6 +281,15 @@ def collect(*folders: str | Path) -> Sweep:
 
     Raises:
         InputError: a folder holds no records, or those of another sweep; the model is not found again.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     output = f"{folder}/line.nc"
+        ...     done = sf.sweep("ridge_regression", grid={"alpha": (3, 1, 3)}, output=output, processes=1)
+        ...     again = sf.collect(f"{folder}/line.records")
+        >>> again.statuses == done.statuses
+        True
     """
     if not folders:
         raise InputError("give at least one folder of records")

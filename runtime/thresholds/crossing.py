@@ -50,6 +50,12 @@ def crossing(
     Raises:
         InputError: unknown names, or with rsb > 0 a model that is out of its reach or a second rule asked for.
         NotConvergedError: no sign change of the difference where both branches exist.
+
+    Example:
+        >>> problem = sf.problem("dot_product_attention", omega=0.3)
+        >>> found = sf.crossing(problem, between=("semantic", "positional"), bracket=(1, 1.5), accuracy=1e-2)
+        >>> round(found.value, 2), found.success
+        (1.25, True)
     """
     if rsb != 0:
         checked_steps(rsb, problem, along=True)

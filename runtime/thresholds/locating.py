@@ -197,6 +197,12 @@ def almeida_thouless(
 
     Raises:
         NotConvergedError: no passage through 1 on the branch, or the proximal map jumps at what was found.
+
+    Example:
+        >>> problem = sf.problem("tukey_regression", Delta=1)
+        >>> found = sf.almeida_thouless(problem, on="semantic", bracket=(5, 14), accuracy=1e-2)
+        >>> round(found.value, 3)
+        7.298
     """
     parsed = parse_condition("replicon = 1")
     follower = branch or Branch(problem, parameter, on, seed=seed)

@@ -26,6 +26,13 @@ class Threshold:
         error_kind: proved; verified where a rule of another family gave a threshold within the half width; estimated.
         evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
         broken: with steps of breaking the solutions that it holds for; `solutions` then are those beside them.
+
+    Example:
+        >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
+        >>> abs(found.value - 2.4022932) < found.error < 1e-3
+        True
+        >>> found.kind, found.error_kind
+        ('where test_error = 0.4', 'estimated')
     """
 
     kind: str

@@ -220,7 +220,8 @@ def test_one_of_several_models_of_a_file_is_picked_by_name(call, tmp_path):
 
 def test_what_a_parameter_means_is_said_where_it_is_refused(call):
     assert (
-        "Delta in [0, inf) (variance of the label noise)" in call("solve", "ridge_regression", "--set", "a=1").sentence
+        "Delta in [0, inf) (Δ, variance of the label noise)"
+        in call("solve", "ridge_regression", "--set", "a=1").sentence
     )
 
 

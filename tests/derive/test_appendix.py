@@ -1,4 +1,4 @@
-"""The LaTeX appendix by its structure: numbers, references, brackets and widths of lines. No TeX is run."""
+"""The LaTeX appendix by its structure: numbers, references, brackets and widths; test_report.py runs TeX on it."""
 
 import re
 
@@ -96,7 +96,7 @@ def test_a_long_formula_is_broken_between_terms_and_its_brackets_are_fixed():
 
 
 def test_widths_are_those_of_what_is_seen():
-    assert visible(r"\left(x\right)") == visible("(x)") == 3
+    assert visible(r"\left(x\right)") == visible(r"\,(x)\,") == pytest.approx(3.7)
     assert visible(r"\frac{a + b}{c}") == visible("a + b") + 0.5
     assert visible(r"\hat{\theta}_{c}") == 1 + 0.65
     assert visible(r"\operatorname{Tr}") == 2

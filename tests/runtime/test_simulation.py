@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 import saddleforge as sf
 from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
-from saddleforge.errors import InputError
+from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import problem
@@ -891,6 +891,9 @@ def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
     assert np.mean(errors) == pytest.approx(0.1 / np.sqrt(50), rel=0.1)
     with pytest.raises(InputError, match="does not vanish"):
         root_of([PairedDifference(a, (0, 1), np.array([5.0, 5.1]) + 1e-3 * a) for a in (1.0, 2.0)])
+    for seeds, word in (((), "0 seeds"), ((3,), "1 seed,")):
+        with pytest.raises(NotConvergedError, match=f"alpha = 2: .* {word}"):
+            root_of([PairedDifference(a, s, np.ones(len(s)) - a) for a, s in ((1.0, (0, 1)), (2.0, seeds))])
 
 
 # Theory beside simulation

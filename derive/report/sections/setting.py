@@ -144,7 +144,8 @@ def _fields_section(at: ModelAt) -> Section:
         items.append(Relation(sp.Symbol("baseline"), parts["baseline"], "the error of a constant prediction matrix"))
     found = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
     for name, kinks in found.items():
-        shown = tuple(e.xreplace(fresh) if name == "metric" else e for e in (*kinks.planes, *kinks.curved))
+        corners = (*map(sp.expand, kinks.planes), *kinks.curved)  # planes are linear in the fields
+        shown = tuple(e.xreplace(fresh) if name == "metric" else e for e in corners)
         if shown:
             listed = ", ".join(["{}"] * len(shown))
             items.append(Words(f"The {name} is not smooth where one of these vanishes: {listed}.", shown))
