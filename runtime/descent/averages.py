@@ -30,6 +30,7 @@ _NEGATIVE = 1e-2  # of the covariance of X given Y, relative to that of X: where
 _MOST_SPLIT = 6  # dimensions of products that are split where the loss is not smooth
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
 _MOST_KEPT = 2e5  # nodes of a product that are not found again
+_ROOM = 12_288  # numbers of an array that is made anew at every average: below what memory is mapped for by itself
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
@@ -219,6 +220,17 @@ def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...],
 
 
 def _known(
+    part: Problem, fields: Fields, labels: tuple[int, ...], nodes: np.ndarray, weights: np.ndarray
+) -> Iterator[_Set]:
+    """One for every value of the labelled noise and so many nodes that arrays of them stay in what memory a process has
+    already: larger ones are given back and asked for again at every average."""
+    room = max(1, _ROOM // (part.tokens * max(part.student_rank, part.teacher_rank)))
+    for first in range(0, len(nodes), room):
+        block = slice(first, first + room)
+        yield from _few_known(part, fields, labels, nodes[block], weights[block])
+
+
+def _few_known(
     part: Problem, fields: Fields, labels: tuple[int, ...], nodes: np.ndarray, weights: np.ndarray
 ) -> Iterator[_Set]:
     """One for every value of the labelled noise."""

@@ -88,11 +88,15 @@ class Flow:
 
     def slope(self, moments: Moments, rate: float) -> Moments:
         """docs/theory.md (19.6), (19.7): rate times the drift, rate squared over the batch times the noise."""
+        return self.moving(moments, rate)[0]
+
+    def moving(self, moments: Moments, rate: float) -> tuple[Moments, float]:
+        """`slope`, and E[loss]."""
         drift, averages = self.at(moments)
         law, found = self.problem.law, _like(moments)
         known = law.gamma, law.gram, drift.A, averages.mean, drift.K, averages.square
         self.problem.solver.flow.slope(rate, self.batch, *known, *_blocks(moments), found.S, found.T, found.P)
-        return replace(found, phi=self.trained(moments, averages, rate))
+        return replace(found, phi=self.trained(moments, averages, rate)), averages.loss
 
     def step(self, moments: Moments, rate: float, share: float) -> Moments:
         """One step of rate d on the mean of share times d sentences (docs/theory.md (19.10))."""
