@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from ..integration.rule import back, moments_by_context
 from ..integration.sampled import FEW, MOST_NODES, Sampled, Sobol
 from ..integration.splitting import Split
 from ..problems.overlaps import Overlaps
-from ..problems.parts import Channel
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 
@@ -105,7 +105,7 @@ class AverageRule:
         self.evaluations += 1
         problem, part = self.problem, self.part
         there = part.overlap_maps.overlaps_at(overlaps.pack()) if isinstance(part, ReducedProblem) else overlaps
-        if not np.isfinite([each.sum() for each in (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)]).all():
+        if not np.isfinite(overlaps.q.sum() + overlaps.m.sum() + overlaps.theta.sum() + overlaps.phi.sum()):
             raise DomainError("an overlap is not finite")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
@@ -305,15 +305,19 @@ def _own(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np
     return found
 
 
+@cache
+def _places_of(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dict[str, slice]:
+    return {name: slice(offset, offset + prod(size)) for name, size, offset in moments}
+
+
 def _named(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
-    channel: Channel = problem.solver.channel
     contexts, s, t, trained = problem.sizes
+    places = _places_of(problem.solver.channel.MOMENTS)
 
     def block(text: str, *shape: int) -> np.ndarray:
-        for name, size, offset in channel.MOMENTS:
-            if name == text:
-                return np.ascontiguousarray(moments[:, offset : offset + prod(size)].reshape(contexts, *shape))
-        return np.zeros((contexts, *shape))
+        if text not in places:
+            return np.zeros((contexts, *shape))
+        return np.ascontiguousarray(moments[:, places[text]].reshape(contexts, *shape))
 
     return SlopeAverages(
         mean=block("g", s),

@@ -342,6 +342,8 @@ def _refined(
             if widths.max() <= accuracy:
                 status = "converged"
                 break
+            if own[-1].left and own[-2].left:  # the next one would, too
+                break
     final = own[-1]
     count = len(final.path)
     if final.left:
@@ -564,13 +566,14 @@ def _reached(flow: Flow, coarse: Flow, schedule: Schedule, u: np.ndarray) -> Sta
 def _beside(
     flows: tuple[Flow, Flow], schedule: Schedule, u: np.ndarray, scale: np.ndarray | None, within: float
 ) -> StationaryPoint | None:
-    """The stationary point within so much of packed moments, in units of a scale, that of the point itself where there is
-    none: by a coarse rule first, whose point may be twice as far."""
-    found: np.ndarray | None = u
+    """The stationary point within so much of packed moments, in units of a scale, that of the point itself where there
+    is none: by a coarse rule first, whose point may be twice as far."""
+    found = u
     for flow, most in zip(flows, (2 * within, within), strict=True):
-        found = settled(flow, found, schedule.rate)
-        if found is None:
+        point = settled(flow, found, schedule.rate)
+        if point is None:
             return None
+        found = point
         unit = np.maximum(_scales(flow.problem, found[None])[0], 1e-12) if scale is None else scale
         if not np.abs((found - u) / unit).max() <= most:
             return None

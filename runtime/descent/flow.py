@@ -44,13 +44,9 @@ class Drift:
 def drift_of(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> Drift:
     """From averages of the slope of the loss, by integration by parts."""
     law, (contexts, s, t, _) = problem.law, problem.sizes
-    covariance = np.concatenate(
-        [
-            np.concatenate([overlaps.q, overlaps.theta], axis=2),
-            np.concatenate([np.swapaxes(overlaps.theta, 1, 2), law.rho_star], axis=2),
-        ],
-        axis=1,
-    )
+    covariance = np.empty((contexts, s + t, s + t))
+    covariance[:, :s, :s], covariance[:, :s, s:] = overlaps.q, overlaps.theta
+    covariance[:, s:, :s], covariance[:, s:, s:] = np.swapaxes(overlaps.theta, 1, 2), law.rho_star
     with_both = np.concatenate([averages.with_fields, averages.with_teacher], axis=2)
     # Where X is a function of Y only one combination of H and K is known, and no other counts. Next to that it counts
     # little, but the inverse itself, multiplied out, would be wrong by its size.

@@ -90,23 +90,23 @@ def one_pass(instance: Instance, begin: Weights, rate: Schedule, batch: Batch, t
     path, status, wanted = [], "converged", 0
     scale = 1.0 if batch.share is not None else 1.0 / d  # of a step in the weights, times the rate
     batches = _batches(instance, size)
-    for number in range(steps[-1] + 1):
-        if number == steps[wanted]:
-            path.append(overlaps_of(instance, Weights(W, phi)).pack())
-            wanted += 1
-            if wanted == len(steps):
-                break
-        if number % _LOOK == 0:
-            budget.check()
-            if not np.abs(W).max() < _LARGEST:
-                status = "not_finite"
-                break
-        tokens, samples = next(batches)
-        with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        for number in range(steps[-1] + 1):
+            if number == steps[wanted]:
+                path.append(overlaps_of(instance, Weights(W, phi)).pack())
+                wanted += 1
+                if wanted == len(steps):
+                    break
+            if number % _LOOK == 0:
+                budget.check()
+                if not np.abs(W).max() < _LARGEST:
+                    status = "not_finite"
+                    break
+            tokens, samples = next(batches)
             slope, in_phi = _slope(instance, Weights(W, phi), tokens, samples)
-        eta = rate(float(times[0]) + number / per_time) * scale
-        W -= eta * slope
-        phi = phi - eta * in_phi
+            eta = rate(float(times[0]) + number / per_time) * scale
+            W -= eta * slope
+            phi = phi - eta * in_phi
     return Pass(times[: len(path)], np.array(path), number, Weights(W, phi), status)
 
 

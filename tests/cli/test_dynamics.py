@@ -45,7 +45,7 @@ def test_a_stationary_point_and_the_rate_that_loses_it_are_asked_for(call):
     point = json.loads(call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "stationary", "--json").stdout)
     assert point["stable"] and point["branch"] == "semantic" and max(v for v, _ in point["eigenvalues"]) < 0
     # docs/dynamics.md: eta gamma^2 / (2 (gamma + lambda)) = 1 at gamma = 1, lambda = 0.1
-    said = call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "rate-limit")
+    said = call("dynamics", "ridge_regression", "--rate", "1.5", "--ask", "rate-limit")
     assert said.status == 0 and re.search(r"stable up to rate 2\.(20000000|19999999)\d+\(\d+\)", said.stdout)
 
 

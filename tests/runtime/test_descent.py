@@ -387,7 +387,7 @@ def z_scores(problem, rate, times, start, d, seeds, batch="1"):
 
 
 def test_regression_at_finite_d_is_the_theory():
-    z = z_scores(ridge(), 0.5, [0, 1, 3], "random", 200, 24)
+    z = z_scores(ridge(), 0.5, [0, 1, 3], "random", 200, 16)
     assert np.sqrt(np.mean(z**2)) < 2 and np.abs(z).max() < 4
 
 
@@ -409,7 +409,7 @@ def test_attention_at_finite_d_is_the_theory():
 )  # fmt: skip
 def test_labels_clusters_and_slopes_that_jump_are_averaged_over(name, rate):
     """Averages hold no derivative of the slope; rules are split where it jumps."""
-    z = z_scores(sf.problem(name), rate, [0, 1, 3], "random", 200, 24)
+    z = z_scores(sf.problem(name), rate, [0, 1, 3], "random", 200, 16)
     assert np.sqrt(np.mean(z**2)) < 2 and np.abs(z).max() < 4
 
 
@@ -541,11 +541,6 @@ def test_a_bad_option_is_one_sentence(options, sentence):
 def test_what_does_not_close_is_refused(name):
     with pytest.raises(sf.InputError, match=r"the dynamics close for a ridge|jumps"):
         sf.dynamics(sf.problem(name), 0.1, 5)
-
-
-def test_a_rate_that_is_too_large_is_said_to_diverge():
-    found = sf.dynamics(ridge(), 8.0, 20, accuracy=1e-3)
-    assert found.status == "left_domain" and "smaller --rate" in found.advice
 
 
 ALIKE = {"q": [[[0.4, 0.35], [0.35, 0.4]]], "theta": [[[0.42, 0.41], [0.41, 0.42]]]}
