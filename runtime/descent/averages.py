@@ -174,13 +174,26 @@ def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
     part = integrated(problem)
     if not callable(getattr(part.solver.channel, "losses_at", None)):
         raise InputError(f"{problem.solver.name}: its solver has no loss at given fields")
-    kinked = any(len(part.planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
-    dimension, curved = part.dimension, bool(part.solver.model.CURVED["loss"])
+    kinked, curved, dimension = _has_planes(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= FEW or (kinked and dimension <= _MOST_SPLIT)):
         return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MOST_NODES)
     if lattices := affordable(part)[2::2]:
         return tuple(AverageRule(problem, rule) for rule in lattices)
     return tuple(AverageRule(problem, rule) for rule in _SETS)
+
+
+def _has_planes(part: Problem) -> bool:
+    return any(len(part.planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
+
+
+def across_jumps(problem: Problem, rule: Any) -> str:
+    """How averages by a rule, as `describe` names it, are taken where the slope of the loss jumps; empty where it does
+    not."""
+    part = integrated(problem)
+    if not (_has_planes(part) or part.solver.model.CURVED["loss"]):
+        return ""
+    where = "panel by panel between the planes" if rule == "product" else "by nodes on all sides of"
+    return f"the loss is not smooth everywhere: averages are taken {where} where it is not, without derivatives of its slope"
 
 
 def _teacher_of(problem: Problem, labels: tuple[int, ...]) -> _Teacher:

@@ -1,6 +1,7 @@
 """`saddleforge dynamics`: one object, a file that `plot` draws, and what it refuses."""
 
 import json
+import math
 import re
 
 import pytest
@@ -26,6 +27,14 @@ def test_a_trajectory_is_one_object_and_a_picture(call, tmp_path):
     assert refused.status == 2 and "the file exists" in refused.sentence
 
 
+def test_how_jumps_are_averaged_and_what_does_not_move_is_said(call):
+    done = call("dynamics", "hinge", "--rate", "0.5", "--time", "0:1:2", "--accuracy", "1e-2")
+    assert done.status == 0 and "averages are taken panel by panel between the planes" in done.stdout
+    still = call("dynamics", "phase_retrieval", "--rate", "0.01", "--time", "0:1:2", "--accuracy", "1e-2")
+    assert "overlaps that vanish at the start stay so: --d D draws" in still.stdout
+    assert "not smooth" not in still.stdout
+
+
 def test_people_read_overlaps_in_time(call):
     done = call(*REGRESSION, "--time", "0:30:7")
     assert done.status == 0 and "next to the stable stationary point" in done.stdout
@@ -39,6 +48,9 @@ def test_draws_of_finite_d_leave_no_overlap(call):
     data = json.loads(done.stdout)
     assert done.status == 0 and data["information_exponent"] == 2 and len(data["times"]) == 3
     assert data["growths"][0]["along"] == "1.00 theta_1" and data["growths"][0]["rate"] > 0
+    said = call("dynamics", "phase_retrieval", "--rate", "0.01", "--time", "60", "--d", "1000", "--seeds", "2").stdout
+    expected = math.log(1000) / (2 * data["growths"][0]["rate"])
+    assert f"(log(d) / (2 rate) is {expected:.5g})" in said and "at last: 2 semantic" in said
 
 
 def test_a_stationary_point_and_the_rate_that_loses_it_are_asked_for(call):
