@@ -58,7 +58,7 @@ def dynamics_table(dynamics: Dynamics) -> str:
     for event in dynamics.events:
         lines.append(f"  {event.name} passes {event.value:g} at t = {with_error(event.time, event.error)}")
     lines += [_plateau_line(plateau) for plateau in dynamics.plateaus]
-    lines.append(f"  at the end: {dynamics.branch}" + _reached_words(dynamics.reached))
+    lines.append(f"  at the end: {dynamics.branch}" + _reached_words(dynamics))
     if all(branch_of(overlaps) == "uninformed" for overlaps in (dynamics.overlaps[0], dynamics.overlaps[-1])):
         lines.append("  overlaps that vanish at the start stay so: --d D draws those that rows of finite d have")
     return "\n".join(lines)
@@ -84,11 +84,13 @@ def _plateau_line(plateau: Plateau) -> str:
     )
 
 
-def _reached_words(point: StationaryPoint | None) -> str:
-    if point is None:
-        return "; no stable stationary point is near"
-    slowest = -point.eigenvalues[0].real
-    return f", next to the stable stationary point of this kind (the slowest direction decays at {slowest:.4g})"
+def _reached_words(dynamics: Dynamics) -> str:
+    if dynamics.reached is not None:
+        slowest = -dynamics.reached.eigenvalues[0].real
+        return f", next to the stable stationary point of this kind (the slowest direction decays at {slowest:.4g})"
+    # None is looked for where the rate changes, or of a map.
+    has_points = dynamics.rate.is_constant and dynamics.batch.share is None
+    return "; no stable stationary point is near" if has_points else ""
 
 
 @table.register(StationaryPoint)

@@ -119,5 +119,5 @@ def test_a_pass_stands_beside_its_theory(call):
         "--method", "sgd", "--rate", "0.3", "--start", "random", "--theory", "--json",
     )  # fmt: skip
     data = json.loads(done.stdout)
-    assert done.status == 0 and data["method"] == "sgd" and data["rate"] == "0.3"
+    assert done.status == 0 and data["method"] == "sgd" and data["rate"] == "0.3" and "nan" not in done.stderr
     assert data["theory"]["times"][-1] == 2.0

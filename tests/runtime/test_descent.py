@@ -289,6 +289,21 @@ def test_flow_ends_at_the_minimum_of_the_population_risk():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("branch", ["semantic", "positional"])
+def test_branches_end_at_fixed_points_of_gradient_flow(branch):
+    """Of attention: the static solution at alpha with a ridge alpha times as strong, as alpha goes to infinity."""
+    point = sf.stationary(attention(), "flow", branch)
+    assert point.branch == branch
+    off = []
+    for alpha in (500.0, 2000.0):
+        static = sf.solve(attention(alpha=alpha, **{"lambda": 0.002 * alpha}), branch, accuracy=1e-6)
+        assert static.branch == branch
+        gaps = [getattr(static.overlaps, name) - getattr(point.overlaps, name) for name in ("q", "m", "theta")]
+        off.append(max(float(np.abs(gap).max()) for gap in gaps))
+    assert off[0] / off[1] == pytest.approx(4, rel=0.05) and off[1] < 0.01
+
+
+@pytest.mark.slow
 def test_flow_only_goes_down():
     found = sf.dynamics(attention(), "flow", 60, START, accuracy=1e-4)
     ridge_part = 0.5 * 0.002 * found.path[:, 0]
