@@ -193,7 +193,7 @@ def across_jumps(problem: Problem, rule: Any) -> str:
     if not (_has_planes(part) or part.solver.model.CURVED["loss"]):
         return ""
     where = "panel by panel between the planes" if rule == "product" else "by nodes on all sides of"
-    return f"the loss is not smooth everywhere: averages are taken {where} where it is not, without derivatives of its slope"
+    return f"the loss is not smooth: averages are taken {where} where it is not, and hold no derivative of its slope"
 
 
 def _teacher_of(problem: Problem, labels: tuple[int, ...]) -> _Teacher:
