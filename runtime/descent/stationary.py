@@ -21,6 +21,7 @@ from .state import Moments, possible, start_of
 
 _MOST_STEPS = 60
 _CREEPING, _MOST_CREEPING = 0.05, 3  # share of Newton's step, and how often in a row
+_HALVINGS = 12  # of Newton's step
 _KEPT = 0.1  # to what share a step by the slopes of one before has to bring the residual
 _RESIDUAL = 1e-11  # of Newton's method, per unit of time and relative to the moments
 _SLOWEST = 1e-9  # of rows, per unit of time and relative to them
@@ -154,7 +155,7 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
         slopes = flow.jacobian(u, rate, along=basis)
         move = basis @ np.linalg.lstsq(slopes, -value, rcond=1e-11)[0]
         size = 1.0
-        for _ in range(30):
+        for _ in range(_HALVINGS):
             new = u + size * move
             ahead = flow.packed(new, rate)
             if np.isfinite(ahead).all() and np.linalg.norm(ahead) < (1 - 0.1 * size) * np.linalg.norm(value):
