@@ -49,7 +49,7 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: str | Path | None = N
         handles.append(
             Line2D([], [], color=GREY, marker="D", markerfacecolor="none", linestyle="", label="one pass at finite d")
         )
-        panels[0][-1].legend(handles=handles, fontsize=8, loc="upper right")
+        below.legend(handles=handles, fontsize=8, loc="outside upper right", ncols=len(handles))
     if path is not None:
         save_figure(figure, path)
     return figure
