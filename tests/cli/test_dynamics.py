@@ -27,14 +27,6 @@ def test_a_trajectory_is_one_object_and_a_picture(call, tmp_path):
     assert refused.status == 2 and "the file exists" in refused.sentence
 
 
-def test_how_jumps_are_averaged_and_what_does_not_move_is_said(call):
-    done = call("dynamics", "hinge", "--rate", "0.5", "--time", "0:1:2", "--accuracy", "1e-2")
-    assert done.status == 0 and "averages are taken panel by panel between the planes" in done.stdout
-    still = call("dynamics", "phase_retrieval", "--rate", "0.01", "--time", "0:1:2", "--accuracy", "1e-2")
-    assert "overlaps that vanish at the start stay so: --d D draws" in still.stdout
-    assert "not smooth" not in still.stdout
-
-
 def test_people_read_overlaps_in_time(call):
     done = call(*REGRESSION, "--time", "0:30:7")
     assert done.status == 0 and "next to the stable stationary point" in done.stdout
