@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -46,7 +46,18 @@ class Reduction:
     def in_fields(cls, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         """Those for one assignment of labels, whether a rule's nodes are invariant or not."""
         found = [e for e in loss_exchanges(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
-        return cls(tuple(e for e in found if _keeps_fields(e, fields)))
+        if not found:
+            return cls(())
+        blocks = _blocks_of(fields)
+        law = np.concatenate([block.ravel() for block in blocks])
+        most = np.concatenate([np.full(block.size, EXACT * np.abs(block).max(initial=0.0)) for block in blocks])
+        shapes = tuple(block.shape for block in blocks)
+
+        def kept(exchange: Exchange) -> bool:
+            places, signs = _image_of(exchange, shapes)
+            return bool((np.abs(law - law[places] * signs) <= most).all())
+
+        return cls(tuple(e for e in found if kept(e)))
 
     def where(self, keeps: Callable[[Exchange], bool]) -> Reduction:
         """The subgroup that keeps something else, too."""
@@ -142,18 +153,35 @@ def moved(exchange: Exchange, nodes: np.ndarray, teacher_rank: int, student_rank
     return np.concatenate([*(image.reshape(len(nodes), -1) for image in images), exchange.noise * noise], axis=1)
 
 
-def _keeps_fields(exchange: Exchange, fields: Fields) -> bool:
-    order, student, teacher = exchange.order, np.array(exchange.student, float), np.array(exchange.teacher, float)
-    square, mixed = np.multiply.outer(student, student), np.multiply.outer(student, teacher)
-    pairs = (
-        (fields.teacher_mean, fields.teacher_mean[order] * teacher),
-        (fields.teacher_factor, fields.teacher_factor[order] * np.multiply.outer(teacher, teacher)),
-        (fields.field_mean, fields.field_mean[order] * student),
-        (fields.field_from_teacher, fields.field_from_teacher[order] * mixed),
-        (fields.field_factor, fields.field_factor[order] * square),
-        (fields.variance, fields.variance[order] * square),
+def _blocks_of(fields: Fields) -> tuple[np.ndarray, ...]:
+    """What the law of the fields consists of, in the order of `_KINDS`."""
+    return (
+        fields.teacher_mean,
+        fields.teacher_factor,
+        fields.field_mean,
+        fields.field_from_teacher,
+        fields.field_factor,
+        fields.variance,
     )
-    return all(bool(np.all(np.abs(one - other) <= EXACT * np.abs(one).max(initial=0.0))) for one, other in pairs)
+
+
+_KINDS = "t", "tt", "s", "st", "ss", "ss"  # axes after that of the tokens: columns of the teacher, of the student
+
+
+@lru_cache(maxsize=1024)
+def _image_of(exchange: Exchange, shapes: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Of the blocks of the law of the fields, side by side: where entries of the image are taken from, and signs."""
+    columns = {"s": np.array(exchange.student, float), "t": np.array(exchange.teacher, float)}
+    places, signs, first = [], [], 0
+    for shape, kind in zip(shapes, _KINDS, strict=True):
+        size = int(np.prod(shape))
+        places.append(np.arange(first, first + size).reshape(shape)[exchange.order].ravel())
+        sign = np.ones(())
+        for axis in kind:
+            sign = np.multiply.outer(sign, columns[axis])
+        signs.append(np.broadcast_to(sign, shape).ravel())
+        first += size
+    return np.concatenate(places), np.concatenate(signs)
 
 
 def _keeps_nodes(exchange: Exchange, problem: Problem, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from ..integration.rule import back, moments_by_context
 from ..integration.sampled import FEW, MOST_NODES, Sampled, Sobol
 from ..integration.splitting import Split
 from ..problems.overlaps import Overlaps
-from ..problems.parts import Channel
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 
@@ -30,6 +30,7 @@ _NEGATIVE = 1e-2  # of the covariance of X given Y, relative to that of X: where
 _MOST_SPLIT = 6  # dimensions of products that are split where the loss is not smooth
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
 _MOST_KEPT = 2e5  # nodes of a product that are not found again
+_ROOM = 12_288  # numbers of an array that is made anew at every average: below what memory is mapped for by itself
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
@@ -104,7 +105,7 @@ class AverageRule:
         self.evaluations += 1
         problem, part = self.problem, self.part
         there = part.overlap_maps.overlaps_at(overlaps.pack()) if isinstance(part, ReducedProblem) else overlaps
-        if not np.isfinite([each.sum() for each in (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)]).all():
+        if not np.isfinite(overlaps.q.sum() + overlaps.m.sum() + overlaps.theta.sum() + overlaps.phi.sum()):
             raise DomainError("an overlap is not finite")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
@@ -173,13 +174,26 @@ def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
     part = integrated(problem)
     if not callable(getattr(part.solver.channel, "losses_at", None)):
         raise InputError(f"{problem.solver.name}: its solver has no loss at given fields")
-    kinked = any(len(part.planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
-    dimension, curved = part.dimension, bool(part.solver.model.CURVED["loss"])
+    kinked, curved, dimension = _has_planes(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= FEW or (kinked and dimension <= _MOST_SPLIT)):
         return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MOST_NODES)
     if lattices := affordable(part)[2::2]:
         return tuple(AverageRule(problem, rule) for rule in lattices)
     return tuple(AverageRule(problem, rule) for rule in _SETS)
+
+
+def _has_planes(part: Problem) -> bool:
+    return any(len(part.planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
+
+
+def across_jumps(problem: Problem, rule: Any) -> str:
+    """How averages by a rule, as `describe` names it, are taken where the slope of the loss jumps; empty where it does
+    not."""
+    part = integrated(problem)
+    if not (_has_planes(part) or part.solver.model.CURVED["loss"]):
+        return ""
+    where = "panel by panel between the planes" if rule == "product" else "by nodes on all sides of"
+    return f"the loss is not smooth: averages are taken {where} where it is not, and hold no derivative of its slope"
 
 
 def _teacher_of(problem: Problem, labels: tuple[int, ...]) -> _Teacher:
@@ -219,6 +233,17 @@ def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...],
 
 
 def _known(
+    part: Problem, fields: Fields, labels: tuple[int, ...], nodes: np.ndarray, weights: np.ndarray
+) -> Iterator[_Set]:
+    """One for every value of the labelled noise and so many nodes that arrays of them stay in what memory a process has
+    already: larger ones are given back and asked for again at every average."""
+    room = max(1, _ROOM // (part.tokens * max(part.student_rank, part.teacher_rank)))
+    for first in range(0, len(nodes), room):
+        block = slice(first, first + room)
+        yield from _few_known(part, fields, labels, nodes[block], weights[block])
+
+
+def _few_known(
     part: Problem, fields: Fields, labels: tuple[int, ...], nodes: np.ndarray, weights: np.ndarray
 ) -> Iterator[_Set]:
     """One for every value of the labelled noise."""
@@ -293,15 +318,19 @@ def _own(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np
     return found
 
 
+@cache
+def _places_of(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dict[str, slice]:
+    return {name: slice(offset, offset + prod(size)) for name, size, offset in moments}
+
+
 def _named(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
-    channel: Channel = problem.solver.channel
     contexts, s, t, trained = problem.sizes
+    places = _places_of(problem.solver.channel.MOMENTS)
 
     def block(text: str, *shape: int) -> np.ndarray:
-        for name, size, offset in channel.MOMENTS:
-            if name == text:
-                return np.ascontiguousarray(moments[:, offset : offset + prod(size)].reshape(contexts, *shape))
-        return np.zeros((contexts, *shape))
+        if text not in places:
+            return np.zeros((contexts, *shape))
+        return np.ascontiguousarray(moments[:, places[text]].reshape(contexts, *shape))
 
     return SlopeAverages(
         mean=block("g", s),

@@ -35,6 +35,7 @@ _DIVERGED = 1e6  # of the moments, relative to those of the start
 _NEAR = 0.1  # of the moments: how near an end is to the stationary point that it is said to reach
 _BESIDE = 0.2  # the same of a plateau, on which what falls slowest has not fallen yet
 _SLOW = 0.1  # of the largest speed that follows: what a plateau is
+_BEFORE = 3  # rules before the last one: by which stationary points are looked for first
 _METRIC_BUDGET = 2e4  # nodes for the test error of one time
 _STEP_SAFETY = 1.5
 _LEAST_COUNTS = (0.5, 0.0)  # of the last two steps from rule to rule
@@ -189,10 +190,9 @@ class Dynamics:
 
 @dataclass(frozen=True)
 class _Solved:
-    """A trajectory by one rule and one tolerance: moments and losses at the times reached, and when events happen."""
+    """A trajectory by one rule and one tolerance: moments at the times reached, and when events happen."""
 
     path: np.ndarray
-    loss: np.ndarray
     events: tuple[tuple[float, ...], ...]
     method: str
     left: bool
@@ -352,6 +352,8 @@ def _refined(
             if widths.max() <= accuracy:
                 status = "converged"
                 break
+            if own[-1].left and own[-2].left:  # the next one would, too
+                break
     final = own[-1]
     count = len(final.path)
     if final.left:
@@ -360,15 +362,15 @@ def _refined(
     if widths is not None:
         shared = min(count, len(widths))
         half[:shared] = widths[:shared] * _scales(problem, final.path[:shared])
-    before = own[-2] if len(own) > 1 else final
-    loss_error = np.full(count, np.nan)
-    shared = min(count, len(before.loss))
-    loss_error[:shared] = 1.5 * np.abs(final.loss[:shared] - before.loss[:shared])
-    if drift is not None:
-        shared = min(count, len(own[0].loss), len(drift.loss))
-        loss_error[:shared] += 1.5 * np.abs(own[0].loss[:shared] - drift.loss[:shared])
     flow = Flow(problem, used, _sentences(schedule, batch))
+    coarse = Flow(problem, rules[max(0, len(own) - 1 - _BEFORE)], flow.batch)
     constant = batch.share is None and schedule.is_constant
+    speeds, loss = _moving(flow, schedule.rate, final.path) if constant else (None, _losses(used, final.path))
+    before = own[-2] if len(own) > 1 else final
+    loss_before = _losses(rules[len(own) - 2], before.path) if len(own) > 1 else loss
+    loss_error = _changed(loss, loss_before, count)
+    if drift is not None:
+        loss_error += _changed(_losses(rules[0], own[0].path), _losses(rules[0], drift.path), count)
     return Dynamics(
         problem=problem,
         start=name,
@@ -377,11 +379,11 @@ def _refined(
         times=times[:count],
         path=final.path,
         half_widths=half,
-        loss=final.loss,
+        loss=loss,
         loss_error=loss_error,
         events=_timed(events, final, before, own[0], drift),
-        plateaus=_plateaus(flow, schedule, times[:count], final.path, constant),
-        reached=_reached(flow, schedule, final.path[-1]) if constant and not final.left else None,
+        plateaus=_plateaus(flow, coarse, schedule, times[:count], final.path, speeds),
+        reached=_reached(flow, coarse, schedule, final.path[-1]) if constant and not final.left else None,
         status=status,
         integrator=used.describe(),
         method=final.method,
@@ -476,9 +478,8 @@ def _solve(
     inside = np.isfinite(path).all(axis=1)
     count = len(path) if inside.all() else int(np.argmin(inside))
     path = path[:count]
-    losses = np.array([rule(Moments.unpack(each, problem).overlaps(problem)).loss for each in path])
     when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
-    return _Solved(path, losses, when, method, not found.success or count < len(times))
+    return _Solved(path, when, method, not found.success or count < len(times))
 
 
 def _mapped(
@@ -486,21 +487,20 @@ def _mapped(
 ) -> _Solved:
     """One step of the map for every unit of time."""
     flow, at_step, wanted = Flow(problem, rule), begin, set(times.astype(int).tolist())
-    path, losses, left_domain = [], [], False
+    path, left_domain = [], False
     for number in range(int(times[0]), int(times[-1]) + 1):
         budget.check()
         try:
+            following = flow.step(at_step, schedule(float(number)), share)
             if number in wanted:
-                losses.append(rule(at_step.overlaps(problem)).loss)
                 path.append(at_step.pack())
-            if number < times[-1]:
-                at_step = flow.step(at_step, schedule(float(number)), share)
+            at_step = following
         except DomainError:
             left_domain = True
             break
     if not path:
         raise InputError("start: these moments are those of no weights")
-    return _Solved(np.array(path), np.array(losses), (), "map", left_domain or len(path) < len(times))
+    return _Solved(np.array(path), (), "map", left_domain or len(path) < len(times))
 
 
 def _timed(
@@ -519,16 +519,33 @@ def _timed(
     return tuple(sorted(found, key=lambda event: event.time))
 
 
+def _moving(flow: Flow, rate: float, path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """d moments / dt, (n, N), and E[loss], (n,), of a path."""
+    found = [flow.moving(Moments.unpack(u, flow.problem), rate) for u in path]
+    return np.array([slope.pack() for slope, _ in found]), np.array([loss for _, loss in found])
+
+
+def _losses(rule: AverageRule, path: np.ndarray) -> np.ndarray:
+    """E[loss] of a path."""
+    return np.array([rule(Moments.unpack(u, rule.problem).overlaps(rule.problem)).loss for u in path])
+
+
+def _changed(loss: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
+    """Half widths of the loss at `count` times, not numbers where one of the two ends before."""
+    found = np.full(count, np.nan)
+    shared = min(count, len(loss), len(other))
+    found[:shared] = 1.5 * np.abs(loss[:shared] - other[:shared])
+    return found
+
+
 def _plateaus(
-    flow: Flow, schedule: Schedule, times: np.ndarray, path: np.ndarray, constant: bool
+    flow: Flow, coarse: Flow, schedule: Schedule, times: np.ndarray, path: np.ndarray, speeds: np.ndarray | None
 ) -> tuple[Plateau, ...]:
     """Where the speed has a minimum between the start and the end, and what follows is ten times as fast."""
-    if len(times) < 5 or not constant:
+    if len(times) < 5 or speeds is None:
         return ()
     scales = _scales(flow.problem, path)
-    speed = np.array(
-        [np.linalg.norm(flow.packed(u, schedule(t)) / s) for t, u, s in zip(times, path, scales, strict=True)]
-    )
+    speed = np.linalg.norm(speeds / scales, axis=1)
     found = []
     n = 1
     while n < len(times) - 1:
@@ -542,9 +559,7 @@ def _plateaus(
             while last < len(times) - 1 and slow[last + 1]:
                 last += 1
             n = first + int(np.argmin(speed[first : last + 1]))
-            u = settled(flow, path[n], schedule.rate)
-            near = u is not None and np.abs((u - path[n]) / scales[n]).max() < _BESIDE
-            point = at(flow, u, schedule, np.full_like(u, np.nan)) if near and u is not None else None
+            point = _beside((coarse, flow), schedule, path[n], scales[n], _BESIDE)
             if last < len(times) - 1:
                 found.append(Plateau(float(times[first]), float(times[last]), point))
             n = last
@@ -552,13 +567,24 @@ def _plateaus(
     return tuple(found)
 
 
-def _reached(flow: Flow, schedule: Schedule, u: np.ndarray) -> StationaryPoint | None:
+def _reached(flow: Flow, coarse: Flow, schedule: Schedule, u: np.ndarray) -> StationaryPoint | None:
     """The stable stationary point next to the end."""
-    found = settled(flow, u, schedule.rate)
-    if found is None:
-        return None
-    scale = np.maximum(_scales(flow.problem, found[None])[0], 1e-12)
-    if not np.abs((found - u) / scale).max() <= _NEAR:
-        return None
-    point = at(flow, found, schedule, np.full_like(found, np.nan))
-    return point if point.stable else None
+    point = _beside((coarse, flow), schedule, u, None, _NEAR)
+    return point if point is not None and point.stable else None
+
+
+def _beside(
+    flows: tuple[Flow, Flow], schedule: Schedule, u: np.ndarray, scale: np.ndarray | None, within: float
+) -> StationaryPoint | None:
+    """The stationary point within so much of packed moments, in units of a scale, that of the point itself where there
+    is none: by a coarse rule first, whose point may be twice as far."""
+    found = u
+    for flow, most in zip(flows, (2 * within, within), strict=True):
+        point = settled(flow, found, schedule.rate)
+        if point is None:
+            return None
+        found = point
+        unit = np.maximum(_scales(flow.problem, found[None])[0], 1e-12) if scale is None else scale
+        if not np.abs((found - u) / unit).max() <= most:
+            return None
+    return at(flow, found, schedule, np.full_like(u, np.nan))

@@ -44,13 +44,9 @@ class Drift:
 def drift_of(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> Drift:
     """From averages of the slope of the loss, by integration by parts."""
     law, (contexts, s, t, _) = problem.law, problem.sizes
-    covariance = np.concatenate(
-        [
-            np.concatenate([overlaps.q, overlaps.theta], axis=2),
-            np.concatenate([np.swapaxes(overlaps.theta, 1, 2), law.rho_star], axis=2),
-        ],
-        axis=1,
-    )
+    covariance = np.empty((contexts, s + t, s + t))
+    covariance[:, :s, :s], covariance[:, :s, s:] = overlaps.q, overlaps.theta
+    covariance[:, s:, :s], covariance[:, s:, s:] = np.swapaxes(overlaps.theta, 1, 2), law.rho_star
     with_both = np.concatenate([averages.with_fields, averages.with_teacher], axis=2)
     # Where X is a function of Y only one combination of H and K is known, and no other counts. Next to that it counts
     # little, but the inverse itself, multiplied out, would be wrong by its size.
@@ -88,11 +84,15 @@ class Flow:
 
     def slope(self, moments: Moments, rate: float) -> Moments:
         """docs/theory.md (19.6), (19.7): rate times the drift, rate squared over the batch times the noise."""
+        return self.moving(moments, rate)[0]
+
+    def moving(self, moments: Moments, rate: float) -> tuple[Moments, float]:
+        """`slope`, and E[loss]."""
         drift, averages = self.at(moments)
         law, found = self.problem.law, _like(moments)
         known = law.gamma, law.gram, drift.A, averages.mean, drift.K, averages.square
         self.problem.solver.flow.slope(rate, self.batch, *known, *_blocks(moments), found.S, found.T, found.P)
-        return replace(found, phi=self.trained(moments, averages, rate))
+        return replace(found, phi=self.trained(moments, averages, rate)), averages.loss
 
     def step(self, moments: Moments, rate: float, share: float) -> Moments:
         """One step of rate d on the mean of share times d sentences (docs/theory.md (19.10))."""

@@ -6,6 +6,7 @@ import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,13 @@ class Moments:
         """Of independent components in the order of `pack`."""
         atoms, (contexts, s, t, _) = len(problem.law.weights), problem.sizes
         rows, columns = triangle(s)
-        ends = np.cumsum([atoms * len(rows), atoms * contexts * s, atoms * s * t])
-        triangles, T, P, phi = np.split(vector, ends)
+        after_S = atoms * len(rows)
+        after_T = after_S + atoms * contexts * s
+        after_P = after_T + atoms * s * t
         S = np.empty((atoms, s, s))
-        S[:, rows, columns] = S[:, columns, rows] = triangles.reshape(atoms, -1)
-        return cls(S, T.reshape(atoms, contexts, s), P.reshape(atoms, s, t), phi)
+        S[:, rows, columns] = S[:, columns, rows] = vector[:after_S].reshape(atoms, -1)
+        T, P = vector[after_S:after_T].reshape(atoms, contexts, s), vector[after_T:after_P].reshape(atoms, s, t)
+        return cls(S, T, P, vector[after_P:])
 
     def overlaps(self, problem: Problem) -> Overlaps:
         """q, m, theta (docs/theory.md (19.8)); V, which nothing here knows, is the identity."""
@@ -58,11 +61,17 @@ class Moments:
         q = np.einsum("ac,aij->cij", shares, self.S)
         return Overlaps(
             q=q,
-            V=np.broadcast_to(np.eye(q.shape[1]), q.shape),
+            V=_identities(q.shape),
             m=np.einsum("a,aci->ci", law.weights, self.T),
             theta=np.einsum("ac,aij->cij", shares, self.P),
             phi=self.phi,
         )
+
+
+@cache
+def _identities(shape: tuple[int, ...]) -> np.ndarray:
+    """Read-only."""
+    return np.broadcast_to(np.eye(shape[-1]), shape)
 
 
 def possible(problem: Problem) -> np.ndarray:

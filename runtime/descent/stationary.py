@@ -21,6 +21,8 @@ from .state import Moments, possible, start_of
 
 _MOST_STEPS = 60
 _CREEPING, _MOST_CREEPING = 0.05, 3  # share of Newton's step, and how often in a row
+_HALVINGS = 12  # of Newton's step
+_KEPT = 0.1  # to what share a step by the slopes of one before has to bring the residual
 _RESIDUAL = 1e-11  # of Newton's method, per unit of time and relative to the moments
 _SLOWEST = 1e-9  # of rows, per unit of time and relative to them
 _RUN_OFF = 1e3  # of rows, relative to those at the start
@@ -149,13 +151,21 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
         return None
     # Averages follow overlaps that rows cannot have, as m where there are no means: no zero there counts.
     basis, creeping = possible(flow.problem), 0
+    kept: np.ndarray | None = None
     for _ in range(_MOST_STEPS):
         scale = max(float(np.abs(u).max()), 1e-3)
         if np.abs(value).max() <= _RESIDUAL * rate * scale:
             return u
-        move = basis @ np.linalg.lstsq(flow.jacobian(u, rate, along=basis), -value, rcond=1e-11)[0]
+        if kept is not None:  # slopes of the step before, as long as they bring the zero as near as new ones' cost asks
+            new = u + basis @ np.linalg.lstsq(kept, -value, rcond=1e-11)[0]
+            ahead = flow.packed(new, rate)
+            if np.isfinite(ahead).all() and np.linalg.norm(ahead) < _KEPT * np.linalg.norm(value):
+                u, value = new, ahead
+                continue
+        slopes = flow.jacobian(u, rate, along=basis)
+        move = basis @ np.linalg.lstsq(slopes, -value, rcond=1e-11)[0]
         size = 1.0
-        for _ in range(30):
+        for _ in range(_HALVINGS):
             new = u + size * move
             ahead = flow.packed(new, rate)
             if np.isfinite(ahead).all() and np.linalg.norm(ahead) < (1 - 0.1 * size) * np.linalg.norm(value):
@@ -164,6 +174,7 @@ def newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
         else:
             # Rounding of the averages is all that is left.
             return u if np.abs(value).max() <= 1e3 * _RESIDUAL * rate * scale else None
+        kept = slopes if np.linalg.norm(ahead) < _KEPT * np.linalg.norm(value) else None
         u, value = new, ahead
         creeping = creeping + 1 if size < _CREEPING else 0
         if creeping > _MOST_CREEPING:  # along the edge of the domain, behind which the point lies that it aims at

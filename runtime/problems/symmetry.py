@@ -47,16 +47,7 @@ class Exchange:
 
     def of_moments(self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
         """The image of the channel's averages (L, row), whose columns the generated MOMENTS describe."""
-        student, teacher = np.array(self.student, float), np.array(self.teacher, float)
-        axes = {"g": [student], "domega": [student], "dY": [teacher], "loss_q": [student, student]}
-        out = rows[self.order].copy()
-        for text, shape, offset in moments:
-            sign = np.ones(1)
-            for name in text.replace(".T", "").split("*"):
-                for axis in axes.get(name, []):
-                    sign = np.multiply.outer(sign, axis)
-            out[:, offset : offset + int(np.prod(shape))] *= sign.ravel()
-        return out
+        return rows[self.order] * _signs_of_moments(self, tuple(moments), rows.shape[1])
 
     def contexts(self, clusters: int) -> np.ndarray:
         """Where each context (token, cluster) is taken from, (C,)."""
@@ -74,6 +65,23 @@ class Exchange:
             theta=overlaps.theta[contexts] * np.multiply.outer(student, teacher),
             phi=overlaps.phi,
         )
+
+
+@lru_cache(maxsize=1024)
+def _signs_of_moments(
+    exchange: Exchange, moments: tuple[tuple[str, tuple[int, ...], int], ...], row: int
+) -> np.ndarray:
+    """(row,)."""
+    student, teacher = np.array(exchange.student, float), np.array(exchange.teacher, float)
+    axes = {"g": [student], "domega": [student], "dY": [teacher], "loss_q": [student, student]}
+    out = np.ones(row)
+    for text, shape, offset in moments:
+        sign = np.ones(1)
+        for name in text.replace(".T", "").split("*"):
+            for axis in axes.get(name, []):
+                sign = np.multiply.outer(sign, axis)
+        out[offset : offset + int(np.prod(shape))] = sign.ravel()
+    return out
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
+from ..descent.averages import across_jumps
 from ..descent.dynamics import Dynamics, Plateau
 from ..descent.escape import Escape
 from ..descent.stationary import RateLimit, StationaryPoint
@@ -16,6 +17,7 @@ from ..presenting import table, to_json
 from ..problems.columns import block_columns, block_shape
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..saddle_point.starts import branch_of
 from .contract import parameters_json, trained_json
 from .solution import overlap_lines, problem_line
 
@@ -51,10 +53,14 @@ def dynamics_table(dynamics: Dynamics) -> str:
         f"({integrator['rule']} {integrator['points']}, {dynamics.method}, {dynamics.evaluations} averages)",
         *_aligned(rows),
     ]
+    if across := across_jumps(problem, integrator["rule"]):
+        lines.append(f"  {across}")
     for event in dynamics.events:
         lines.append(f"  {event.name} passes {event.value:g} at t = {with_error(event.time, event.error)}")
     lines += [_plateau_line(plateau) for plateau in dynamics.plateaus]
-    lines.append(f"  at the end: {dynamics.branch}" + _reached_words(dynamics.reached))
+    lines.append(f"  at the end: {dynamics.branch}" + _reached_words(dynamics))
+    if all(branch_of(overlaps) == "uninformed" for overlaps in (dynamics.overlaps[0], dynamics.overlaps[-1])):
+        lines.append("  overlaps that vanish at the start stay so: --d D draws those that rows of finite d have")
     return "\n".join(lines)
 
 
@@ -78,13 +84,13 @@ def _plateau_line(plateau: Plateau) -> str:
     )
 
 
-def _reached_words(point: StationaryPoint | None) -> str:
-    if point is None:
-        return "; no stationary point is near"
-    slowest = point.eigenvalues[0].real
-    if point.stable:
-        return f", next to the stable stationary point of this kind (the slowest direction decays at {-slowest:.4g})"
-    return f", next to a stationary point that is not stable (a direction grows at {slowest:.4g})"
+def _reached_words(dynamics: Dynamics) -> str:
+    if dynamics.reached is not None:
+        slowest = -dynamics.reached.eigenvalues[0].real
+        return f", next to the stable stationary point of this kind (the slowest direction decays at {slowest:.4g})"
+    # None is looked for where the rate changes, or of a map.
+    has_points = dynamics.rate.is_constant and dynamics.batch.share is None
+    return "; no stable stationary point is near" if has_points else ""
 
 
 @table.register(StationaryPoint)
@@ -230,7 +236,10 @@ def escape_table(escape: Escape) -> str:
                 if len(times)
                 else ""
             )
+            + (f" (log(d) / (2 rate) is {np.log(escape.d) / (2 * escape.rate):.5g})" if escape.rate > 0 else "")
         )
+        reached = ", ".join(f"{count} {name}" for name, count in escape.reached.items())
+        lines.append(f"  at last: {reached}")
     return "\n".join(lines)
 
 

@@ -37,7 +37,9 @@ RATES, OMEGAS = (1.0, 4.0, 16.0), (0.0, 0.3, 0.45)
 SIDE = 9  # starts an axis of a plane
 Q = 0.125  # of all starts of a plane
 THETA, M = 0.12, 0.35  # largest of a plane: within what q allows together
-SETTLED = 1200.0  # times of a plane end there, over the rate; so long what is reached is told
+SETTLED = 6000.0  # times of a plane end there, over the rate: the slower of two overlaps has died out
+ROUNDING = 1e-12  # of the slope of a moment that does not move, per rate
+PASSED = 800.0  # the same of simulations in it: overlaps are told from what weights without any have
 REFINED = 5  # bisections of the boundary
 SIMULATED, SEEDS = 500, 6
 IN_PLANE, EVERY = 200, 4  # simulations of a plane: dimension, and starts along both axes
@@ -124,7 +126,7 @@ class DynamicsRun(Run):
             return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
 
         settings = {"rate": rate, "omega": omega, "side": SIDE, "q": Q, "most": [THETA, M], "end": SETTLED}
-        settings |= {"simulated": [IN_PLANE, EVERY]}
+        settings |= {"simulated": [IN_PLANE, EVERY, PASSED], "refined": REFINED}
         name = f"{rate:g}, {omega:g}"
         self.results["basins"][name] = self.step(f"dynamics_basins_{rate:g}_{omega:g}", settings, work)
 
@@ -157,15 +159,18 @@ def end_of(flow: Flow, rate: float, theta: float, m: float) -> str:
         begin = start_of(problem, {"q": Q, "theta": theta, "m_1": m})[1].pack()
     except (InputError, DomainError):
         return ""
+    # An overlap that vanishes and does not move stays so by symmetry; of unstable points rounding would lead away.
+    still = (begin == 0) & (np.abs(flow.packed(begin, rate)) < ROUNDING * rate)
     found = solve_ivp(
-        lambda _, u: flow.packed(u, rate), (0.0, SETTLED / rate), begin, method="DOP853", rtol=1e-5, atol=1e-8
-    )
+        lambda _, u: np.where(still, 0.0, flow.packed(u, rate)), (0.0, SETTLED / rate), begin, method="LSODA",
+        rtol=1e-5, atol=1e-8,
+    )  # fmt: skip
     return branch_of(Moments.unpack(found.y[:, -1], problem).overlaps(problem))
 
 
 def simulated_end_of(problem: Problem, rate: float, theta: float, m: float) -> str:
-    """What one pass at finite d has reached by then, from weights with these overlaps."""
-    end = SETTLED / rate
+    """What one pass at finite d has reached in a shorter time, from weights with these overlaps."""
+    end = PASSED / rate
     instance = Instance(problem.with_(alpha=end), IN_PLANE, 0, memory=0.0)
     begin = start_of(problem, {"q": Q, "theta": theta, "m_1": m})[1]
     found = one_pass(instance, weights_with(instance, begin), Schedule(rate), Batch(), np.array([0.0, end]))

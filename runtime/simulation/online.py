@@ -89,24 +89,24 @@ def one_pass(instance: Instance, begin: Weights, rate: Schedule, batch: Batch, t
     W, phi = begin.W.copy(), begin.phi.copy()
     path, status, wanted = [], "converged", 0
     scale = 1.0 if batch.share is not None else 1.0 / d  # of a step in the weights, times the rate
-    batches = _batches(instance, size)
-    for number in range(steps[-1] + 1):
-        if number == steps[wanted]:
-            path.append(overlaps_of(instance, Weights(W, phi)).pack())
-            wanted += 1
-            if wanted == len(steps):
-                break
-        if number % _LOOK == 0:
-            budget.check()
-            if not np.abs(W).max() < _LARGEST:
-                status = "not_finite"
-                break
-        tokens, samples = next(batches)
-        with np.errstate(all="ignore"):
-            slope, in_phi = _slope(instance, Weights(W, phi), tokens, samples)
-        eta = rate(float(times[0]) + number / per_time) * scale
-        W -= eta * slope
-        phi = phi - eta * in_phi
+    batches, descent = _batches(instance, size), _Descent.of(instance)
+    with np.errstate(all="ignore"):
+        for number in range(steps[-1] + 1):
+            if number == steps[wanted]:
+                path.append(overlaps_of(instance, Weights(W, phi)).pack())
+                wanted += 1
+                if wanted == len(steps):
+                    break
+            if number % _LOOK == 0:
+                budget.check()
+                if not np.abs(W).max() < _LARGEST:
+                    status = "not_finite"
+                    break
+            tokens, samples = next(batches)
+            slope, in_phi = descent.slope(Weights(W, phi), tokens, samples)
+            eta = rate(float(times[0]) + number / per_time) * scale
+            W -= eta * slope
+            phi = phi - eta * in_phi
     return Pass(times[: len(path)], np.array(path), number, Weights(W, phi), status)
 
 
@@ -131,52 +131,79 @@ def _batches(instance: Instance, size: int) -> Iterator[tuple[np.ndarray, np.nda
         left, held = [every[held - rest :]] if rest else [], rest
 
 
-def _slope(
-    instance: Instance, weights: Weights, tokens: np.ndarray, samples: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """sqrt(d) times the mean slope of the loss in W, plus that of the ridge; and the slope in phi."""
-    problem, known, W, d = instance.problem, instance.coordinates, weights.W, instance.d
-    L, s, root = problem.tokens, problem.student_rank, np.sqrt(instance.d)
-    holds = holds_own(problem)
-    overlaps = overlaps_of(instance, weights) if holds else None
-    means = known.tau.T @ W / d if overlaps is None else overlaps.m
-    count = len(samples)
-    contexts = instance.contexts[samples]
-    fields = ((tokens.reshape(count * L, d) @ W) / root).reshape(count, L, s) + means[contexts]
-    fields = np.ascontiguousarray(fields.reshape(count, L * s))
-    slopes = np.empty((count, L * s))
-    in_phi = np.zeros(len(weights.phi))
-    through_q = np.zeros((problem.contexts, s, s))
-    for labels, own in _members(instance, samples):
-        constants = problem.constants(labels, overlaps)
-        x, features = fields[own], instance.known[samples[own]]
-        _, slopes[own] = problem.solver.proximal.losses_at(x, features, constants)
-        if holds:
-            held = problem.solver.holding_own.own_gradients_at(x, features, constants).sum(axis=0)
-            in_phi += held[len(held) - len(in_phi) :]
-            if problem.solver.model.HOLDS_Q:
-                rows, columns = np.triu_indices(s)
-                for context, triangle in zip(
-                    problem.context_of(labels), held[: len(held) - len(in_phi)].reshape(L, -1), strict=True
-                ):
-                    through_q[context][rows, columns] += triangle / 2
-                    through_q[context][columns, rows] += triangle / 2
-    by_token = slopes.reshape(count * L, s)
-    along_means = np.zeros((problem.contexts, s))
-    np.add.at(along_means, contexts.ravel(), by_token)
-    slope = (root * (tokens.reshape(count * L, d).T @ by_token) + known.tau @ along_means) / count
-    slope += W * problem.strengths
-    if problem.solver.model.HOLDS_Q:
-        slope += 2 * np.einsum("ic,cab,ib->ia", known.gamma, through_q / count, W)
-    own_ridge = np.array([number["ridge"] for number in problem.trained])
-    return slope, in_phi / count + own_ridge * weights.phi
+@dataclass(frozen=True)
+class _Descent:
+    """The slope of the loss and of the ridge, and what of it stays along a pass.
+
+    Attributes:
+        holds: whether the loss holds overlaps or trained numbers; known: of the samples, what the loss reads beside the
+            fields; unit: the contexts' identity; constants: by labels, where no solution changes them.
+    """
+
+    instance: Instance
+    holds: bool
+    known: np.ndarray
+    unit: np.ndarray
+    strengths: np.ndarray
+    own_ridge: np.ndarray
+    constants: dict[tuple[int, ...], np.ndarray]
+
+    @classmethod
+    def of(cls, instance: Instance) -> _Descent:
+        problem = instance.problem
+        holds = holds_own(problem)
+        return cls(
+            instance,
+            holds,
+            instance.known,
+            np.eye(problem.contexts),
+            np.asarray(problem.strengths, float),
+            np.array([number["ridge"] for number in problem.trained]),
+            {} if holds else {labels: problem.constants(labels) for labels, _ in problem.label_choices},
+        )
+
+    def slope(self, weights: Weights, tokens: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """sqrt(d) times the mean slope of the loss in W, plus that of the ridge; and the slope in phi."""
+        instance = self.instance
+        problem, known, W, d = instance.problem, instance.coordinates, weights.W, instance.d
+        L, s, root = problem.tokens, problem.student_rank, d**0.5
+        overlaps = overlaps_of(instance, weights) if self.holds else None
+        means = known.tau.T @ W / d if overlaps is None else overlaps.m
+        count = len(samples)
+        contexts = instance.contexts[samples]
+        rows = tokens.reshape(count * L, d)
+        fields = ((rows @ W) / root).reshape(count, L, s) + means[contexts]
+        fields = np.ascontiguousarray(fields.reshape(count, L * s))
+        slopes = np.empty((count, L * s))
+        in_phi = np.zeros(len(weights.phi))
+        through_q = np.zeros((problem.contexts, s, s)) if problem.solver.model.HOLDS_Q else None
+        for labels, own in _members(instance, samples):
+            constants = self.constants[labels] if overlaps is None else problem.constants(labels, overlaps)
+            x, features = fields[own], self.known[samples[own]]
+            _, slopes[own] = problem.solver.proximal.losses_at(x, features, constants)
+            if self.holds:
+                held = problem.solver.holding_own.own_gradients_at(x, features, constants).sum(axis=0)
+                in_phi += held[len(held) - len(in_phi) :]
+                if through_q is not None:
+                    upper, columns = np.triu_indices(s)
+                    for context, triangle in zip(
+                        problem.context_of(labels), held[: len(held) - len(in_phi)].reshape(L, -1), strict=True
+                    ):
+                        through_q[context][upper, columns] += triangle / 2
+                        through_q[context][columns, upper] += triangle / 2
+        by_token = slopes.reshape(count * L, s)
+        along_means = self.unit[contexts.ravel()].T @ by_token
+        slope = (root * (rows.T @ by_token) + known.tau @ along_means) / count
+        slope += W * self.strengths
+        if through_q is not None:
+            slope += 2 * np.einsum("ic,cab,ib->ia", known.gamma, through_q / count, W)
+        return slope, in_phi / count + self.own_ridge * weights.phi
 
 
-def _members(instance: Instance, samples: np.ndarray) -> list[tuple[tuple[int, ...], np.ndarray]]:
+def _members(instance: Instance, samples: np.ndarray) -> list[tuple[tuple[int, ...], np.ndarray | slice]]:
     """Samples of a batch (places in it) by their labels."""
     choices = instance.problem.label_choices
     if len(choices) == 1:
-        return [(choices[0][0], np.arange(len(samples)))]
+        return [(choices[0][0], slice(None))]
     number = instance.assignments[samples]
-    found = [(labels, np.flatnonzero(number == n)) for n, (labels, _) in enumerate(choices)]
-    return [(labels, own) for labels, own in found if len(own)]
+    return [(choices[n][0], np.flatnonzero(number == n)) for n in np.unique(number).tolist()]

@@ -229,7 +229,9 @@ def _collect(
                 if on_run:
                     on_run(result)
                 done[result.seed] = result
-            task.advance(f"{what}: seed {result.seed} {result.status}, training loss {result.training_loss:.6g}")
+            loss = result.training_loss  # none of a pass
+            said = f", training loss {loss:.6g}" if np.isfinite(loss) else ""
+            task.advance(f"{what}: seed {result.seed} {result.status}{said}")
 
 
 def workers_for(threads: int | None, jobs: int) -> int:

@@ -1,6 +1,7 @@
 """`saddleforge dynamics`: one object, a file that `plot` draws, and what it refuses."""
 
 import json
+import math
 import re
 
 import pytest
@@ -39,13 +40,16 @@ def test_draws_of_finite_d_leave_no_overlap(call):
     data = json.loads(done.stdout)
     assert done.status == 0 and data["information_exponent"] == 2 and len(data["times"]) == 3
     assert data["growths"][0]["along"] == "1.00 theta_1" and data["growths"][0]["rate"] > 0
+    said = call("dynamics", "phase_retrieval", "--rate", "0.01", "--time", "60", "--d", "1000", "--seeds", "2").stdout
+    expected = math.log(1000) / (2 * data["growths"][0]["rate"])
+    assert f"(log(d) / (2 rate) is {expected:.5g})" in said and "at last: 2 semantic" in said
 
 
 def test_a_stationary_point_and_the_rate_that_loses_it_are_asked_for(call):
     point = json.loads(call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "stationary", "--json").stdout)
     assert point["stable"] and point["branch"] == "semantic" and max(v for v, _ in point["eigenvalues"]) < 0
     # docs/dynamics.md: eta gamma^2 / (2 (gamma + lambda)) = 1 at gamma = 1, lambda = 0.1
-    said = call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "rate-limit")
+    said = call("dynamics", "ridge_regression", "--rate", "1.5", "--ask", "rate-limit")
     assert said.status == 0 and re.search(r"stable up to rate 2\.(20000000|19999999)\d+\(\d+\)", said.stdout)
 
 
@@ -107,5 +111,5 @@ def test_a_pass_stands_beside_its_theory(call):
         "--method", "sgd", "--rate", "0.3", "--start", "random", "--theory", "--json",
     )  # fmt: skip
     data = json.loads(done.stdout)
-    assert done.status == 0 and data["method"] == "sgd" and data["rate"] == "0.3"
+    assert done.status == 0 and data["method"] == "sgd" and data["rate"] == "0.3" and "nan" not in done.stderr
     assert data["theory"]["times"][-1] == 2.0

@@ -4,9 +4,22 @@ import json
 
 import pytest
 
+import saddleforge as sf
+from saddleforge.descent.averages import sizes_for
+from saddleforge.descent.flow import Flow
 from saddleforge.reproduce import dynamics
 from saddleforge.reproduce.jobs import reproduce
 from saddleforge.reproduce.pages.dynamics import agreeing, distances
+
+
+@pytest.mark.parametrize(
+    ("omega", "theta", "m", "reached"),
+    # Nothing moves from no overlap, for as long as it takes others, next to the boundary, to lose one of two.
+    [(0.0, 0.0, 0.0, "uninformed"), (0.0, 0.0, 0.3, "positional"), (0.3, 0.015, 0.35, "semantic")],
+)
+def test_starts_are_followed_to_what_has_one_overlap_or_none(omega, theta, m, reached):
+    problem = sf.problem("dot_product_attention", omega=omega, **{"lambda": dynamics.STRENGTH})
+    assert dynamics.end_of(Flow(problem, sizes_for(problem)[1]), 1.0, theta, m) == reached
 
 
 @pytest.mark.slow

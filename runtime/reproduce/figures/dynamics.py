@@ -49,7 +49,7 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: str | Path | None = N
         handles.append(
             Line2D([], [], color=GREY, marker="D", markerfacecolor="none", linestyle="", label="one pass at finite d")
         )
-        panels[0][-1].legend(handles=handles, fontsize=8, loc="upper right")
+        below.legend(handles=handles, fontsize=8, loc="outside upper right", ncols=len(handles))
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -74,14 +74,14 @@ def _draw_escape(axes: Any, found: Mapping[str, Any]) -> None:
         axes.plot(np.full(len(row), x), row, ".", color=GREY, markersize=4)
     medians = np.array([np.median(row) if len(row) else np.nan for row in times])
     axes.plot(d, medians, "o-", color=BLUE, label="median")
-    for rate, words in found["growths"][:2]:
+    for (rate, words), style in zip(found["growths"][:2], ("--", ":"), strict=False):
         line = medians[-1] + (np.log(d) - np.log(d[-1])) / (2 * rate)
-        axes.plot(d, line, "--", linewidth=1, color=GREY)
-        axes.annotate(words, (d[0], line[0]), fontsize=7, color=GREY)
+        axes.plot(d, line, style, linewidth=1.2, color=GREY, label=words)
+    axes.legend(fontsize=8, loc="upper left")
     axes.set_xscale("log")
     axes.set_xlabel("d")
     axes.set_ylabel("time of escape")
-    axes.set_title("from a random start; dashed: log(d) / (2 growth)", loc="left")
+    axes.set_title("from a random start; broken: log(d) / (2 growth)", loc="left")
 
 
 def _draw_plane(axes: Any, found: Mapping[str, Any]) -> None:
