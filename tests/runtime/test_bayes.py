@@ -13,6 +13,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.bayes import mixture
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
+from saddleforge.bayes.preimages import Preimages
 from saddleforge.bayes.prior import Prior
 from saddleforge.bayes.state import State
 
@@ -212,6 +213,45 @@ def test_who_knows_the_second_layer_knows_the_fields_of_the_first_up_to_a_sign(c
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("c", [0.5, 3.0])
+def test_beside_the_second_layer_known_exactly_the_first_is_attention_of_one_layer(deep, c):
+    """Sums over preimages by Newton's method: two, z1 and -z1, so that 1 / alpha = 2 * 3 as of the one column."""
+    found = sf.bayes_threshold(deep.with_(c=c), "weak_recovery", of=1, given={2: 1}, accuracy=1e-6)
+    assert found.value == pytest.approx(1 / 6, rel=1e-8) and found.error < 1e-6
+
+
+FOLDED = """
+import saddleforge as sf
+
+def fields(y, z):
+    return sf.Matrix([[z, y / (z**4 - 2 * z**2)]])
+
+@sf.model(student=2, teacher=2, output=sf.Output(fields, {"y": "real"}, hidden={"z": "real"}))
+def folded(X, Y):
+    return sf.square(Y - X) / 2
+"""
+
+
+@pytest.mark.slow
+def test_what_is_left_of_a_field_are_the_roots_of_a_polynomial(tmp_path):
+    """y = z2 (z1^4 - 2 z1^2) at a known z2: of density exp(-z1^2 / 2) / |slope| at two or four roots."""
+    (tmp_path / "folded.py").write_text(FOLDED)
+    problem = sf.problem(tmp_path / "folded.py", alpha=1)
+    rule, counts = Preimages(problem, 0, even=True, starts=12), set()
+    for z1, z2 in ((0.4, 1.3), (1.2, -0.7), (1.7, 0.9), (-0.9, 2.0)):
+        value = z1**4 - 2 * z1**2
+        _, values, weights = rule.left(np.array([[z1, z2]]), problem.label_choices[0][0])
+        roots = np.roots([1, 0, -2, 0, -value])
+        roots = np.sort(roots[np.abs(roots.imag) < 1e-9].real)
+        density = np.exp(-(roots**2) / 2) / np.abs(4 * roots**3 - 4 * roots)
+        order = np.argsort(values[:, 0])
+        assert values[order, 0] == pytest.approx(roots, abs=1e-7)
+        assert weights[order] == pytest.approx(density / density.sum(), rel=1e-6)
+        counts.add(len(roots))
+    assert counts == {2, 4}
+
+
+@pytest.mark.slow
 def test_the_first_layer_is_learned_at_a_sample_complexity_that_hardly_depends_on_the_skip_connection(deep):
     """On the branch of the second layer; it needs more samples than the second one for every c."""
     for c, expected in ((0.5, 0.7191), (2.0, 0.7206)):
@@ -238,6 +278,7 @@ def test_nothing_of_the_second_layer_is_learned_below_one_sixth(deep):
         (1, {1: 0.5}, "the one that is asked for is not given"),
         (1, {2: 1.5}, "a share in"),
         (1, {2: "known"}, "a share in"),
+        (1, {2: -0.5}, "a share in"),
     ],
 )
 def test_columns_and_shares_that_are_not_there_are_named(deep, of, given, sentence):
