@@ -32,7 +32,7 @@ _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
 _CLOSE = 1.2  # standard deviations of omega around zero in which its nodes lie closest
 _SCAN = 2e5  # points of a look over all coordinates
 _NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
-_MOST_NODES = {True: 3e8, False: 2e10}  # evaluations of one average, by fields and by omega
+_MOST_NODES = {True: 3e8, False: 1e11}  # evaluations of one average, by fields and by omega
 _MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 
