@@ -21,14 +21,15 @@ def off(read):
     return lambda h, Y, c: sf.square(read(Y[:, 0], Y[:, 1], c) - read(h[:, 0], h[:, 1], c))
 
 
-def fields(a, b, u1, u2, sign, c):
-    """Fields of both layers: z1 = (a, b), z2 = sign A^{-1} u."""
-    return sf.Matrix([a, b]).row_join(sign * mixing(sf.Matrix([a, b]), c).inv() * sf.Matrix([u1, u2]))
+def fields(a, b, half, mean, sign, c):
+    """Fields of both layers: z1 = (a, b), z2 = sign A^{-1} u, of whose u mean and half the difference are observed."""
+    u = sf.Matrix([mean + half, mean - half])
+    return sf.Matrix([a, b]).row_join(sign * mixing(sf.Matrix([a, b]), c).inv() * u)
 
 
 y = off(lambda z1, z2, c: attention(mixing(z1, c) * z2))
 errors = {"y": y, "first": off(lambda z1, z2, c: attention(z1)), "second": off(lambda z1, z2, c: attention(z2))}
-output = sf.Output(fields, {"u1": "positive", "u2": "real"}, hidden={"a": "real", "b": "real", "sign": (-1, 1)})
+output = sf.Output(fields, {"half": "positive", "mean": "real"}, hidden={"a": "real", "b": "real", "sign": (-1, 1)})
 
 
 @sf.model(tokens=2, student=2, teacher=2, metric=errors, output=output, starts={"semantic": sf.Start(teacher=0.6)})

@@ -62,3 +62,14 @@ def change(one: Averages, other: Averages) -> float:
     scale = max(np.abs(other.outer).max(), 1e-12)
     moved = np.abs(one.outer - other.outer).max() / scale
     return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))
+
+
+def half(nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One of each pair of opposite nodes, with the weight of both."""
+    if not nodes.shape[1]:
+        return nodes, weights
+    signs = np.sign(np.where(np.abs(nodes) < 1e-12, 0.0, nodes))
+    leading = np.take_along_axis(signs, np.argmax(signs != 0, axis=1)[:, None], axis=1)[:, 0]
+    return np.ascontiguousarray(nodes[leading >= 0]), np.where(leading > 0, 2.0, 1.0)[leading >= 0] * weights[
+        leading >= 0
+    ]

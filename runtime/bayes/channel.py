@@ -21,7 +21,7 @@ from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..threads import used
-from .averages import Averages, add_up, change, varying
+from .averages import Averages, add_up, change, half, varying
 from .mixture import averages_by_omega
 from .planted import Planted, suits
 
@@ -29,8 +29,10 @@ _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies be
 _REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
+_CLOSE = 1.2  # standard deviations of omega around zero in which its nodes lie closest
 _SCAN = 2e5  # points of a look over all coordinates
-_MOST_NODES = {True: 3e8, False: 2e10}  # evaluations of one average, by fields and by omega
+_NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
+_MOST_NODES = {True: 3e8, False: 1e11}  # evaluations of one average, by fields and by omega
 _MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 
@@ -209,6 +211,18 @@ class Channel:
         weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
         return nodes, weights
 
+    def _close_at_zero(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same with nodes x = _CLOSE sinh t. Where what is observed leaves signs open both count where omega is as
+        small as what is unknown, and the posterior mean turns there as tanh does, steeply; farther out it does not."""
+        count = self.counts[0]
+        step = 2 * np.arcsinh(_REACH_OF_SEVERAL / _CLOSE) / count
+        t = step * (np.arange(count) - (count - 1) / 2)
+        x = _CLOSE * np.sinh(t)
+        law = step * _CLOSE * np.cosh(t) * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+        nodes, weights = tensor([(x, law)] * dimension)
+        kept = weights > _NEGLIGIBLE * weights.max(initial=0.0)
+        return np.ascontiguousarray(nodes[kept]), weights[kept]
+
     def is_sampled(self, q: np.ndarray) -> bool:
         """Whether averages at q are taken by sampling: hidden fields, and too many coordinates for a product."""
         if self.by_fields or not suits(self.module):
@@ -275,9 +289,9 @@ class Channel:
             gain = self_overlap @ np.linalg.inv(rho)
             spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
             factor = varying(spread, self._scale)
-            nodes, weights = self._normal_nodes(factor.shape[1])
+            nodes, weights = (self._normal_nodes if self.by_fields else self._close_at_zero)(factor.shape[1])
             if len(self.kept_by_signs) == q.shape[1]:
-                nodes, weights = _half(nodes, weights)
+                nodes, weights = half(nodes, weights)
             if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > most:
                 raise NotConvergedError(
                     f"the average over the output channel of {self.problem.solver.name} needs more than "
@@ -339,14 +353,3 @@ class Channel:
                         f"probabilities of what is observed add up to {current.norm:.9g}"
                     )
                 return current, sum(changes)
-
-
-def _half(nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One of each pair of opposite nodes, with the weight of both."""
-    if not nodes.shape[1]:
-        return nodes, weights
-    signs = np.sign(np.where(np.abs(nodes) < 1e-12, 0.0, nodes))
-    leading = np.take_along_axis(signs, np.argmax(signs != 0, axis=1)[:, None], axis=1)[:, 0]
-    return np.ascontiguousarray(nodes[leading >= 0]), np.where(leading > 0, 2.0, 1.0)[leading >= 0] * weights[
-        leading >= 0
-    ]

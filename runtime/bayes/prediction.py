@@ -18,22 +18,36 @@ from ..problems.problem import Problem
 from ..saddle_point import observables
 from .averages import root
 
+_RULE = 24  # points of a field where the best prediction is known
 _POINTS = 24  # at which a metric is asked whether it is a distance
 _SHARE = 1e-4  # half width asked of an error between two draws
 
 
-def test_error(problem: Problem, q: np.ndarray, points: int = 24) -> float:
-    """E_omega min over predictions of E[error | omega]; NaN where the model has no error that this is known for.
+def test_error(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> tuple[float, float] | None:
+    """E_omega min over predictions of E[error | omega] and its half width, from a coarser rule and those of q; None
+    where the model has no error whose best prediction is known in this way.
 
     With a `baseline` the prediction is a matrix B and the error quadratic in it. A metric of one field h is minimised
     over h. Both are the model's own expressions.
+
+    Args:
+        q, half_widths: (C, t, t).
     """
     metric = problem.solver.metric
+    one_field = problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1
     if metric.HAS_BASELINE:
-        return _best_matrix(problem, q, points)
-    if metric.HAS_METRIC and problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1:
-        return _best_field(problem, q, 4 * points) if not _labelled(problem) else np.nan
-    return np.nan
+        least, points = _best_matrix, _RULE
+    elif metric.HAS_METRIC and one_field and not _labelled(problem):
+        least, points = _best_field, 4 * _RULE
+    else:
+        return None
+    value = least(problem, q, points)
+    if np.isnan(value):
+        return None
+    # Less is always admissible of one column; of several a smaller matrix is not known without its eigenvectors.
+    less = np.clip(q - half_widths, 0, None) if q.shape[1] == 1 else q
+    moved = 0.0 if less is q else abs(least(problem, less, points) - value)
+    return value, abs(least(problem, q, 3 * points // 4) - value) + moved
 
 
 def errors_by_metric(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> dict[str, tuple[float, float]]:

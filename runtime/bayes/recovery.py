@@ -16,11 +16,13 @@ from ..progress import left
 from .averages import Averages
 from .linear import radius
 from .planted import REPLICATES
+from .preimages import Preimages
 from .state import Point, State
 
 BRANCH = "branch"
 _LOGITS = np.arange(-3.0, 7.1, 0.5)  # of the overlaps at which the growth is looked at on the branch
 _MOST_STARTED, _STARTED = 32, 20  # points of omega, and of coordinates of the channel, to begin with on a branch
+_FIELD_POINTS, _STARTS = 6, 10  # to begin with where columns are known exactly
 _PER_WIDTH = 10.5  # points of omega, beside the widths of what is unknown in that of what is known
 _NEAR = 1e-2  # of log growth from zero: what its slopes are then off by is below 1e-4
 _GROWTH, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 12, 16
@@ -46,8 +48,8 @@ def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accura
     """alpha at which the overlap of column `of`, from 1 on, with the teacher begins to grow.
 
     Args:
-        given: column -> its overlap as a share of the teacher's, held there by other means, in [0, 1), or "branch": as
-            far as it is learned from the same samples.
+        given: column -> its overlap as a share of the teacher's, held there by other means, in [0, 1], or "branch": as
+            far as it is learned from the same samples. If one is known exactly all others must be.
         accuracy: half width asked for, relative.
 
     Raises:
@@ -61,14 +63,18 @@ def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accura
     known = sorted(column - 1 for column, value in given.items() if value == BRANCH or value != 0)
     shares = {column - 1: value for column, value in given.items() if value != BRANCH}
     for column, share in shares.items():
-        if isinstance(share, str) or not 0 <= share < 1:
-            raise InputError(f"column {column + 1} is given as {share!r}; a share in [0, 1) or {BRANCH!r} is allowed")
+        if isinstance(share, str) or not 0 <= share <= 1:
+            raise InputError(f"column {column + 1} is given as {share!r}; a share in [0, 1] or {BRANCH!r} is allowed")
     if shares and len(shares) != len(given) and any(shares.values()):
         raise InputError("columns are given as shares or on their branch, not in both ways at once")
     rho = problem.law.rho_star
     others = [column for column in range(t) if column != of - 1]
     if np.abs(rho[:, of - 1][:, others]).max(initial=0.0) > 0:
         raise InputError("columns of the teacher that are correlated are not learned one by one")
+    if 1 in shares.values():
+        if [shares.get(column) for column in others] != [1] * len(others):
+            raise InputError("where a column is known exactly all but the one that is asked for must be given so")
+        return _refined(_Exact(problem, of - 1), accuracy)
     if not known:
         return _refined(_Fixed(problem, of - 1, np.zeros_like(rho)), accuracy)
     if len(shares) == len(given):
@@ -88,6 +94,24 @@ def _growth(state: State, of: int, averages: Averages, alpha: float) -> float:
     return radius(matrix[np.ix_(places, places)])
 
 
+def _check_untold(state: State, of: int, averages: Averages) -> None:
+    """Whether samples tell nothing of a column that nothing is known of.
+
+    Raises:
+        InputError: they do.
+    """
+    told = np.abs(averages.outer[:, of, of]).max()
+    if told > 1e-8 * np.abs(np.linalg.inv(state.rho)).max():
+        raise InputError(f"column {of + 1} of {state.problem.solver.name} is told at any sample complexity")
+
+
+def _inverse(factor: float, of: int) -> float:
+    """alpha at which a growth per alpha is one."""
+    if factor < 1e-12:
+        raise NotConvergedError(f"nothing is learned of column {of + 1} at any sample complexity")
+    return 1 / factor
+
+
 class _Fixed:
     """Overlaps given by other means: one evaluation.
 
@@ -100,9 +124,7 @@ class _Fixed:
         self.state, self.of, self.near = State(problem, others or None), of, q
         if not others:
             raise InputError("weak recovery of the only column asks for no other")
-        told = np.abs(self.state.channel.averages(np.zeros_like(q)).outer[:, of, of]).max()
-        if told > 1e-8 * np.abs(np.linalg.inv(self.state.rho)).max():
-            raise InputError(f"column {of + 1} of {problem.solver.name} is told at any sample complexity")
+        _check_untold(self.state, of, self.state.channel.averages(np.zeros_like(q)))
 
     def find(self) -> tuple[float, float, np.ndarray]:
         budget.check()
@@ -110,9 +132,35 @@ class _Fixed:
         # Of a column that nothing is known of the row's covariance is its own, whatever is known of independent ones.
         averages = replace(averages, outer=np.zeros_like(self.near))
         factor = _growth(self.state, self.of, averages, 1.0)
-        if factor < 1e-12:
-            raise NotConvergedError(f"nothing is learned of column {self.of + 1} at any sample complexity")
-        return 1 / factor, factor, self.near
+        return _inverse(factor, self.of), factor, self.near
+
+    @property
+    def counts(self) -> list[int]:
+        """Points of the rule."""
+        return self.state.channel.counts
+
+
+class _Exact:
+    """The other columns known exactly: one evaluation.
+
+    Attributes:
+        counts: of the rule, points of a field and starts across the hidden coordinates.
+    """
+
+    def __init__(self, problem: Problem, of: int) -> None:
+        others = [column for column in range(problem.teacher_rank) if column != of]
+        self.state, self.of = State(problem, others), of
+        even = len(self.state.channel.kept_by_signs) == problem.teacher_rank
+        self.rule = Preimages(problem, of, even)
+        self.counts = [_FIELD_POINTS, _STARTS]
+
+    def find(self) -> tuple[float, float, np.ndarray]:
+        self.rule.points, self.rule.starts = self.counts[0] + self.counts[0] % 2, self.counts[1]
+        averages = self.rule.averages()
+        _check_untold(self.state, self.of, averages)
+        averages = replace(averages, outer=np.zeros_like(averages.outer))
+        factor = _growth(self.state, self.of, averages, 1.0)
+        return _inverse(factor, self.of), factor, self.state.everything
 
 
 class _Branch:
@@ -123,8 +171,8 @@ class _Branch:
         self.near = self.state.everything / 2
         self.place: tuple[float, float, float] | None = None
         self.guess: Point | None = None
-        counts = self.state.channel.counts
-        counts[:] = [_MOST_STARTED, *[_STARTED] * (len(counts) - 1)]
+        self.counts = self.state.channel.counts
+        self.counts[:] = [_MOST_STARTED, *[_STARTED] * (len(self.counts) - 1)]
 
     def _excess(self, logit: float) -> tuple[float, Point, float]:
         """log of the growth at the point of the branch with this overlap."""
@@ -162,7 +210,7 @@ class _Branch:
 
     def resolve(self, q: np.ndarray) -> bool:
         """Whether omega is divided more finely now: as finely as what is left unknown at q asks for."""
-        counts, left_over = self.state.channel.counts, np.linalg.eigvalsh(self.state.rho - q).min()
+        counts, left_over = self.counts, np.linalg.eigvalsh(self.state.rho - q).min()
         needed = int(_PER_WIDTH * np.sqrt(np.linalg.eigvalsh(q).max() / left_over))
         refined = needed > counts[0]
         counts[0] = max(needed, counts[0])
@@ -184,29 +232,29 @@ class _Branch:
         )
 
 
-def _refined(place: _Fixed | _Branch, accuracy: float) -> Recovery:
+def _refined(place: _Fixed | _Exact | _Branch, accuracy: float) -> Recovery:
     """Axes are refined one after another until the threshold rests."""
-    channel = place.state.channel
-    if channel.is_sampled(place.near):
+    if not isinstance(place, _Exact) and place.state.channel.is_sampled(place.near):
         return _drawn(place, accuracy)
+    counts = place.counts
     alpha, growth, q = place.find()
     if isinstance(place, _Branch) and place.resolve(q):
         alpha, growth, q = place.find()
     for _ in range(_MOST_ROUNDS):
         error = 0.0
-        for axis in range(len(channel.counts)):
-            before = list(channel.counts)
-            channel.counts[axis] = int(np.ceil(before[axis] * _GROWTH))
+        for axis in range(len(counts)):
+            before = list(counts)
+            counts[axis] = int(np.ceil(before[axis] * _GROWTH))
             finer = place.find()
             moved = abs(finer[0] - alpha)
             error += moved
-            left(f"alpha {finer[0]:.8g} at {channel.counts} points, moved by {moved:.1e}")
+            left(f"alpha {finer[0]:.8g} at {counts} points, moved by {moved:.1e}")
             if moved < accuracy * alpha / (4 * len(before)):
-                channel.counts = before
+                counts[:] = before
             else:
                 alpha, growth, q = finer
         if error < accuracy * alpha:
-            return Recovery(alpha, error, growth, q, list(channel.counts))
+            return Recovery(alpha, error, growth, q, list(counts))
     raise NotConvergedError(f"alpha = {alpha:.8g} moves by {error:.1e} still; ask for a larger --accuracy")
 
 

@@ -77,26 +77,21 @@ class BayesSolution:
             "steps of state evolution; try an alpha farther from a threshold, or a larger --accuracy"
         )
 
-    @cached_property
+    @property
     def test_error(self) -> float:
         """The least error of any learner; NaN where none is known (see `prediction`)."""
-        if not self.success:
-            return float("nan")
-        best = test_error(self.problem, self.q)
-        return next(iter(self.errors.values()), (best, 0.0))[0] if np.isnan(best) else best
+        return self._least[0]
+
+    @property
+    def test_error_error(self) -> float:
+        """Its half width."""
+        return self._least[1]
 
     @cached_property
-    def test_error_error(self) -> float:
-        """Half width: a coarser rule, and the half widths of q."""
-        if not np.isfinite(self.test_error):
-            return float("nan")
-        coarser = test_error(self.problem, self.q, 18)
-        if np.isnan(coarser):
-            return next(iter(self.errors.values()))[1]
-        moved = (
-            test_error(self.problem, np.clip(self.q - self.half_widths, 0, None)) if self.q.shape[1] == 1 else coarser
-        )
-        return abs(coarser - self.test_error) + abs(moved - self.test_error)
+    def _least(self) -> tuple[float, float]:
+        """Of the best prediction that the model's error has, else of its first metric that is a squared distance."""
+        found = test_error(self.problem, self.q, self.half_widths) if self.success else None
+        return found or next(iter(self.errors.values()), (float("nan"), float("nan")))
 
     @cached_property
     def errors(self) -> dict[str, tuple[float, float]]:

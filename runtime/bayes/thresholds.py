@@ -199,18 +199,22 @@ def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, fl
             f"{points[-1].alpha:.4g}, as far as was looked"
         )
     place = max(inner, key=lambda i: alphas[i])
-    low, high = points[place - 1].share, points[place + 1].share
     for end in (points[place - 1], points[place + 1]):
         state.settle(end.q, end.alpha, accuracy / 8)
-
-    def minus(share: float) -> float:
-        return -state.point(share, points[place]).alpha
-
-    best = minimize_scalar(minus, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
-    point = state.point(float(best.x), points[place])
+    point = _refined_fold(state, points, place, -1.0)
     change = state.settle(point.q, point.alpha, accuracy / 8)
     finer = state.point(point.share, point)
     return finer, change + abs(finer.alpha - point.alpha) / finer.alpha
+
+
+def _refined_fold(state: State, points: list[Point], place: int, sign: float) -> Point:
+    """Where alpha(s) is least between the neighbours of a point, or largest where the sign is -1."""
+    bounds = points[place - 1].share, points[place + 1].share
+    best = minimize_scalar(
+        lambda share: sign * state.point(share, points[place]).alpha,
+        bounds=bounds, method="bounded", options={"xatol": 1e-9},
+    )  # fmt: skip
+    return state.point(float(best.x), points[place])
 
 
 def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
@@ -218,17 +222,16 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
 
     Rows and outputs that take few values: the free entropy of perfect recovery is that of the exact solution,
     -H(row) + alpha E log P(observed | Y), and the two are equated. Continuous ones, without noise: it is infinite, and
-    changes sign where samples outnumber the unknowns.
+    changes sign where samples outnumber the unknowns. With noise there is none, and of two solutions that coexist the
+    one that knows more is preferred from there on.
 
     Raises:
-        NotConvergedError: with noise, perfect recovery is no solution.
+        NotConvergedError: there is no such alpha, as where no solutions coexist.
     """
     state = State(problem)
     unknown, known = state.prior.continuous_dimension, observed_dimension(state)
     if known is None:
-        raise NotConvergedError(
-            f"with noise in its outputs {problem.solver.name} has no perfect recovery, whose free entropy is compared"
-        )
+        return _between_solutions(state, accuracy)
     if known > 0:
         value = float(unknown / known)
         return BayesThreshold(
@@ -265,6 +268,48 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
         again.alpha,
         max(change + abs(again.alpha - point.alpha) / again.alpha, 1e-13) * again.alpha,
         {"share_of_overlap": again.share, "free_entropy": state.free_entropy(again.q, again.alpha, again.averages)},
+    )
+
+
+def _between_solutions(state: State, accuracy: float) -> BayesThreshold:
+    """alpha at which the solutions on both sides of the last fold of alpha(s) have the same free entropy."""
+    points = _scan(state)
+    top, _ = _fold(state, points, accuracy)
+    behind = [p for p in points if p.share > top.share]
+    place = int(np.argmin([p.alpha for p in behind]))
+    if not 0 < place < len(behind) - 1:
+        raise NotConvergedError("the solution that knows more was not followed to where it begins")
+    bottom = _refined_fold(state, behind, place, 1.0)
+    before = [p for p in points if p.share < top.share]
+
+    def at(alpha: float, low: float, high: float, guess: Point) -> Point:
+        share = brentq(lambda s: np.log(state.point(s, guess).alpha / alpha), low, high, xtol=1e-13, rtol=1e-13)
+        return state.point(float(share), guess)
+
+    def both(alpha: float) -> tuple[Point, Point]:
+        return at(alpha, low, top.share, top), at(alpha, bottom.share, high, bottom)
+
+    def excess(alpha: float) -> float:
+        less, more = both(alpha)
+        return state.free_entropy(more.q, alpha, more.averages) - state.free_entropy(less.q, alpha, less.averages)
+
+    reached = min(top.alpha, behind[-1].alpha)
+    first = max(bottom.alpha, before[0].alpha)
+    low, high = before[0].share, behind[-1].share
+    ends = first + 1e-6 * (reached - first), reached - 1e-6 * (reached - first)
+    alpha = _root(excess, *ends)
+    change = sum(state.settle(point.q, alpha, accuracy / 8) for point in both(alpha))
+    alpha = _root(excess, *ends)
+    less, more = both(alpha)
+    counts, count = list(state.channel.counts), state.prior.count
+    state.channel.counts, state.prior.count = [int(np.ceil(1.25 * n)) for n in counts], int(1.25 * count)
+    finer = _root(excess, *ends)
+    return BayesThreshold(
+        state.problem,
+        "information_theoretic",
+        finer,
+        2 * abs(finer - alpha) + max(change, 1e-13) * alpha,
+        {"shares_of_overlap": [less.share, more.share], "coexist_from": bottom.alpha, "coexist_to": top.alpha},
     )
 
 

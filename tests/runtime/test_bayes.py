@@ -13,6 +13,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.bayes import mixture
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
+from saddleforge.bayes.preimages import Preimages
 from saddleforge.bayes.prior import Prior
 from saddleforge.bayes.state import State
 
@@ -150,15 +151,15 @@ def test_errors_of_layers_are_those_of_nested_draws(deep):
 
 
 def test_a_line_of_thresholds_keeps_what_is_not_there():
-    """Weak recovery of phase retrieval is 1/2 at any scale of inputs; perfect recovery needs no noise."""
+    """Weak recovery of phase retrieval is 1/2 at any scale of inputs; labels never tell continuous rows exactly."""
     line = sf.bayes_line(sf.problem("phase_retrieval"), "weak_recovery", over=("sigma", 0.5, 2.0, 3), accuracy=1e-6)
     assert line.success and list(line.over_values) == [0.5, 1.25, 2.0]
     assert np.abs(line.values - 0.5).max() < 1e-6
     dataset = line.to_xarray()
     assert (dataset.attrs["over"], dataset.attrs["parameter"]) == ("sigma", "alpha")
-    noisy = sf.bayes_line(sf.problem("ridge_regression"), "information_theoretic", over=("Delta", 0.1, 0.2, 2))
+    noisy = sf.bayes_line(sf.problem("logistic_regression"), "information_theoretic", over=("sigma", 1.0, 2.0, 2))
     assert not noisy.success and np.isnan(noisy.values).all()
-    assert "no perfect recovery" in noisy.evidence[1]["reason"] and "no perfect recovery" in noisy.table()
+    assert "never reached" in noisy.evidence[1]["reason"] and "never reached" in noisy.table()
     with pytest.raises(sf.InputError, match="in alpha"):
         sf.bayes_line(sf.problem("phase_retrieval"), "weak_recovery", over=("alpha", 0.5, 2.0, 3))
 
@@ -212,6 +213,45 @@ def test_who_knows_the_second_layer_knows_the_fields_of_the_first_up_to_a_sign(c
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("c", [0.5, 3.0])
+def test_beside_the_second_layer_known_exactly_the_first_is_attention_of_one_layer(deep, c):
+    """Sums over preimages by Newton's method: two, z1 and -z1, so that 1 / alpha = 2 * 3 as of the one column."""
+    found = sf.bayes_threshold(deep.with_(c=c), "weak_recovery", of=1, given={2: 1}, accuracy=1e-6)
+    assert found.value == pytest.approx(1 / 6, rel=1e-8) and found.error < 1e-6
+
+
+FOLDED = """
+import saddleforge as sf
+
+def fields(y, z):
+    return sf.Matrix([[z, y / (z**4 - 2 * z**2)]])
+
+@sf.model(student=2, teacher=2, output=sf.Output(fields, {"y": "real"}, hidden={"z": "real"}))
+def folded(X, Y):
+    return sf.square(Y - X) / 2
+"""
+
+
+@pytest.mark.slow
+def test_what_is_left_of_a_field_are_the_roots_of_a_polynomial(tmp_path):
+    """y = z2 (z1^4 - 2 z1^2) at a known z2: of density exp(-z1^2 / 2) / |slope| at two or four roots."""
+    (tmp_path / "folded.py").write_text(FOLDED)
+    problem = sf.problem(tmp_path / "folded.py", alpha=1)
+    rule, counts = Preimages(problem, 0, even=True, starts=12), set()
+    for z1, z2 in ((0.4, 1.3), (1.2, -0.7), (1.7, 0.9), (-0.9, 2.0)):
+        value = z1**4 - 2 * z1**2
+        _, values, weights = rule.left(np.array([[z1, z2]]), problem.label_choices[0][0])
+        roots = np.roots([1, 0, -2, 0, -value])
+        roots = np.sort(roots[np.abs(roots.imag) < 1e-9].real)
+        density = np.exp(-(roots**2) / 2) / np.abs(4 * roots**3 - 4 * roots)
+        order = np.argsort(values[:, 0])
+        assert values[order, 0] == pytest.approx(roots, abs=1e-7)
+        assert weights[order] == pytest.approx(density / density.sum(), rel=1e-6)
+        counts.add(len(roots))
+    assert counts == {2, 4}
+
+
+@pytest.mark.slow
 def test_the_first_layer_is_learned_at_a_sample_complexity_that_hardly_depends_on_the_skip_connection(deep):
     """On the branch of the second layer; it needs more samples than the second one for every c."""
     for c, expected in ((0.5, 0.7191), (2.0, 0.7206)):
@@ -238,6 +278,7 @@ def test_nothing_of_the_second_layer_is_learned_below_one_sixth(deep):
         (1, {1: 0.5}, "the one that is asked for is not given"),
         (1, {2: 1.5}, "a share in"),
         (1, {2: "known"}, "a share in"),
+        (1, {2: -0.5}, "a share in"),
     ],
 )
 def test_columns_and_shares_that_are_not_there_are_named(deep, of, given, sentence):
@@ -336,11 +377,59 @@ def test_models_without_a_channel_are_refused_with_those_that_have_one():
 
 
 @pytest.mark.slow
-def test_a_channel_with_noise_has_neither_weak_recovery_nor_a_perfect_one():
+def test_a_channel_with_noise_has_neither_weak_recovery_nor_solutions_that_coexist():
     with pytest.raises(sf.InputError, match="no weak-recovery threshold"):
         sf.bayes_threshold(sf.problem("ridge_regression"), "weak_recovery")
-    with pytest.raises(sf.NotConvergedError, match="no perfect recovery"):
+    with pytest.raises(sf.NotConvergedError, match="no fold"):
         sf.bayes_threshold(sf.problem("ridge_regression"), "information_theoretic")
+
+
+NOISY = """
+import saddleforge as sf
+import sympy as sp
+
+def gaussian(y, z, Delta):
+    return -((y - z) ** 2) / (2 * Delta) - sp.log(2 * sp.pi * Delta) / 2
+
+output = sf.Output(lambda z: z, {"y": "real"}, {"z": "real"}, log_likelihood=gaussian, needs=lambda Delta: Delta)
+
+@sf.model(law=sf.binary_teacher, output=output)
+def code_division(X, Y, *, Delta=sf.Parameter(0.05, 0)):
+    return sf.square(Y - X) / 2
+"""
+
+
+@pytest.mark.slow
+def test_solutions_that_coexist_with_noise_are_compared(tmp_path):
+    """Binary rows seen through noise, where alpha(q) = q^ (Delta + 1 - q), q = E tanh(q^ + sqrt(q^) xi) and the free
+    entropy is a sum of two terms (T. Tanaka, IEEE Trans. Inf. Theory 48 (2002) 2888)."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    noise, (x, w) = 0.05, np.polynomial.hermite_e.hermegauss(200)
+    w = w / w.sum()
+
+    def overlap(hat):
+        return w @ np.tanh(hat + np.sqrt(hat) * x)
+
+    def points(hats):
+        q = np.array([overlap(hat) for hat in hats])
+        alpha = hats * (noise + 1 - q)
+        rows = np.array([w @ np.log(np.cosh(hat + np.sqrt(hat) * x)) for hat in hats]) - hats / 2
+        return alpha, rows - hats * q / 2 - alpha / 2 * (np.log(2 * np.pi * (noise + 1 - q)) + 1)
+
+    hats = np.exp(np.linspace(-2, 4.5, 20001))
+    alpha, entropy = points(hats)
+    top = np.flatnonzero((alpha[1:-1] > alpha[:-2]) & (alpha[1:-1] > alpha[2:]))[0] + 1
+    bottom = top + int(np.argmin(alpha[top : top + 8000]))
+    grid = np.linspace(alpha[bottom] * 1.001, alpha[top] * 0.999, 4001)
+    less = np.interp(grid, alpha[:top], entropy[:top])
+    more = np.interp(grid, alpha[bottom:], entropy[bottom:])
+    expected = np.interp(0.0, more - less, grid)
+    problem = sf.problem(tmp_path / "noisy.py", alpha=1, Delta=noise)
+    found = sf.bayes_threshold(problem, "information_theoretic", accuracy=1e-6)
+    assert found.value == pytest.approx(expected, rel=2e-6)
+    assert found.error < 1e-5
+    assert found.evidence["coexist_from"] == pytest.approx(alpha[bottom], rel=1e-5)
+    assert found.evidence["coexist_to"] == pytest.approx(alpha[top], rel=1e-5)
 
 
 def test_noise_must_be_there_and_names_must_be_known():
