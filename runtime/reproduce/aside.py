@@ -9,22 +9,23 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..environment import Companion, processors, received
 from ..progress import set_quiet
 from ..threads import used
 
-if TYPE_CHECKING:
-    from .run import Run
-
 
 class Aside:
-    """The second process of a run; none where one processor, or one thread, is all there is."""
+    """The second process of a run; none where one processor, or one thread, is all there is.
 
-    def __init__(self, run: Run) -> None:
-        self._given: tuple[type[Run], Path, tuple[str, ...]] = type(run), run.out, run.figures
-        self._wins = bool(run.aside()) and min(processors(), used()) > 1
+    Args:
+        kind, out, figures: of the run (`Run`), whose `aside` it does.
+    """
+
+    def __init__(self, kind: type[Any], out: Path, figures: tuple[str, ...]) -> None:
+        self._given = kind, out, figures
+        self._wins = min(processors(), used()) > 1
         self._companion: Companion | None = None
 
     def begin(self) -> None:

@@ -97,8 +97,9 @@ class Run(ABC):
         """Compute what is planned, then let `write` make tables, figures and the page of this run."""
         plan: Plan = [*self.plan(), (f"writing {self.writing}", WRITING, partial(write, self))]
         say(f"about {sum(b for _, b, _ in plan) // 60 + 1} minutes from empty caches, less where results are kept")
-        with bar("reproduce", len(plan)) as task, Aside(self) as aside:
-            self.steps.begin = aside.begin
+        with bar("reproduce", len(plan)) as task, Aside(type(self), self.out, self.figures) as aside:
+            if self.aside():
+                self.steps.begin = aside.begin
             for number, (title, budget, work) in enumerate(plan, start=1):
                 task.describe(title)
                 computed, beside = len(self.steps.computed), len(self.steps.beside)
