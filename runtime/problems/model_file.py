@@ -91,7 +91,7 @@ def model_path(model: str | Path) -> tuple[Path | None, str]:
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
     try:
-        finite(path).read_bytes()
+        finite(path, again=True).read_bytes()
     except OSError as error:
         raise InputError(f"model file {path}: {error.strerror or error}") from error
     return path, name

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..budget import sharp
 from ..errors import InputError
 from ..files import finite
 from ..problems.columns import column_of
@@ -54,7 +55,8 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
     from .contract import check_schema
 
     try:
-        data = json.loads(finite(path).read_text(encoding="utf-8"))
+        with sharp():
+            data = json.loads(finite(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{error.strerror or error}") from error
     except ValueError as error:

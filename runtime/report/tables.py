@@ -21,7 +21,7 @@ from ..branches.branch import Curve
 from ..breaking.curve import BrokenCurve
 from ..breaking.solution import BrokenSolution
 from ..errors import InputError
-from ..files import check_writable, write_whole
+from ..files import check_writable, finite, write_whole
 from ..following.critical import CriticalLine
 from ..following.follow import Followed
 from ..presenting import save, to_dataset
@@ -414,7 +414,7 @@ def _read(path: Path) -> tuple[xarray.Dataset | None, str]:
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None  # h5netcdf closes what it could not open
     try:
-        with h5py.File(path, "r"):
+        with h5py.File(finite(path, again=True), "r"):
             pass
         return xarray.load_dataset(path, engine="h5netcdf"), ""
     except OSError as error:

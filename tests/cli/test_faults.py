@@ -303,3 +303,17 @@ except Rung:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("went on\nrung\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_file_that_is_read_twice_and_is_waited_for_within_the_time_limit(call, tmp_path):
+    pipe = tmp_path / "pipe.py"
+    os.mkfifo(pipe)
+    for command in (["solve", pipe], ["derive", f"{pipe}:mine"], ["plot", pipe], [*SOLVE, "--from", tmp_path / "a.nc"]):
+        (tmp_path / "a.nc").unlink(missing_ok=True)
+        (tmp_path / "a.nc").symlink_to(pipe)
+        done = call(*command)
+        assert done.status == 2 and "it is a pipe, and is read more than once; a file is expected" in done.sentence
+    for command in ([*SOLVE, "--from", pipe], ["sweep", "ridge_regression", "--points", pipe]):
+        done = call(*command, "--time-limit", "0.5")
+        assert done.status == 3 and "the time limit of 0.5 s ended the computation" in done.stderr
