@@ -317,3 +317,14 @@ def test_a_pipe_is_no_file_that_is_read_twice_and_is_waited_for_within_the_time_
     for command in ([*SOLVE, "--from", pipe], ["sweep", "ridge_regression", "--points", pipe]):
         done = call(*command, "--time-limit", "0.5")
         assert done.status == 3 and "the time limit of 0.5 s ended the computation" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of files differ")
+def test_a_file_that_cannot_grow_is_a_sentence_and_the_result_is_printed(tmp_path):
+    """HDF5 ended the process by a segmentation fault, and the result with it."""
+    line = f"ulimit -f 1; cd {tmp_path}; exec {PROGRAM} curve ridge_regression --over alpha=1:2:2 -o curve.nc --json"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    assert done.returncode == 2 and (found["status"], found["file"]) == ("wrong_input", None)
+    assert len(found["points"]) == 2 and list(tmp_path.iterdir()) == []
+    assert done.stderr.endswith(f"saddleforge: cannot write {tmp_path}/curve.nc: File too large\n")
