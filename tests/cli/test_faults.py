@@ -328,3 +328,25 @@ def test_a_file_that_cannot_grow_is_a_sentence_and_the_result_is_printed(tmp_pat
     assert done.returncode == 2 and (found["status"], found["file"]) == ("wrong_input", None)
     assert len(found["points"]) == 2 and list(tmp_path.iterdir()) == []
     assert done.stderr.endswith(f"saddleforge: cannot write {tmp_path}/curve.nc: File too large\n")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of files differ")
+def test_a_disk_without_any_room_is_no_bug(tmp_path):
+    """Found by trying: `generate` called it one, and failed again where the traceback was to be kept."""
+    line = f"ulimit -f 0; cd {tmp_path}; exec {PROGRAM} generate ridge_regression --out made"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.endswith("saddleforge: the system does not allow more: File too large\n")
+
+
+def test_a_bug_that_no_file_can_be_kept_of_is_told_with_its_traceback(call, monkeypatch):
+    def broken(*_arguments, **_named):
+        monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null")
+        monkeypatch.setattr("tempfile.tempdir", None)
+        monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/dev/null"])
+        return 1 / 0
+
+    monkeypatch.setattr("saddleforge.problems.problem.problem", broken)
+    done = call(*SOLVE)
+    assert done.status == 1 and "ZeroDivisionError: division by zero" in done.stderr
+    assert done.sentence == "saddleforge: this is a bug in saddleforge; please report it with the traceback above"
