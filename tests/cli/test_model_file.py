@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 from textwrap import dedent
 
 import pytest
@@ -86,6 +88,8 @@ def test_a_model_has_one_name_in_all_messages(call, tmp_path, monkeypatch):
         ("def (", ["SyntaxError"]),
         ("import not_a_module_at_all", ["ModuleNotFoundError"]),
         ("raise SystemExit(7)", ["ended the program"]),
+        ("import os\nos._exit(0)", ["ended the program (exit 0)"]),
+        ("import os\nos.abort()", ["ended the program"]),
         ("x = 1", ["defines 0 models", "exactly one"]),
         (
             "import saddleforge as sf\n@sf.model()\ndef flat(X, Y):\n    return Y[0, 0]\n",
@@ -142,3 +146,15 @@ def test_other_words_and_starts_derive_and_compile_nothing(tmp_path, monkeypatch
     )
     assert pickle.loads(pickle.dumps(second)).model.SUMMARY == second.model.SUMMARY
     assert load_solver(file) == second
+
+
+@pytest.mark.parametrize("line", ["while True: pass", pytest.param("x = 7**7**7**7", marks=pytest.mark.slow)])
+def test_json_is_one_object_of_one_that_writes_to_the_descriptor_and_goes_on_for_ever(tmp_path, line):
+    file = tmp_path / "endless.py"
+    file.write_text(f"import os\nos.write(1, b'loud')\nos.system('echo louder')\n{line}\n")
+    # What takes long to be loaded is not to use up the limit before the file is executed.
+    code = "import sys, saddleforge.derive.report.notebook; from saddleforge.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "derive", file, "--json", "--time-limit", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3 and json.loads(done.stdout)["status"] == "time_limit"
+    assert "loud" in done.stderr and "louder" in done.stderr
