@@ -16,6 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer")  # the latter of llvmlite
 _SOON, _AGAIN = 0.02, 0.5  # seconds
 _pressed = False
+_LONGEST = 1e9  # seconds that timers of all systems know
 _WATCH = 0.5  # seconds between looks at who the parent is
 
 
@@ -58,7 +59,7 @@ def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, lambda _, frame: None if _is_deaf(frame) else ring())
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), _AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _LONGEST), _AGAIN)
     try:
         yield
     finally:

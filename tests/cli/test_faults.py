@@ -51,8 +51,17 @@ def test_characters_that_a_stream_does_not_have_are_escapes():
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
-        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS = '0' is out of range; allowed are whole numbers from 1"),
-        ("NUMBA_NUM_THREADS", "two", "NUMBA_NUM_THREADS = 'two' is out of range; allowed are whole numbers from 1"),
+        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS = '0' is out of range; allowed are whole numbers from 1 to 4096"),
+        (
+            "NUMBA_NUM_THREADS",
+            "100000",
+            "NUMBA_NUM_THREADS = '100000' is out of range; allowed are whole numbers from 1 to 4096",
+        ),
+        (
+            "NUMBA_NUM_THREADS",
+            "two",
+            "NUMBA_NUM_THREADS = 'two' is out of range; allowed are whole numbers from 1 to 4096",
+        ),
         (
             "NUMBA_THREADING_LAYER",
             "pthreads",
@@ -221,8 +230,9 @@ def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, r
     done = call("derive", tmp_path / "greedy.py", "--memory", "1.5")
     assert done.status == 2 and "model greedy: loss failed" in done.sentence and "Unable to allocate" in done.sentence
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    enough = call(*SOLVE, "--memory", "1.5")
-    assert enough.status == 0 and "converged" in enough.stdout
+    for limit in (["--memory", "1.5"], ["--memory", "1e300", "--time-limit", "1e300"]):
+        enough = call(*SOLVE, *limit)
+        assert enough.status == 0 and "converged" in enough.stdout
 
 
 @pytest.mark.parametrize("gigabytes", ["0.1", "-1", "nan", "inf"])
@@ -350,3 +360,15 @@ def test_a_bug_that_no_file_can_be_kept_of_is_told_with_its_traceback(call, monk
     done = call(*SOLVE)
     assert done.status == 1 and "ZeroDivisionError: division by zero" in done.stderr
     assert done.sentence == "saddleforge: this is a bug in saddleforge; please report it with the traceback above"
+
+
+def test_a_time_limit_that_no_timer_knows_is_none(call):
+    """Found by trying: an OverflowError."""
+    assert call("derive", "ridge_regression", "--time-limit", "1e300").status == 0
+
+
+def test_windows_that_nobody_asks_for_refuse_no_picture(tmp_path, run):
+    """Found by trying: matplotlib would not load."""
+    assert run("curve", "ridge_regression", "--over", "alpha=1:2:2", "-o", tmp_path / "curve.nc").status == 0
+    done = run("plot", tmp_path / "curve.nc", "-o", tmp_path / "curve.png", MPLBACKEND="junk")
+    assert done.status == 0 and (tmp_path / "curve.png").exists(), done.stderr
