@@ -130,6 +130,15 @@ def ignore() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
+def yield_to_threads() -> None:
+    """For a process that is done where threads that a model file has begun go on: signals end it, as any other."""
+    if _interruptible() and any(
+        each is not threading.main_thread() for each in threading.enumerate() if not each.daemon
+    ):
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def end_with_parent() -> None:
     """This process ends where the one that started it has: nobody reads what it would still find out."""
     parent = os.getppid()

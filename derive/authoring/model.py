@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy as sp
 
-from ..errors import ModelError
+from ..errors import ModelError, told
 from .language import exact, token_weight
 from .outputs import Output, OutputAt, output_at
 from .parameters import (
@@ -446,11 +446,11 @@ class _Builder:
                 )
         try:
             return function(**arguments)
-        except ModelError:
+        except (ModelError, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise ModelError(
-                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {type(error).__name__}: {error}"
+                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {told(error)}"
             ) from error
 
     def _law(self) -> dict[str, Any]:

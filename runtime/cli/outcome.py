@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from .. import environment
 from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import ignore, pressed, recognised
+from ..interrupts import ignore, pressed, recognised, yield_to_threads
 from ..progress import step
 from .streams import drop, kept_for, tell
 
@@ -288,4 +288,5 @@ def leave(status: int) -> NoReturn:
     _told.clear()
     if status == Exit.BROKEN_PIPE.code:
         drop(sys.stdout)
+    yield_to_threads()
     sys.exit(status)

@@ -116,9 +116,7 @@ class Flow:
         except DomainError:
             return np.full_like(u, np.nan)
 
-    def jacobian(
-        self, u: np.ndarray, rate: float, step: float = 1e-5, along: np.ndarray | None = None
-    ) -> np.ndarray:
+    def jacobian(self, u: np.ndarray, rate: float, step: float = 1e-5, along: np.ndarray | None = None) -> np.ndarray:
         """d slope / d moments (n, n), by central differences, one-sided at the edge of the domain.
 
         Args:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..budget import sharp
-from ..derive.errors import ModelError
+from ..derive.errors import ModelError, told
 from ..errors import InputError, TimeLimitError
 from ..files import finite
 from .catalogue import catalogue
@@ -141,12 +141,12 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
             spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
-    except TimeLimitError:
+    except (TimeLimitError, KeyboardInterrupt):
         raise
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
-    except Exception as error:
-        raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        raise InputError(f"model file {path} fails: {told(error)}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
     if wanted:
