@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy as sp
 
-from ..errors import ModelError, told
+from ..errors import ModelError
 from .language import exact, token_weight
 from .outputs import Output, OutputAt, output_at
 from .parameters import (
@@ -446,11 +446,11 @@ class _Builder:
                 )
         try:
             return function(**arguments)
-        except (ModelError, KeyboardInterrupt, SystemExit):
+        except ModelError:
             raise
-        except BaseException as error:
+        except Exception as error:
             raise ModelError(
-                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {told(error)}"
+                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {type(error).__name__}: {error}"
             ) from error
 
     def _law(self) -> dict[str, Any]:

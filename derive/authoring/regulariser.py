@@ -16,7 +16,7 @@ from typing import Any
 import sympy as sp
 
 from ..calculus.averages import Symbols
-from ..errors import ModelError, told
+from ..errors import ModelError
 from .language import exact
 from .parameters import Parameter, Structure, as_parameter, leaves
 
@@ -172,10 +172,10 @@ class Penalty(Regulariser):
                 raise ModelError(f"penalty {name} asks for {key!r}; known are w, pi and parameters with a default")
         try:
             expression = exact(self.function(**arguments))
-        except (ModelError, KeyboardInterrupt, SystemExit):
+        except ModelError:
             raise
-        except BaseException as error:
-            raise ModelError(f"penalty {name} failed at {structure.key}: {told(error)}") from error
+        except Exception as error:
+            raise ModelError(f"penalty {name} failed at {structure.key}: {type(error).__name__}: {error}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
             raise ModelError(f"penalty {name} returned {expression}, expected a number")
         known = {*w, *pi, *[s for p in parameters.values() for s in leaves(p.symbols(structure))]}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from .. import environment
 from ..budget import time_limit
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..errors import InputError, NotConvergedError, TimeLimitError, told
 from ..interrupts import ignore, pressed, recognised, yield_to_threads
 from ..progress import step
 from .streams import drop, kept_for, tell
@@ -194,6 +194,8 @@ def _failure(error: BaseException) -> Outcome:
         return _failed(Exit.WRONG_INPUT, f"the system does not allow more: {where}{error.strerror}")
     if isinstance(error, SystemExit):
         return _failed(Exit.WRONG_INPUT, f"the model file ended the program (exit {error.code})")
+    if not isinstance(error, Exception):  # nothing here raises such
+        return _failed(Exit.WRONG_INPUT, f"the model file ended the program ({told(error)})")
     return _failed(Exit.BUG, _logged(error))
 
 
@@ -232,7 +234,7 @@ def _logged(error: BaseException) -> str:
         except (OSError, InputError):
             continue
         return (
-            f"this is a bug in saddleforge ({type(error).__name__}: {error}); the traceback is in {folder / name}: "
+            f"this is a bug in saddleforge ({told(error)}); the traceback is in {folder / name}: "
             f"please report it with that file"
         )
     sys.stderr.write(text)

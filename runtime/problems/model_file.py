@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..budget import sharp
-from ..derive.errors import ModelError, told
-from ..errors import InputError, TimeLimitError
+from ..derive.errors import ModelError
+from ..errors import InputError, TimeLimitError, told
 from ..files import finite
 from .catalogue import catalogue
 from .inputs import FromSource, executing

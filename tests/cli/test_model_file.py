@@ -98,7 +98,7 @@ def test_a_model_has_one_name_in_all_messages(call, tmp_path, monkeypatch):
         ("class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute", ["fails: Mute"]),
         (
             "import saddleforge as sf\n@sf.model()\ndef rude(X, Y):\n    raise GeneratorExit\n",
-            ["rude: loss failed", "GeneratorExit"],
+            ["GeneratorExit"],
         ),
         ("x = 1", ["defines 0 models", "exactly one"]),
         (
