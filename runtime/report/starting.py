@@ -59,7 +59,7 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
             data = json.loads(finite(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("not a JSON file written by `saddleforge solve -o`") from error
     check_schema(path, data.get("schema") if isinstance(data, dict) else None)
     blocks = data.get("overlaps") if isinstance(data, dict) else None
