@@ -319,7 +319,7 @@ except Rung:
 def test_a_pipe_is_no_file_that_is_read_twice_and_is_waited_for_within_the_time_limit(call, tmp_path):
     pipe = tmp_path / "pipe.py"
     os.mkfifo(pipe)
-    for command in (["solve", pipe], ["derive", f"{pipe}:mine"], [*SOLVE, "--from", tmp_path / "a.nc"]):
+    for command in (["solve", pipe], ["derive", f"{pipe}:mine"], ["plot", pipe], [*SOLVE, "--from", tmp_path / "a.nc"]):
         (tmp_path / "a.nc").unlink(missing_ok=True)
         (tmp_path / "a.nc").symlink_to(pipe)
         done = call(*command)
