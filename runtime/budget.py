@@ -88,11 +88,22 @@ def sharp() -> Iterator[None]:
         return
     check()
 
+    rung = False
+
     def end() -> None:
+        nonlocal rung
+        rung = True
         raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation")
 
-    with alarm(remaining(), end):
-        yield
+    try:
+        with alarm(remaining(), end):
+            yield
+    except TimeLimitError:
+        raise
+    except Exception as error:
+        if rung:  # what was ended has made an error of its own of it
+            raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation") from error
+        raise
 
 
 @contextmanager

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _THREADS = "NUMBA_NUM_THREADS"
+_MOST_THREADS = 4096  # what the system refuses ends the process where they begin
 _SILENT = -3  # subprocess.DEVNULL, which is slow to load
 _LEAST_DATA = 0.5  # gigabytes: Python with its libraries, and a compilation
 _LEAST = 1_000_000_000  # bytes of address space: less ends linear algebra while it loads
@@ -40,7 +41,7 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
         before = resource.getrlimit(resource.RLIMIT_DATA)
     except (ImportError, AttributeError):
         raise InputError("a limit of memory needs a system that has one (RLIMIT_DATA)") from None
-    most = int(1e9 * gigabytes)
+    most = int(1e9 * min(gigabytes, sys.maxsize / 1e10))
     if before[1] != resource.RLIM_INFINITY:
         most = min(most, before[1])
     resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
@@ -55,9 +56,13 @@ def check() -> None:
     Raises:
         InputError: a number of threads or a limit of memory that cannot be worked with.
     """
-    threads = os.environ.get(_THREADS, "1")
-    if not threads.strip().isdecimal() or int(threads) < 1:
-        raise InputError(f"{_THREADS} = {threads!r} is out of range; allowed are whole numbers from 1")
+    threads = os.environ.get(_THREADS, "1").strip()
+    if not (threads.isdecimal() and len(threads) < 10 and 1 <= int(threads) <= _MOST_THREADS):
+        raise InputError(
+            f"{_THREADS} = {threads!r} is out of range; allowed are whole numbers from 1 to {_MOST_THREADS}"
+        )
+    if "matplotlib" not in sys.modules:  # which is told of windows by it, and refuses what it does not know
+        os.environ.pop("MPLBACKEND", None)  # pictures go to files
     try:
         import resource
     except ImportError:  # Windows

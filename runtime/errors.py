@@ -82,3 +82,11 @@ class DomainError(ArithmeticError):
 
 
 OUTSIDE = (DomainError, InputError)  # what a system raises where its unknowns mean nothing
+
+
+def told(error: BaseException) -> str:
+    """The name of an error of somebody else's, and what it says, where it can."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -52,15 +52,20 @@ def check_writable(path: str | Path) -> Path:
     return path
 
 
-def finite(path: Path) -> Path:
+def finite(path: Path, again: bool = False) -> Path:
     """A path that is read to its end: of a file, or of a pipe, and not of a device that goes on for ever.
 
+    Args:
+        again: whether it is read more than once, which a pipe cannot be.
+
     Raises:
-        OSError: nothing is there, or a device.
+        OSError: nothing is there, or a device, or a pipe.
     """
     kind = path.stat().st_mode
     if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
         raise OSError(errno.EINVAL, "it is a device; a file is expected")
+    if again and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise OSError(errno.ESPIPE, "it is a pipe, and is read more than once; a file is expected")
     return path
 
 

@@ -16,6 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer")  # the latter of llvmlite
 _SOON, _AGAIN = 0.02, 0.5  # seconds
 _pressed = False
+_LONGEST = 1e9  # seconds that timers of all systems know
 _WATCH = 0.5  # seconds between looks at who the parent is
 
 
@@ -58,7 +59,7 @@ def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, lambda _, frame: None if _is_deaf(frame) else ring())
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), _AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _LONGEST), _AGAIN)
     try:
         yield
     finally:
@@ -127,6 +128,15 @@ def ignore() -> None:
     if _interruptible():
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+
+
+def yield_to_threads() -> None:
+    """For a process that is done where threads that a model file has begun go on: signals end it, as any other."""
+    if _interruptible() and any(
+        each is not threading.main_thread() for each in threading.enumerate() if not each.daemon
+    ):
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def end_with_parent() -> None:

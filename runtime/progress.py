@@ -123,7 +123,8 @@ class _Helper:
         script = Path(__file__).with_name("heartbeat.py")
         try:
             with tempfile.TemporaryFile() as shared:
-                shared.truncate(SIZE)
+                shared.write(bytes(SIZE))  # not a hole, which a disk that has become full cannot fill: SIGBUS
+                shared.flush()
                 self._board = Board(shared.fileno())
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(script), str(shared.fileno())],

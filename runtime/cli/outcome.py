@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import os
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from .. import environment
 from ..budget import time_limit
-from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import ignore, pressed, recognised
+from ..errors import InputError, NotConvergedError, TimeLimitError, told
+from ..interrupts import ignore, pressed, recognised, yield_to_threads
 from ..progress import step
 from .streams import drop, kept_for, tell
 
@@ -167,6 +168,14 @@ def command(function: Callable[..., Outcome]) -> Callable[..., int]:
     return run
 
 
+# Of disks, quotas, files, processes: what the machine has no more of, or a limit of the user's forbids.
+_EXHAUSTED = {
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EMFILE", "ENFILE", "EAGAIN", "ENOMEM")
+    if hasattr(errno, name)
+}
+
+
 def _failure(error: BaseException) -> Outcome:
     """The outcome of a command that raised."""
     known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
@@ -180,8 +189,13 @@ def _failure(error: BaseException) -> Outcome:
         return _failed(Exit.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
         return _failed(Exit.WRONG_INPUT, "there is not enough memory; ask for less accuracy, or fewer points at a time")
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        where = f"{error.filename}: " if error.filename else ""
+        return _failed(Exit.WRONG_INPUT, f"the system does not allow more: {where}{error.strerror}")
     if isinstance(error, SystemExit):
         return _failed(Exit.WRONG_INPUT, f"the model file ended the program (exit {error.code})")
+    if not isinstance(error, Exception):  # nothing here raises such
+        return _failed(Exit.WRONG_INPUT, f"the model file ended the program ({told(error)})")
     return _failed(Exit.BUG, _logged(error))
 
 
@@ -212,14 +226,15 @@ def _logged(error: BaseException) -> str:
         ]
     )
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
-    for folder in (cache_folder() / "logs", Path(tempfile.gettempdir())):
+    for find in (lambda: cache_folder() / "logs", lambda: Path(tempfile.gettempdir())):
         try:
+            folder = find()
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError:
+        except (OSError, InputError):
             continue
         return (
-            f"this is a bug in saddleforge ({type(error).__name__}: {error}); the traceback is in {folder / name}: "
+            f"this is a bug in saddleforge ({told(error)}); the traceback is in {folder / name}: "
             f"please report it with that file"
         )
     sys.stderr.write(text)
@@ -275,4 +290,5 @@ def leave(status: int) -> NoReturn:
     _told.clear()
     if status == Exit.BROKEN_PIPE.code:
         drop(sys.stdout)
+    yield_to_threads()
     sys.exit(status)

@@ -47,9 +47,11 @@ def plot(
     output = output or file.with_suffix(".png")
     if output == file:
         raise InputError(f"-o {output}: this is the file to draw")
+    from ..files import finite
+
     for one in (file, *(beside or [])):
         try:
-            with one.open("rb"):
+            with finite(one, again=True).open("rb"):
                 pass
         except OSError as error:
             raise InputError(f"cannot read {one}: {error.strerror or error}") from error

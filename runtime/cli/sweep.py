@@ -232,10 +232,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """
     import csv
 
+    from ..budget import sharp
     from ..files import finite
 
     try:
-        with finite(path).open(newline="", encoding="utf-8-sig") as stream:
+        with sharp(), finite(path).open(newline="", encoding="utf-8-sig") as stream:
             head, *lines = [row for row in csv.reader(stream, skipinitialspace=True) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

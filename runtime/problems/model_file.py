@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..budget import sharp
 from ..derive.errors import ModelError
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, TimeLimitError, told
 from ..files import finite
 from .catalogue import catalogue
 from .inputs import FromSource, executing
@@ -91,7 +91,7 @@ def model_path(model: str | Path) -> tuple[Path | None, str]:
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
     try:
-        finite(path).read_bytes()
+        finite(path, again=True).read_bytes()
     except OSError as error:
         raise InputError(f"model file {path}: {error.strerror or error}") from error
     return path, name
@@ -148,12 +148,12 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
             spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
-    except TimeLimitError:
+    except (TimeLimitError, KeyboardInterrupt):
         raise
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
-    except Exception as error:
-        raise InputError(f"model file {path} fails: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        raise InputError(f"model file {path} fails: {told(error)}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
     if wanted:

@@ -29,7 +29,7 @@ def check_schema(path: object, found: Any) -> None:
     """
     try:
         number = int(1 if found is None else found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = 0
     if not 1 <= number <= SCHEMA:
         raise InputError(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..budget import sharp
 from ..errors import InputError
 from ..files import finite
 from ..problems.columns import column_of
@@ -54,10 +55,11 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
     from .contract import check_schema
 
     try:
-        data = json.loads(finite(path).read_text(encoding="utf-8"))
+        with sharp():
+            data = json.loads(finite(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("not a JSON file written by `saddleforge solve -o`") from error
     check_schema(path, data.get("schema") if isinstance(data, dict) else None)
     blocks = data.get("overlaps") if isinstance(data, dict) else None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5netcdf
 import h5py
 import numpy as np
 import xarray
@@ -21,7 +22,7 @@ from ..branches.branch import Curve
 from ..breaking.curve import BrokenCurve
 from ..breaking.solution import BrokenSolution
 from ..errors import InputError
-from ..files import check_writable, write_whole
+from ..files import check_writable, finite, write_whole
 from ..following.critical import CriticalLine
 from ..following.follow import Followed
 from ..presenting import save, to_dataset
@@ -370,14 +371,15 @@ def _attributes(problem: Problem | None, parameter: str) -> dict[str, Any]:
 def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
     """Write netCDF 4, whole or not at all.
 
+    Its bytes are made in memory: HDF5 ends the process on a disk that is full.
+
     Raises:
         InputError: the file cannot be written.
     """
-    path = check_writable(Path(path))
-    with tempfile.TemporaryDirectory() as folder:
-        whole = Path(folder) / "whole.nc"
-        dataset.assign_attrs(schema=SCHEMA).to_netcdf(whole, engine="h5netcdf")
-        write_whole(path, whole.read_bytes())
+    path, whole = check_writable(Path(path)), io.BytesIO()
+    with h5netcdf.File(whole, "w") as file:
+        dataset.assign_attrs(schema=SCHEMA).dump_to_store(xarray.backends.H5NetCDFStore(file))
+    write_whole(path, whole.getvalue())
 
 
 def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
@@ -414,7 +416,7 @@ def _read(path: Path) -> tuple[xarray.Dataset | None, str]:
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None  # h5netcdf closes what it could not open
     try:
-        with h5py.File(path, "r"):
+        with h5py.File(finite(path, again=True), "r"):
             pass
         return xarray.load_dataset(path, engine="h5netcdf"), ""
     except OSError as error:

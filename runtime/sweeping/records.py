@@ -144,7 +144,7 @@ def identity_in(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{folder} holds no records of a sweep: cannot read {path} ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{folder} holds no records of a sweep: {path} is no JSON") from error
     if not isinstance(found, dict):
         raise InputError(f"{folder} holds no records of a sweep: {path} is of another form")

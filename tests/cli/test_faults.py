@@ -51,8 +51,17 @@ def test_characters_that_a_stream_does_not_have_are_escapes():
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
-        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS = '0' is out of range; allowed are whole numbers from 1"),
-        ("NUMBA_NUM_THREADS", "two", "NUMBA_NUM_THREADS = 'two' is out of range; allowed are whole numbers from 1"),
+        ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS = '0' is out of range; allowed are whole numbers from 1 to 4096"),
+        (
+            "NUMBA_NUM_THREADS",
+            "100000",
+            "NUMBA_NUM_THREADS = '100000' is out of range; allowed are whole numbers from 1 to 4096",
+        ),
+        (
+            "NUMBA_NUM_THREADS",
+            "two",
+            "NUMBA_NUM_THREADS = 'two' is out of range; allowed are whole numbers from 1 to 4096",
+        ),
     ],
 )
 def test_what_numba_cannot_work_with_is_wrong_input(variable, value, sentence):
@@ -215,8 +224,9 @@ def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, r
     done = call("derive", tmp_path / "greedy.py", "--memory", "1.5")
     assert done.status == 2 and "model greedy: loss failed" in done.sentence and "Unable to allocate" in done.sentence
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    enough = call(*SOLVE, "--memory", "1.5")
-    assert enough.status == 0 and "converged" in enough.stdout
+    for limit in (["--memory", "1.5"], ["--memory", "1e300", "--time-limit", "1e300"]):
+        enough = call(*SOLVE, *limit)
+        assert enough.status == 0 and "converged" in enough.stdout
 
 
 @pytest.mark.parametrize("gigabytes", ["0.1", "-1", "nan", "inf"])
@@ -297,3 +307,62 @@ except Rung:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("went on\nrung\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_file_that_is_read_twice_and_is_waited_for_within_the_time_limit(call, tmp_path):
+    pipe = tmp_path / "pipe.py"
+    os.mkfifo(pipe)
+    for command in (["solve", pipe], ["derive", f"{pipe}:mine"], ["plot", pipe], [*SOLVE, "--from", tmp_path / "a.nc"]):
+        (tmp_path / "a.nc").unlink(missing_ok=True)
+        (tmp_path / "a.nc").symlink_to(pipe)
+        done = call(*command)
+        assert done.status == 2 and "it is a pipe, and is read more than once; a file is expected" in done.sentence
+    for command in ([*SOLVE, "--from", pipe], ["sweep", "ridge_regression", "--points", pipe]):
+        done = call(*command, "--time-limit", "0.5")
+        assert done.status == 3 and "the time limit of 0.5 s ended the computation" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of files differ")
+def test_a_file_that_cannot_grow_is_a_sentence_and_the_result_is_printed(tmp_path):
+    """HDF5 ended the process by a segmentation fault, and the result with it."""
+    line = f"ulimit -f 1; cd {tmp_path}; exec {PROGRAM} curve ridge_regression --over alpha=1:2:2 -o curve.nc --json"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    assert done.returncode == 2 and (found["status"], found["file"]) == ("wrong_input", None)
+    assert len(found["points"]) == 2 and list(tmp_path.iterdir()) == []
+    assert done.stderr.endswith(f"saddleforge: cannot write {tmp_path}/curve.nc: File too large\n")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of files differ")
+def test_a_disk_without_any_room_is_no_bug(tmp_path):
+    """Found by trying: `generate` called it one, and failed again where the traceback was to be kept."""
+    line = f"ulimit -f 0; cd {tmp_path}; exec {PROGRAM} generate ridge_regression --out made"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.endswith("saddleforge: the system does not allow more: File too large\n")
+
+
+def test_a_bug_that_no_file_can_be_kept_of_is_told_with_its_traceback(call, monkeypatch):
+    def broken(*_arguments, **_named):
+        monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null")
+        monkeypatch.setattr("tempfile.tempdir", None)
+        monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/dev/null"])
+        return 1 / 0
+
+    monkeypatch.setattr("saddleforge.problems.problem.problem", broken)
+    done = call(*SOLVE)
+    assert done.status == 1 and "ZeroDivisionError: division by zero" in done.stderr
+    assert done.sentence == "saddleforge: this is a bug in saddleforge; please report it with the traceback above"
+
+
+def test_a_time_limit_that_no_timer_knows_is_none(call):
+    """Found by trying: an OverflowError."""
+    assert call("derive", "ridge_regression", "--time-limit", "1e300").status == 0
+
+
+def test_windows_that_nobody_asks_for_refuse_no_picture(tmp_path, run):
+    """Found by trying: matplotlib would not load."""
+    assert run("curve", "ridge_regression", "--over", "alpha=1:2:2", "-o", tmp_path / "curve.nc").status == 0
+    done = run("plot", tmp_path / "curve.nc", "-o", tmp_path / "curve.png", MPLBACKEND="junk")
+    assert done.status == 0 and (tmp_path / "curve.png").exists(), done.stderr

@@ -2,11 +2,17 @@
 
 import json
 import pickle
+import signal
+import subprocess
+import sys
+import time
 from textwrap import dedent
 
 import pytest
 
 from saddleforge.problems.solver import load_solver
+
+from .conftest import SCRIPT
 
 MODEL = dedent(
     """
@@ -86,6 +92,14 @@ def test_a_model_has_one_name_in_all_messages(call, tmp_path, monkeypatch):
         ("def (", ["SyntaxError"]),
         ("import not_a_module_at_all", ["ModuleNotFoundError"]),
         ("raise SystemExit(7)", ["ended the program"]),
+        ("import os\nos._exit(0)", ["ended the program (exit 0)"]),
+        ("import os\nos.abort()", ["ended the program"]),
+        ("raise BaseException('mine')", ["fails: BaseException: mine"]),
+        ("class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute", ["fails: Mute"]),
+        (
+            "import saddleforge as sf\n@sf.model()\ndef rude(X, Y):\n    raise GeneratorExit\n",
+            ["GeneratorExit"],
+        ),
         ("x = 1", ["defines 0 models", "exactly one"]),
         (
             "import saddleforge as sf\n@sf.model()\ndef flat(X, Y):\n    return Y[0, 0]\n",
@@ -142,3 +156,41 @@ def test_other_words_and_starts_derive_and_compile_nothing(tmp_path, monkeypatch
     )
     assert pickle.loads(pickle.dumps(second)).model.SUMMARY == second.model.SUMMARY
     assert load_solver(file) == second
+
+
+@pytest.mark.parametrize("line", ["while True: pass", pytest.param("x = 7**7**7**7", marks=pytest.mark.slow)])
+def test_json_is_one_object_of_one_that_writes_to_the_descriptor_and_goes_on_for_ever(tmp_path, line):
+    file = tmp_path / "endless.py"
+    file.write_text(f"import os\nos.write(1, b'loud')\nos.system('echo louder')\n{line}\n")
+    # What takes long to be loaded is not to use up the limit before the file is executed.
+    code = "import sys, saddleforge.derive.report.notebook; from saddleforge.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "derive", file, "--json", "--time-limit", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3 and json.loads(done.stdout)["status"] == "time_limit"
+    assert "loud" in done.stderr and "louder" in done.stderr
+
+
+def test_a_loss_without_end_is_ended_by_the_time_limit(call, tmp_path):
+    """Found by trying: a loss that failed, since the limit's error is one that a loss may have."""
+    file = tmp_path / "endless.py"
+    file.write_text("import saddleforge as sf\n\n@sf.model()\ndef endless(X, Y):\n    while True: pass\n")
+    done = call("derive", file, "--time-limit", "0.5")
+    assert done.status == 3 and done.sentence == "saddleforge: the time limit of 0.5 s ended the computation"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts on signals")
+def test_a_thread_of_a_model_file_that_goes_on_keeps_nobody_from_ending_the_program(tmp_path):
+    """Found by trying: a command that is done took no signals, and waited for the thread."""
+    file = tmp_path / "threaded.py"
+    file.write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n")
+    command = [SCRIPT, "derive", file, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert "defines 0 models" in running.stderr.readline()
+        end = time.monotonic() + 20
+        while running.poll() is None and time.monotonic() < end:
+            running.terminate()
+            time.sleep(0.2)
+        running.kill()
+        assert json.loads(running.stdout.read())["status"] == "wrong_input"
+    assert running.returncode == -signal.SIGTERM

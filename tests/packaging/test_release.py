@@ -106,6 +106,6 @@ def test_a_row_of_the_table_of_memory_takes_its_place_and_leaves_the_rest(tmp_pa
     page = tmp_path / "trust.md"
     page.write_text(f"Before.\n\n{memory.HEAD}| hinge | 302 | 181 |\n| lasso | 259 | 183 |\n\nAfter.\n")
     for name in ("zebra", "huber", "hinge"):
-        memory.write(name, 1, 2, page)
-    rows = "| hinge | 1 | 2 |\n| huber | 1 | 2 |\n| lasso | 259 | 183 |\n| zebra | 1 | 2 |"
+        memory.write(name, "1", "2*", page)
+    rows = "| hinge | 1 | 2* |\n| huber | 1 | 2* |\n| lasso | 259 | 183 |\n| zebra | 1 | 2* |"
     assert page.read_text() == f"Before.\n\n{memory.HEAD}{rows}\n\nAfter.\n"

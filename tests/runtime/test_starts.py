@@ -104,7 +104,12 @@ def test_the_nearest_point_of_a_curve_is_a_start(tmp_path: Path):
 
 
 def test_files_that_hold_no_start_say_so(tmp_path: Path):
-    for text, words in (("{", "not a JSON file"), (json.dumps({"overlaps": 3}), "holds no `overlaps`")):
+    for text, words in (
+        ("{", "not a JSON file"),
+        ("[" * 100_000, "not a JSON file"),
+        ('{"schema": 1e400}', "has schema inf"),
+        (json.dumps({"overlaps": 3}), "holds no `overlaps`"),
+    ):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(InputError, match=words):
             saved_overlaps(tmp_path / "a.json", regression())
