@@ -99,12 +99,9 @@ def attention() -> Callable[[float, str, float], Solution]:
     return _attention
 
 
-_ALONE = SimpleNamespace(share=lambda loop, parts, *arguments: loop(0, parts, *arguments))
-
-
 def _plain(text: str, given: dict[str, Any]) -> dict[str, Any]:
     """The names of a source without its imports of Numba and of the library of loops."""
-    scope = {"njit": lambda **_: lambda function: function, "threads": _ALONE, **given}
+    scope = {"njit": lambda **_: lambda function: function, **given}
     exec("\n".join(line for line in text.splitlines() if not line.startswith("from ")), scope)
     return scope
 

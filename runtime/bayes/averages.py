@@ -27,6 +27,11 @@ def varying(blocks: np.ndarray, scale: float) -> np.ndarray:
     return np.ascontiguousarray(block_diag(*columns))
 
 
+def width(fields: int, teacher: int, curved: bool) -> int:
+    """Length of a row (1, log Z, g_l g_l^T[, squares of dg/domega])."""
+    return 2 + fields * teacher + int(curved) * (fields * teacher) ** 2
+
+
 @dataclass(frozen=True)
 class Averages:
     """Averages at one overlap.

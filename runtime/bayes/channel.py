@@ -20,8 +20,8 @@ from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
-from ..threads import used
-from .averages import Averages, add_up, change, half, varying
+from ..threads import share, used
+from .averages import Averages, add_up, change, half, varying, width
 from .mixture import averages_by_omega
 from .planted import Planted, suits
 
@@ -302,10 +302,13 @@ class Channel:
             log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
             mean = law.teacher_means[contexts].ravel()
             if self.by_fields:
-                total = self.module.averages_by_fields(
+                rows = np.zeros((len(fields), width(fields.shape[2], q.shape[1], curved)))
+                share(
+                    self.module.averages_by_fields, len(rows),
                     fields, measure, law_of_y, mean, block_diag(*gain), factor, precision, log_norm, nodes, weights,
-                    int(curved),
-                ).sum(axis=0)  # fmt: skip
+                    int(curved), rows,
+                )  # fmt: skip
+                total = rows.sum(axis=0)
             else:
                 total = averages_by_omega(
                     fields,

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import block_diag
 
+from .averages import width
+
 _PRODUCT = 400_000  # multiplications of a product, small enough for one thread of the library that does it
 _CELL, _SMALLEST = 2.5, 24  # radius of a cell in standard deviations of Y around omega, and its nodes
 _NEGLIGIBLE = 40.0  # logarithm of the share of the largest weight at which others are left out
@@ -40,7 +42,7 @@ def averages_by_omega(
     """
     t = precision.shape[1]
     cells = cells_of(omega, weights, block_diag(*precision))
-    rows = np.zeros((len(fields), 2 + fields.shape[2] * t + int(curved) * (fields.shape[2] * t) ** 2))
+    rows = np.zeros((len(fields), width(fields.shape[2], t, curved)))
 
     def fill(n: int) -> None:
         values, g, curvature = posterior_at(

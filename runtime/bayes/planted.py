@@ -20,6 +20,7 @@ from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import sobol_normal
 from ..errors import NotConvergedError
 from ..problems.problem import Problem
+from ..threads import share
 from .averages import Averages, add_up, change, root, varying
 from .mixture import squares
 
@@ -113,11 +114,16 @@ class Planted:
             nodes = self.inner * points_in_ball(sampling_lattice(len(free)), _REACH / self.inner)
         log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum()
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
-        return module.posterior_at(
+        count, D = omega.shape
+        values, slopes = np.empty(count), np.empty((count, D))
+        curvatures = np.empty((count, D * curved, D * curved))
+        share(
+            module.posterior_at, count,
             np.ascontiguousarray(observed), np.ascontiguousarray(omega), np.linalg.inv(variance), log_norm,
             self._choices, np.array(free, np.int64), np.ascontiguousarray(factor), nodes, log_weight,
-            self.problem.constants(labels), int(curved),
+            self.problem.constants(labels), values, slopes, curvatures,
         )  # fmt: skip
+        return values, slopes, curvatures
 
     @property
     def hides(self) -> bool:

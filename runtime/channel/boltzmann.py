@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..problems.problem import Problem
+from ..threads import share
 from .fields import Fields
 from .nodes import gauss_legendre
-from .points import CHUNKS
+from .shared import rows, slopes_of
 
 # Nodes an axis of X (a panel, where the loss has a kink), by the number of fields, at refinement 1: the boxes that hold
 # the weight are some thirty widths of it across at the most.
@@ -20,9 +21,11 @@ def nodes_in_fields(problem: Problem, refinement: float) -> int:
 
 
 def sums(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float) -> np.ndarray:
-    """As the generated `sample` returns them at zero temperature: token rows, then totals, a row a chunk."""
-    return problem.solver.thermal_averages.averages(
-        CHUNKS,
+    """As the generated `sample` fills them at zero temperature: token rows, then totals, a row a chunk."""
+    channel = problem.solver.thermal_averages
+    return rows(
+        channel,
+        channel.averages,
         nodes,
         weights,
         *fields.sampling,
@@ -40,7 +43,11 @@ def slopes(
     problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise."""
-    return problem.solver.thermal_averages.field_slopes(
+    channel = problem.solver.thermal_averages
+    shares, matrices = slopes_of(channel, nodes)
+    share(
+        channel.field_slopes,
+        len(nodes),
         nodes,
         weights,
         *fields.sampling,
@@ -50,7 +57,10 @@ def slopes(
         fields.constants,
         problem.temperature,
         *_inner(problem, fields, refinement),
+        shares,
+        matrices,
     )
+    return shares, matrices
 
 
 def _norm(problem: Problem, fields: Fields) -> float:

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..problems.problem import Problem
 from .fields import Fields
-
-CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
+from .shared import proximal_columns
 
 
 class Points(NamedTuple):
@@ -47,7 +46,8 @@ def points_at(
     """
     problem.only_at_zero_temperature("proximal points are found")
     channel = problem.solver.proximal
-    columns = channel.proximal_points(
+    columns = proximal_columns(
+        channel,
         np.ascontiguousarray(nodes),
         *fields.sampling,
         fields.precision,

@@ -13,6 +13,7 @@ from ..problems.overlaps import Overlaps, Units, triangle
 from ..problems.problem import Problem
 from .fields import Fields
 from .points import noise_choices, points_at
+from .shared import proximal_slopes
 
 _BATCH = 20000  # nodes at a time
 
@@ -65,7 +66,8 @@ def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: 
     total = np.zeros((L * channel.ROW, L, s, 1 + t + 2 * s))
     for begin in range(0, len(nodes), _BATCH):
         part = np.ascontiguousarray(nodes[begin : begin + _BATCH])
-        _, shares, slopes = channel.field_slopes(
+        _, shares, slopes = proximal_slopes(
+            channel,
             part,
             weights[begin : begin + _BATCH],
             *fields.sampling,

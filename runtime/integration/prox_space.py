@@ -11,13 +11,15 @@ import numpy as np
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import legendre, sobol_normal, tensor
-from ..channel.points import CHUNKS, noise_choices, points_at
+from ..channel.points import noise_choices, points_at
+from ..channel.shared import CHUNKS, summed
 from ..channel.tangents import law_changes
 from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import loss_exchanges
+from ..threads import share
 from .rule import (
     DIFFERENCE_SAFETY,
     NEGLIGIBLE_JUMPS,
@@ -224,7 +226,7 @@ class ProxSpace(Rule):
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             arguments, blur, reduction = self._prepared(problem, fields, labels)
-            out = problem.solver.prox_space.prox_space(CHUNKS, *arguments, blur).sum(axis=0)
+            out = summed(problem.solver.prox_space.prox_space, cut + 5, *arguments, blur).sum(axis=0)
             out = reduction.moments(out, channel.ROW, channel.MOMENTS)
             rows.append(out)
             totals += probability * out[cut:]
@@ -258,10 +260,19 @@ class ProxSpace(Rule):
             for labels, _ in problem.label_choices:
                 fields = fields_of(problem, overlaps, labels)
                 arguments, _, reduction = self._prepared(problem, fields, labels)
-                found.append((problem.solver.prox_space.prox_space_slopes(CHUNKS, *arguments[:-1]), reduction))
+                found.append((self._slopes_of(problem, arguments), reduction))
             kept.clear()
             kept[key] = found
         return kept[key]
+
+    @staticmethod
+    def _slopes_of(problem: Problem, arguments: Sequence[Any]) -> tuple[_Array, _Array, _Array]:
+        """E[G_ll], E[G_ll' (x) G_ll'] and derivatives of the token rows, of every chunk."""
+        channel, L, s = problem.solver.prox_space, problem.tokens, problem.student_rank
+        slope, square = np.zeros((CHUNKS, L, s, s)), np.zeros((CHUNKS, L, L, s, s, s, s))
+        tangents = np.zeros((CHUNKS, L * channel.ROW, channel.LAW))
+        share(channel.prox_space_slopes, CHUNKS, CHUNKS, *arguments[:-1], slope, square, tangents)
+        return slope, square, tangents
 
     def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """With the correction where the proximal map jumps; the step there must be smoothed."""
@@ -272,7 +283,9 @@ class ProxSpace(Rule):
             tangents = known[2]
             if jumps:
                 arguments, blur, _ = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
-                tangents = tangents + problem.solver.jumps.prox_space_jump_slopes(CHUNKS, *arguments, blur)
+                moved = np.zeros_like(tangents)
+                share(problem.solver.jumps.prox_space_jump_slopes, CHUNKS, CHUNKS, *arguments, blur, moved)
+                tangents = tangents + moved
             out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
         return moments_by_context(problem, parts, channel.ROW)

@@ -11,7 +11,7 @@ from ..channel import boltzmann
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
-from ..channel.points import CHUNKS
+from ..channel.shared import proximal_slopes, rows
 from ..channel.tangents import law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
@@ -147,8 +147,10 @@ class Sampled(Rule):
     def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if problem.inverse_temperature is not None:
             return boltzmann.sums(problem, fields, nodes, weights, self.inner)
-        return problem.solver.proximal.sample(
-            CHUNKS,
+        channel = problem.solver.proximal
+        return rows(
+            channel,
+            channel.sample,
             nodes,
             weights,
             *fields.sampling,
@@ -165,7 +167,8 @@ class Sampled(Rule):
         if problem.inverse_temperature is not None:
             shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
             return np.ones(len(shares)), shares, matrices
-        return problem.solver.proximal.field_slopes(
+        return proximal_slopes(
+            problem.solver.proximal,
             nodes,
             weights,
             *fields.sampling,

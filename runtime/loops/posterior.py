@@ -26,12 +26,6 @@ def centre(squares, total, g, precision):
 
 
 @njit(cache=True, error_model="numpy")
-def width(fields, teacher, curved):
-    """Length of a row of averages."""
-    return 2 + fields * teacher + curved * (fields * teacher) ** 2
-
-
-@njit(cache=True, error_model="numpy")
 def collect(out, weight, value, g, curvature, block):
     """Add weight * (1, log Z, g_l g_l^T, D_ll' (x) D_ll') to out; g (D,) of blocks of t,
     D = dg/domega (D, D) or empty.

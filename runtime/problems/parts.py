@@ -78,9 +78,11 @@ class Channel(Protocol):
     """What a channel says at any temperature: its layout, and the loss at single numbers."""
 
     FIELDS: int
+    TOKENS: int
     FEATURES: int
     MOMENTS: Sequence[tuple[str, tuple[int, ...], int]]
     ROW: int
+    TOTALS: Sequence[str]
     LABELLED_NOISE: Sequence[tuple[float, ...]]
     features: Compiled
     loss: Compiled
@@ -96,17 +98,17 @@ class ProximalChannel(Channel, Protocol):
     loss_hessian: Compiled
 
     def sample(
-        self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, first: int, last: int, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
-        precision: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, flip: int,
-    ) -> np.ndarray:  # fmt: skip
+        precision: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, flip: int, out: np.ndarray,
+    ) -> None:  # fmt: skip
         """Sums over nodes (N, L (t + s) + Gaussian noise) with weights (N,): token rows, then totals, a row a chunk."""
 
     def proximal_points(
-        self, nodes: np.ndarray, teacher_mean: np.ndarray, teacher_factor: np.ndarray,
-        field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray, precision: np.ndarray,
-        noise_scale: np.ndarray, c: np.ndarray, flip: int, chosen: int,
-    ) -> np.ndarray:  # fmt: skip
+        self, first: int, last: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
+        precision: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, flip: int, chosen: int, out: np.ndarray,
+    ) -> None:  # fmt: skip
         """Row a node: omega (D), features, minimiser (D), value, gap, minima, residual, probability of the noise."""
 
     def all_minima(
@@ -115,10 +117,11 @@ class ProximalChannel(Channel, Protocol):
         """Numbers (N,) and rows (x, value), (N, most, D + 1), of the minima at omega (N, D) and features (N, F)."""
 
     def field_slopes(
-        self, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, first: int, last: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
         precision: np.ndarray, variance: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, flip: int,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        determinants: np.ndarray, weight_of: np.ndarray, slopes: np.ndarray,
+    ) -> None:  # fmt: skip
         """det(I + V H) (M,), weights (M,) and dg/domega (M, D, D), a row a node and value of labelled noise."""
 
     def features_at(self, teachers: np.ndarray, noise: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -155,6 +158,8 @@ class SteppedChannel(PiecesChannel, Protocol):
 class ProxSpaceChannel(ProximalChannel, Protocol):
     """Of few enough fields for a grid in X (HAS_PROX_SPACE)."""
 
+    LAW: int
+
     def student_table(self, grid: np.ndarray, c: np.ndarray) -> np.ndarray:
         """What depends on X alone, at grid points (N, D)."""
 
@@ -166,16 +171,17 @@ class ProxSpaceChannel(ProximalChannel, Protocol):
         """What depends on Y and noise alone, at nodes (N, L t + Gaussian noise), for every labelled value."""
 
     def prox_space(
-        self, chunks: int, grid: np.ndarray, students: np.ndarray, teachers: np.ndarray, variance: np.ndarray,
-        precision: np.ndarray, field_mean: np.ndarray, field_precision: np.ndarray, norms: np.ndarray, c: np.ndarray,
-        cutoff: float, blur: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
+        self, first: int, last: int, chunks: int, grid: np.ndarray, students: np.ndarray, teachers: np.ndarray,
+        variance: np.ndarray, precision: np.ndarray, field_mean: np.ndarray, field_precision: np.ndarray,
+        norms: np.ndarray, c: np.ndarray, cutoff: float, blur: np.ndarray, out: np.ndarray,
+    ) -> None:  # fmt: skip
         """Sums over the grid, a row a chunk: token rows, then Moreau objective, loss, bistable, mass, unresolved."""
 
     def prox_space_slopes(
-        self, chunks: int, grid: np.ndarray, students: np.ndarray, teachers: np.ndarray, variance: np.ndarray,
-        precision: np.ndarray, field_mean: np.ndarray, field_precision: np.ndarray, norms: np.ndarray, c: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        self, first: int, last: int, chunks: int, grid: np.ndarray, students: np.ndarray, teachers: np.ndarray,
+        variance: np.ndarray, precision: np.ndarray, field_mean: np.ndarray, field_precision: np.ndarray,
+        norms: np.ndarray, c: np.ndarray, slope: np.ndarray, square: np.ndarray, tangents: np.ndarray,
+    ) -> None:  # fmt: skip
         """A chunk each: E[G_ll] (L, s, s), E[G_ll' (x) G_ll'] (L, L, s, s, s, s), tangents of rows (L ROW, LAW)."""
 
 
@@ -183,10 +189,10 @@ class JumpChannel(ProxSpaceChannel, Protocol):
     """Of a loss that holds neither overlaps nor trained numbers, besides."""
 
     def prox_space_jump_slopes(
-        self, chunks: int, grid: np.ndarray, students: np.ndarray, teachers: np.ndarray, variance: np.ndarray,
-        precision: np.ndarray, field_mean: np.ndarray, field_precision: np.ndarray, norms: np.ndarray, c: np.ndarray,
-        cutoff: float, blur: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
+        self, first: int, last: int, chunks: int, grid: np.ndarray, students: np.ndarray, teachers: np.ndarray,
+        variance: np.ndarray, precision: np.ndarray, field_mean: np.ndarray, field_precision: np.ndarray,
+        norms: np.ndarray, c: np.ndarray, cutoff: float, blur: np.ndarray, tangents: np.ndarray,
+    ) -> None:  # fmt: skip
         """What jumps of the proximal map add to the tangents, (chunks, L ROW, LAW)."""
 
 
@@ -247,19 +253,19 @@ class ThermalAverages(ThermalChannel, Protocol):
     """Of few enough fields for the integral over them at every node (HAS_AVERAGES)."""
 
     def averages(
-        self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, first: int, last: int, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
         precision: np.ndarray, variance: np.ndarray, norm: float, noise_scale: np.ndarray, c: np.ndarray,
-        temperature: float, kinks: np.ndarray, rule: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
+        temperature: float, kinks: np.ndarray, rule: np.ndarray, out: np.ndarray,
+    ) -> None:  # fmt: skip
         """As `sample`; kinks (K, 2) of the loss: field and place; rule (M, 2): Gauss-Legendre nodes and weights."""
 
     def field_slopes(
-        self, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, first: int, last: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
         precision: np.ndarray, variance: np.ndarray, noise_scale: np.ndarray, c: np.ndarray, temperature: float,
-        kinks: np.ndarray, rule: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        kinks: np.ndarray, rule: np.ndarray, weight_of: np.ndarray, slopes: np.ndarray,
+    ) -> None:  # fmt: skip
         """Weights (M,) and dg/domega (M, D, D), a row a node and value of labelled noise."""
 
 
@@ -478,10 +484,10 @@ class ErrorMetric(Metric, Protocol):
     metric: Compiled
 
     def test_error(
-        self, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
+        self, first: int, last: int, chunks: int, nodes: np.ndarray, weights: np.ndarray, teacher_mean: np.ndarray,
         teacher_factor: np.ndarray, field_mean: np.ndarray, field_from_teacher: np.ndarray, field_factor: np.ndarray,
-        noise_scale: np.ndarray, c: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
+        noise_scale: np.ndarray, c: np.ndarray, out: np.ndarray,
+    ) -> None:  # fmt: skip
         """Sums over nodes, one a chunk."""
 
 
@@ -586,17 +592,19 @@ class Bayes(Protocol):
         """Fields (N, H, L t), log |det dPsi| and log P(observed | Y) (N, H)."""
 
     def averages_by_fields(
-        self, fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, mean: np.ndarray, gain: np.ndarray,
-        factor: np.ndarray, precision: np.ndarray, log_norm: float, nodes: np.ndarray, weights: np.ndarray, curved: int,
-    ) -> np.ndarray:  # fmt: skip
+        self, first: int, last: int, fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray,
+        mean: np.ndarray, gain: np.ndarray, factor: np.ndarray, precision: np.ndarray, log_norm: float,
+        nodes: np.ndarray, weights: np.ndarray, curved: int, out: np.ndarray,
+    ) -> None:  # fmt: skip
         """Rows (1, log Z, g_l g_l^T, with `curved` squares of dg/domega), one a node of the observed, where all that is
         hidden is discrete; nodes (M, R) and weights (M,) of omega given the fields."""
 
     def posterior_at(
-        self, observed: np.ndarray, omega: np.ndarray, precision: np.ndarray, log_norm: float, choices: np.ndarray,
-        free: np.ndarray, factor: np.ndarray, nodes: np.ndarray, log_weight: float, c: np.ndarray, curved: int,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """log Z (N,), g (N, L t) and, with `curved`, dg/domega (N, L t, L t) at points (N, .) and (N, L t)."""
+        self, first: int, last: int, observed: np.ndarray, omega: np.ndarray, precision: np.ndarray, log_norm: float,
+        choices: np.ndarray, free: np.ndarray, factor: np.ndarray, nodes: np.ndarray, log_weight: float,
+        c: np.ndarray, values: np.ndarray, slopes: np.ndarray, curvatures: np.ndarray,
+    ) -> None:  # fmt: skip
+        """log Z (N,), g (N, L t) and, unless empty, dg/domega (N, L t, L t) at points (N, .) and (N, L t)."""
 
     def rows_at(
         self, fields: np.ndarray, shares: np.ndarray, Q: np.ndarray, means: np.ndarray, factors: np.ndarray

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
-from ..channel.points import CHUNKS
+from ..channel.shared import summed
 from ..integration.estimates import ladder_half_width, two_standard_errors
 from ..integration.rule import Averages
 from ..integration.splitting import Split
@@ -108,8 +108,9 @@ def _means(problem: Problem, overlaps: Overlaps, equidistant: bool) -> Callable[
 def _sum(problem: Problem, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
     return sum(
         float(
-            problem.solver.error_metric.test_error(
-                CHUNKS,
+            summed(
+                problem.solver.error_metric.test_error,
+                1,
                 np.ascontiguousarray(nodes),
                 np.ascontiguousarray(weights),
                 *fields.sampling,

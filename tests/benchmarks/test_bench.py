@@ -21,6 +21,7 @@ import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.channel.fields import Fields, fields_of
 from saddleforge.channel.nodes import gauss_hermite, tensor
+from saddleforge.channel.shared import rows
 from saddleforge.following.first_event import spinodal
 from saddleforge.integration import GaussHermite, ProxSpace
 from saddleforge.problems.overlaps import Overlaps
@@ -79,7 +80,7 @@ def _generated(problem: Problem, fields: Fields, points: int) -> Callable[[], np
     nodes, weights = tensor([gauss_hermite(points)] * 4)
     channel = problem.solver.channel
     arguments = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1)
-    return lambda: channel.sample(64, nodes, weights, *arguments).sum(axis=0)
+    return lambda: rows(channel, channel.sample, nodes, weights, *arguments).sum(axis=0)
 
 
 def _by_hand(handwritten: Any, problem: Problem, fields: Fields, points: int, starts: int) -> Callable[[], np.ndarray]:

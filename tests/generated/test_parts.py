@@ -129,7 +129,7 @@ def test_a_part_that_lacks_a_function_or_names_its_arguments_otherwise_is_told()
     assert missing(lasso.tangent, parts.RidgeTangent) == ["overlaps"]
     assert {"KNOWN", "slopes", "minimisers_at"} <= set(missing(ridge.prior, parts.PenaltyPrior))
     told = missing(ridge.thermal, parts.ProximalChannel)
-    assert [name for name in told if "(" in name and "temperature, kinks, rule)" in name]
+    assert [name for name in told if "(" in name and "temperature, kinks, rule, weight_of, slopes)" in name]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 import saddleforge as sf
 import saddleforge.generated
 from saddleforge.channel.fields import fields_of
+from saddleforge.channel.shared import proximal_columns, rows
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.problems.problem import Problem
 
@@ -74,13 +75,13 @@ def test_channel_kernels_agree(problem, part):
         fields = fields_of(problem, overlaps, labels)
         nodes = rng.normal(size=(1, problem.dimension))
         given = *fields.sampling, fields.precision, problem.noise_scale, fields.constants
-        sums = channel.sample(1, nodes, np.ones(1), *given, 1)[0]
+        sums = rows(channel, channel.sample, nodes, np.ones(1), *given, 1).sum(axis=0)
         c, expected = as_mpf(fields.constants), np.zeros(problem.tokens * channel.ROW, object)
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         z, noise = nodes[0, : L * t].reshape(L, t), nodes[0, L * (s + t) :] * problem.noise_scale
         dy = np.einsum("lbe,le->lb", fields.teacher_factor, z)
         for choice in range(max(1, len(channel.LABELLED_NOISE))):
-            row = channel.proximal_points(nodes, *given, 1, choice)[0]
+            row = proximal_columns(channel, nodes, *given, 1, choice)[0]
             if row[-1] == 0:
                 continue
             w, f, x = np.split(row[: 2 * L * s + channel.FEATURES], [L * s, L * s + channel.FEATURES])

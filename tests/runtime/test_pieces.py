@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 import saddleforge as sf
 from saddleforge.channel.fields import fields_of
+from saddleforge.channel.shared import rows
 from saddleforge.errors import InputError
 from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
 from saddleforge.problems.overlaps import Overlaps
@@ -176,9 +177,8 @@ def test_labels_are_averaged_over_in_closed_form(name):
         found = moments(problem, at)
         fields = fields_of(problem, at, (0,))
         nodes, weights = Pieces(16)._resolved(problem, fields)
-        out = problem.solver.proximal.sample(
-            1, nodes, weights, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1
-        )[0]
+        channel, known = problem.solver.proximal, (*fields.sampling, fields.precision, problem.noise_scale)
+        out = rows(channel, channel.sample, nodes, weights, *known, fields.constants, 1).sum(axis=0)
         row = {text: out[offset] for text, _, offset in problem.solver.channel.MOMENTS}
         assert all(found[key] == pytest.approx(row[key], abs=1e-11) for key in row)
         assert found["mass"] == pytest.approx(1, abs=1e-14)

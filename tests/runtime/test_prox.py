@@ -16,6 +16,7 @@ import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.channel.fields import Fields, fields_of
 from saddleforge.channel.nodes import sobol_normal
+from saddleforge.channel.shared import proximal_columns, rows
 from saddleforge.problems.overlaps import Overlaps
 
 STATES = [(0.5, "positional"), (0.5, "uninformed"), (2.0, "semantic"), (2.0, "positional"), (2.0, "uninformed")]
@@ -46,8 +47,8 @@ def visited(problem: Problem, fields: Fields, log2: int, seed: int, flip: int = 
     """Points of the measure with what the generated solver finds there."""
     channel = problem.solver.channel
     nodes = sobol_normal(4, log2, seed, ())
-    found = channel.proximal_points(
-        nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, flip, 0
+    found = proximal_columns(
+        channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, flip, 0
     )
     D, F = channel.FIELDS, channel.FEATURES
     names = np.split(found, [D, D + F, 2 * D + F, 2 * D + F + 1, 2 * D + F + 2, 2 * D + F + 3, 2 * D + F + 4], axis=1)
@@ -145,8 +146,8 @@ def test_ridge_has_its_proximal_point_in_closed_form():
     overlaps = Overlaps(np.full((1, 1, 1), 0.9), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), 0.5))
     fields = fields_of(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 3))
-    found = problem.solver.channel.proximal_points(
-        nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
+    found = proximal_columns(
+        problem.solver.channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
     )
     y = nodes[:, 0] + 0.5 * nodes[:, 2]
     omega = 0.5 * nodes[:, 0] + np.sqrt(0.9 - 0.25) * nodes[:, 1]
@@ -163,8 +164,8 @@ def test_logistic_meets_its_first_order_condition():
     overlaps = Overlaps(np.full((1, 1, 1), 4.0), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), 1.7))
     fields = fields_of(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 2))
-    found = problem.solver.channel.proximal_points(
-        nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
+    found = proximal_columns(
+        problem.solver.channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
     )
     sign = np.sign(nodes[:, 0])
     omega, x = found[:, 0], found[:, problem.solver.channel.FIELDS + problem.solver.channel.FEATURES]
@@ -255,8 +256,8 @@ def test_averages_at_one_node_are_the_moment_kernel(which):
     channel = problem.solver.channel
     nodes = rng.standard_normal((1, L * (s + t) + len(problem.noise_scale)))
     common = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1)
-    out = channel.sample(1, nodes, np.ones(1), *common)[0]
-    point = channel.proximal_points(nodes, *common, 0)[0]
+    out = rows(channel, channel.sample, nodes, np.ones(1), *common).sum(axis=0)
+    point = proximal_columns(channel, nodes, *common, 0)[0]
     D, F = channel.FIELDS, channel.FEATURES
     omega, x = point[:D].reshape(L, s), point[D + F : 2 * D + F].reshape(L, s)
     g = np.einsum("lab,lb->la", fields.precision, x - omega)

@@ -12,6 +12,7 @@ import saddleforge as sf
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.nodes import sobol_normal
 from saddleforge.channel.search import QUICK, THOROUGH, searched
+from saddleforge.channel.shared import proximal_columns
 from saddleforge.integration import Sobol
 from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
@@ -66,8 +67,8 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
     for labels, _ in problem.label_choices:
         fields = fields_of(problem, overlaps, labels)
         nodes = sobol_normal(problem.dimension, log2, 17, ())
-        found = channel.proximal_points(
-            nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search, 0
+        found = proximal_columns(
+            channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search, 0
         )
         values = found[:, 2 * D + F]
         radius = np.sqrt(2 * np.linalg.eigvalsh(fields.variance).max() * np.abs(values)) + 1e-9

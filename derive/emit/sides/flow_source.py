@@ -7,7 +7,6 @@ entries of the Gram matrix of (tau, pi).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -26,26 +25,20 @@ _GRAM = "gram"
 
 def flow_context(model: ModelAt) -> dict[str, Any]:
     """Lines of drift, slope and step; sizes."""
-    sizes = model.structure
-    return _context(sizes.student_rank, sizes.teacher_rank, len(model.trained), model.loss_holds_q)
-
-
-@cache
-def _context(s: int, t: int, trained: int, loss_holds_q: bool) -> dict[str, Any]:
-    """All that the equations know of a model are these: of a catalogue they are derived a few times."""
-    p = Symbols(s, t, trained, loss_holds_q)
+    s, t = model.structure.student_rank, model.structure.teacher_rank
+    p = Symbols(s, t, len(model.trained), model.loss_holds_q)
     rows = descent.Rows(p)
     row, closed = descent.row_equations(rows), descent.moment_equations(rows)
     slopes, steps = ("dS", "dT", "dP"), ("S after a batch", "T after a batch", "P after a batch")
     return {
         "s": s,
         "t": t,
-        "trained": trained,
+        "trained": len(model.trained),
         "drift": _sums(rows, {"A": row["A_drift"]}, "docs/theory.md (19.4)", "atom, {}, {}", descent.row_equations),
         "fields": _fields(rows, row["b_drift"]),
         "slope": _motion(rows, {name[1:]: closed[name] for name in slopes}, "docs/theory.md (19.6), (19.7)"),
         "step": _motion(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
-        "own": _own(rows, row["trained"]) if trained else [],
+        "own": _own(rows, row["trained"]) if model.trained else [],
     }
 
 
