@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import interrupts
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from . import options
 from .options import AccuracyOption, JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
 from .outcome import WHY, Exit, Outcome, command, cut_short, saved
@@ -238,6 +238,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         with sharp(), finite(path).open(newline="", encoding="utf-8-sig") as stream:
             head, *lines = [row for row in csv.reader(stream, skipinitialspace=True) if row] or [[]]
+    except TimeLimitError:  # an OSError by its base
+        raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     names = [name.strip() for name in head]

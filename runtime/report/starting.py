@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..budget import sharp
-from ..errors import InputError
+from ..errors import InputError, TimeLimitError
 from ..files import finite
 from ..problems.columns import column_of
 from ..problems.overlaps import Overlaps
@@ -57,6 +57,8 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
     try:
         with sharp():
             data = json.loads(finite(path).read_text(encoding="utf-8"))
+    except TimeLimitError:  # an OSError by its base
+        raise
     except OSError as error:
         raise InputError(f"{error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
