@@ -23,8 +23,7 @@ def off(read):
 
 def fields(a, b, half, mean, sign, c):
     """Fields of both layers: z1 = (a, b), z2 = sign A^{-1} u, of whose u mean and half the difference are observed."""
-    u = sf.Matrix([mean + half, mean - half])
-    return sf.Matrix([a, b]).row_join(sign * mixing(sf.Matrix([a, b]), c).inv() * u)
+    return sf.Matrix([a, b]).row_join(sign * mixing(sf.Matrix([a, b]), c).inv() * sf.Matrix([mean + half, mean - half]))
 
 
 y = off(lambda z1, z2, c: attention(mixing(z1, c) * z2))
