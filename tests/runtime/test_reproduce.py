@@ -303,19 +303,20 @@ def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch,
 
 
 def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(without_solving, tmp_path):
-    alone, shared = tmp_path / "alone", tmp_path / "shared"
-    jobs.reproduce(alone)
-    other = transition.TransitionRun(jobs.check_folder(shared), transition.FIGURES)
-    for work in other.aside():
-        work()
-    assert {"curve_positional", "alpha_l_0", "line_alpha_l", "line_alpha_c", "verdicts_positional"} <= set(
-        other.steps.computed
-    )
-    first = transition.TransitionRun(shared, transition.FIGURES)
-    assert first.all(dict(jobs.JOBS)[transition.TransitionRun]).complete
-    assert not set(first.steps.computed) & set(other.steps.computed)
-    files = [path.relative_to(alone) for path in alone.rglob("*") if path.is_file()]
-    assert all((alone / file).read_bytes() == (shared / file).read_bytes() for file in files)
+    def done(out, kind):
+        run = transition.TransitionRun(jobs.check_folder(out), transition.FIGURES)
+        for work in run.aside() if kind == "aside" else [work for _, _, work in run.plan()]:
+            work()
+        return run
+
+    alone = done(tmp_path / "alone", "plan")
+    other, first = done(tmp_path / "shared", "aside"), done(tmp_path / "shared", "plan")
+    known = {"curve_positional", "verdicts_positional", "alpha_l_0", "line_alpha_l", "line_alpha_c"}
+    assert known <= set(other.steps.computed)
+    assert first.is_complete() and not set(first.steps.computed) & set(other.steps.computed)
+    assert first.results == alone.results
+    files = [path.relative_to(alone.out) for path in alone.out.rglob("*") if path.is_file()]
+    assert all((alone.out / file).read_bytes() == (first.out / file).read_bytes() for file in files)
 
 
 def test_a_step_is_computed_by_one_process_while_another_waits(tmp_path):
