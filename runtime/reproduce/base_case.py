@@ -33,7 +33,7 @@ class BaseCaseRun(Run):
         self._known: dict[str, Curve] = {}
 
     def base_plan(self, **kinds: str) -> Plan:
-        """The branches at omega = 0.3, thresholds at every omega, and verdicts along the branches.
+        """The branches at omega = 0.3, and thresholds at every omega.
 
         Args:
             kinds: alpha_c, alpha_l or both, each with what it is called.
@@ -43,7 +43,7 @@ class BaseCaseRun(Run):
             for kind, title in kinds.items():
                 sentence = f"locating {kind} ({title}) at omega = {omega:g}"
                 plan.append((sentence, SECONDS[kind], partial(self.threshold, kind, omega)))
-        return [*plan, *self.judged_plan()]
+        return plan
 
     def curves_plan(self) -> Plan:
         """The branches at omega = 0.3."""

@@ -189,7 +189,7 @@ class ExtensionsRun(BaseCaseRun):
                 )
         for number, change in enumerate(VARIATIONS):
             plan.append((f"correlated tokens: {change}", 60, partial(self._variation, number, change)))
-        return plan
+        return [*plan, *self.judged_plan()]
 
     def is_complete(self) -> bool:
         """Whether every transition was located to its accuracy, or has no sign change to be found."""

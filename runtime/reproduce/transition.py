@@ -52,19 +52,16 @@ class TransitionRun(BaseCaseRun):
             span = f"omega = {LINE_ENDS[0]:g} to {LINE_ENDS[1]:g}"
             plan.append((f"following {title} over {span}", 45, partial(self._line, kind)))
         plan.append(("solving with a coarse rule, as the publication did", 5, self._coarse))
-        return plan
+        return [*plan, *self.judged_plan()]
 
     def aside(self) -> list[Callable[[], None]]:
-        """The positional branch with its verdicts, alpha_l and its line, while the first process is at the semantic
-        branch and at alpha_c; then what is left of the plan.
+        """The positional branch, alpha_l and its line, while the first process is at the semantic branch and alpha_c;
+        then verdicts along the positional branch.
         """
         semantic, positional = (work for _, _, work in self.curves_plan())
-        semantic_judged, positional_judged = (work for _, _, work in self.judged_plan())
         gains = [partial(self.threshold, "alpha_l", omega) for omega in OMEGAS]
-        crossing = partial(self.threshold, "alpha_c", SHOWN_OMEGA)
-        lines = {kind: partial(self._line, kind) for kind in SHORT_NAMES}
-        last: list[Callable[[], None]] = [self._coarse, semantic_judged, crossing, lines["alpha_c"]]
-        return [positional, positional_judged, semantic, *gains, lines["alpha_l"], *last]
+        judged = [work for _, _, work in reversed(self.judged_plan())]
+        return [positional, semantic, *gains, partial(self._line, "alpha_l"), *judged, self._coarse]
 
     def _derive(self) -> None:
         self.results["derivation"] = self.step(

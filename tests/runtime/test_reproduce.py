@@ -311,7 +311,7 @@ def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(with
 
     alone = done(tmp_path / "alone", "plan")
     other, first = done(tmp_path / "shared", "aside"), done(tmp_path / "shared", "plan")
-    known = {"curve_positional", "verdicts_positional", "alpha_l_0", "line_alpha_l", "line_alpha_c"}
+    known = {"curve_positional", "verdicts_positional", "alpha_l_0", "line_alpha_l"}
     assert known <= set(other.steps.computed)
     assert first.is_complete() and not set(first.steps.computed) & set(other.steps.computed)
     assert first.results == alone.results
