@@ -55,13 +55,13 @@ class TransitionRun(BaseCaseRun):
         return [*plan, *self.judged_plan()]
 
     def aside(self) -> list[Callable[[], None]]:
-        """The positional branch, alpha_l and its line, while the first process is at the semantic branch and alpha_c;
-        then verdicts along the positional branch.
+        """The positional branch, alpha_l and verdicts along that branch, while the first process is at the semantic
+        branch, alpha_c and lines.
         """
         semantic, positional = (work for _, _, work in self.curves_plan())
         gains = [partial(self.threshold, "alpha_l", omega) for omega in OMEGAS]
         judged = [work for _, _, work in reversed(self.judged_plan())]
-        return [positional, semantic, *gains, partial(self._line, "alpha_l"), *judged, self._coarse]
+        return [positional, semantic, *gains, *judged, partial(self._line, "alpha_l"), self._coarse]
 
     def _derive(self) -> None:
         self.results["derivation"] = self.step(
