@@ -6,6 +6,7 @@ interpreters that talk through pipes, so that a script needs no guard and a proc
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -92,7 +93,10 @@ def serve() -> None:
             plan, seed = pickle.load(source)
         except EOFError:
             return
-        _answer(sink, _done(plan, seed))
+        try:
+            _answer(sink, _done(plan, seed))
+        except BrokenPipeError:  # who asked was ended meanwhile
+            os._exit(0)
 
 
 def _done(plan: Plan, seed: int) -> Run | Failure:

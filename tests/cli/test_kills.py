@@ -86,7 +86,7 @@ def test_twenty_moments_at_which_a_command_is_ended(tmp_path):
 
 
 def test_steps_of_reproduce_that_is_ended_again_and_again_have_the_bits_of_one_run(tmp_path):
-    """Up to its first branch, the longest of the first steps."""
+    """Up to its first branch, while a second process is at the other one."""
     arguments, last = ["reproduce", "--figure", "overlaps", "--out", "out"], Path("out", "steps", "curve_semantic.json")
 
     def kept(folder):
@@ -109,6 +109,6 @@ def test_steps_of_reproduce_that_is_ended_again_and_again_have_the_bits_of_one_r
     rng = random.Random(27)
     assert until_kept(tmp_path / "undisturbed", tmp_path / "cache", 3000)
     ended = 0
-    while not until_kept(tmp_path / "ended", tmp_path / "another", rng.uniform(0.3, 60) if ended < 20 else 3000):
+    while not until_kept(tmp_path / "ended", tmp_path / "another", rng.uniform(0.3, 15) if ended < 20 else 3000):
         ended += 1
     assert ended and kept(tmp_path / "ended") == kept(tmp_path / "undisturbed")

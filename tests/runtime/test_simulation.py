@@ -1,6 +1,8 @@
 """Finite d: data that follow the law, the risk and its gradient, its minimisers, many seeds, and theory beside them."""
 
+import pickle
 import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from scipy.optimize import brentq
 
 import saddleforge as sf
 from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
+from saddleforge.environment import helper
 from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
@@ -1037,3 +1040,14 @@ def test_weights_on_what_was_before_lie_below_one():
     at = problem("ridge_regression")
     with pytest.raises(InputError, match=r"inertia = 1.5 is out of range; allowed is \[0, 1\)"):
         passed(at, 50, 0, inertia=1.5)
+
+
+def test_a_worker_whose_answer_nobody_reads_ends_without_a_word():
+    """Found by kills: a traceback of a broken pipe, where the command was ended while its worker answered."""
+    worker = helper(workers.__name__, {}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    worker.stdout.close()
+    pickle.dump((None, 0), worker.stdin)
+    worker.stdin.flush()
+    assert worker.wait(60) == 0 and worker.stderr.read() == b""
+    worker.stdin.close()
+    worker.stderr.close()
