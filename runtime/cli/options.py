@@ -159,7 +159,8 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
     if seed < 0:
         raise InputError(f"--seed {seed} is out of range; allowed are whole numbers from 0")
     if threads is not None:
-        if not 1 <= threads <= (most := available()):
+        most = available()
+        if not 1 <= threads <= most:
             raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {most}")
         limit(threads)
     cache_folder()
