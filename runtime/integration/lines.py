@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +26,6 @@ _HALVINGS = 44
 _CROSSING, _CROSSING_STEPS = 1e-8, 24  # of where X crosses a kink, in which averages are stationary
 _STEEP = 2.0  # steps of X longer than so many median steps of the line are looked into
 _PER_PANEL = 4  # nodes an axis for every node of Gauss-Legendre on a panel
-_GRADING, _LEVELS = 0.35, 8  # panels shrink toward a break by this factor, so many times
 _PANEL = 1.6  # longest panel
 _PER_DIGIT = 6  # nodes an axis for every digit asked of X on a panel
 _SHORTEST = 1e-7  # half a panel
@@ -34,7 +35,7 @@ _LEAST_RATE = 0.125  # from one number of equidistant nodes to its double: halvi
 _MOST_INTERVALS = 1024
 _USUAL, _FOR_SLOPES = 32, 24  # nodes an axis
 _MOST_LINES = 3e6
-_OPINIONS = (48, 72, 108, 140)  # nodes an axis; the last are about the most of which three other axes can be had
+_OPINIONS = (40, 56, 78, 108, 140)  # nodes an axis; the last are about the most of which three other axes can be had
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class Kinks:
 class Lines(Sampled):
     """Lines along the last coordinate of omega through a product of equidistant nodes in all others, split at jumps.
 
-    On every line the places where X moves fastest are found by halving; Gauss-Legendre panels shrink toward them from
-    both sides, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines without are
+    On every line the places where X moves fastest are found by halving, and end panels of Gauss-Legendre nodes that are
+    halved until they resolve X, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines without are
     trapezoidal. The proximal map is global at every node: how jumps are treated has nothing in common with the
     prox-space rule, though both use equidistant nodes in Y and the same descents.
 
@@ -196,7 +197,7 @@ def _split(
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
     parts = [(np.repeat(smooth, len(ends)), np.tile(ends, len(smooth)), np.tile(step * density, len(smooth)))]
     if len(split):
-        edges = [_edges(steep_on[n], kinks_on[n]) for n in split]
+        edges = [np.array(_edges([*steep_on[n].tolist(), *kinks_on[n].tolist()])) for n in split]
         row = np.repeat(split, [len(cuts) - 1 for cuts in edges])
         low, high = (np.concatenate([cuts[part] for cuts in edges]) for part in (slice(None, -1), slice(1, None)))
         order = max(4, points // _PER_PANEL)
@@ -312,18 +313,10 @@ def _density(z: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
 
 
-def _edges(steep: np.ndarray, kinks: np.ndarray) -> np.ndarray:
-    """Ends of panels, ascending: at kinks, and shrinking toward every steep place; none longer than _PANEL."""
-    edges = [-_REACH, *steep, _REACH]
-    panels = [-_REACH]
-    for n, (left, right) in enumerate(pairwise(edges)):
-        shared = 0 < n < len(steep)
-        shrinking = (right - left) / (2 if shared else 1) * _GRADING ** np.arange(_LEVELS)
-        if n > 0:
-            panels += list(left + shrinking[::-1])
-        if n < len(steep):
-            panels += [*(right - shrinking[1:]), right]
-    cuts = np.unique(np.concatenate([panels, [_REACH], kinks]))
-    parts = np.maximum(1, np.ceil(np.diff(cuts) / _PANEL)).astype(int)
-    inside = [np.linspace(low, high, n, endpoint=False) for low, high, n in zip(cuts, cuts[1:], parts, strict=False)]
-    return np.concatenate([*inside, [_REACH]])
+def _edges(breaks: Iterable[float]) -> list[float]:
+    """Ends of panels, ascending: at the breaks, and none longer than _PANEL."""
+    panels = []
+    for low, high in pairwise(sorted({-_REACH, *breaks, _REACH})):
+        parts = max(1, ceil((high - low) / _PANEL))
+        panels += [low + part * ((high - low) / parts) for part in range(parts)]
+    return [*panels, _REACH]

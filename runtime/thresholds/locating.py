@@ -32,6 +32,7 @@ from .threshold import Threshold
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
 _SHARE = 0.75  # of the accuracy, that integration may take
 _EVALUATIONS = 20  # of a root finder that starts from a bracket
+_FIRST = 30.0  # times the accuracy, asked of the first evaluation that the root finder does not take for coarse
 _PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
 
 
@@ -407,8 +408,10 @@ def root_between(
         if fine and guess == best.value:
             break  # at an end of the bracket: the slope does not lead to a root
         was_fine, fine = fine, fine or near
+        # From coarse losses the root is missed by more than their error: digits of a first step would be in vain.
+        asked = _SHARE * accuracy * abs(slope) * (1.0 if was_fine else _FIRST)
         try:
-            evaluation = evaluate(guess, _SHARE * accuracy * abs(slope) if fine else None)
+            evaluation = evaluate(guess, asked if fine else None)
         except TimeLimitError:
             value = min(max(best.value - best.difference / slope, left.value), right.value)
             ends = left.value, right.value
@@ -418,7 +421,7 @@ def root_between(
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
         step, change, before = evaluation.value - best.value, evaluation.difference - best.difference, slope
         # Between evaluations of one kind, and where the change is more than their errors.
-        if step and was_fine == fine and abs(change) > evaluation.error:
+        if step and was_fine == fine and abs(change) > max(evaluation.error, best.error):
             secant = change / step
         slope = evaluation.slope or secant
         if slope != before:
@@ -432,7 +435,8 @@ def root_between(
             left = evaluation
         slow = slow + 1 if right.value - left.value > width / 2 else 0
         best = evaluation
-        if fine and doubt * abs(best.difference / slope) <= 0.1 * accuracy:
+        enough = was_fine or best.error <= _SHARE * accuracy * abs(slope)
+        if fine and enough and doubt * abs(best.difference / slope) <= 0.1 * accuracy:
             break
     last = best.difference / slope
     value = min(max(best.value - last, low), high)
