@@ -326,7 +326,11 @@ def _order(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -
 
 
 def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
-    """Bisect between the nearest value where the branch was found and one where it was not."""
+    """Bisect between the nearest value where the branch was found and one where it was not.
+
+    So close to where it was found it is followed; its start, which led nowhere at the end, is not tried again.
+    """
+    branch = replace(branch, followed=True)
     found = min(branch.known, key=lambda v: abs(v - missing))
     for _ in range(bisections):
         middle = (found + missing) / 2

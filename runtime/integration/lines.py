@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
@@ -69,9 +69,9 @@ class Lines(Sampled):
     """Lines along the last coordinate of omega through a product of equidistant nodes in all others, split at jumps.
 
     On every line the places where X moves fastest are found by halving, and end panels of Gauss-Legendre nodes that are
-    halved until they resolve X, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines without are
-    trapezoidal. The proximal map is global at every node: how jumps are treated has nothing in common with the
-    prox-space rule, though both use equidistant nodes in Y and the same descents.
+    halved until they resolve X, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines
+    without are trapezoidal. The proximal map is global at every node: how jumps are treated has nothing in common with
+    the prox-space rule, though both use equidistant nodes in Y and the same descents.
 
     Args:
         points: nodes an axis (a panel, at a kink of the model), 16 or more.
@@ -197,11 +197,16 @@ def _split(
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
     parts = [(np.repeat(smooth, len(ends)), np.tile(ends, len(smooth)), np.tile(step * density, len(smooth)))]
     if len(split):
-        edges = [np.array(_edges([*steep_on[n].tolist(), *kinks_on[n].tolist()])) for n in split]
+        edges = [_edges(np.append(steep_on[n], kinks_on[n])) for n in split]
         row = np.repeat(split, [len(cuts) - 1 for cuts in edges])
         low, high = (np.concatenate([cuts[part] for cuts in edges]) for part in (slice(None, -1), slice(1, None)))
-        order = max(4, points // _PER_PANEL)
-        parts.append(_resolved(problem, fields, nodes, axes, (row, low, high), order, tolerance))
+
+        def x_at(row: np.ndarray, z: np.ndarray) -> Iterable[np.ndarray]:
+            at = along(np.repeat(nodes[row], z.shape[1], axis=0), np.repeat(axes[row], z.shape[1]), z.ravel())
+            for choice in noise_choices(problem):
+                yield flat(points_at(problem, fields, at, choice=choice).x).reshape(*z.shape, -1)
+
+        parts.append(_resolved(x_at, (row, low, high), max(4, points // _PER_PANEL), tolerance))
     row, places, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return row, places, weights
 
@@ -218,10 +223,7 @@ def _unresolved(x: np.ndarray, weights: np.ndarray, tolerance: float) -> np.ndar
 
 
 def _resolved(
-    problem: Problem,
-    fields: Fields,
-    nodes: np.ndarray,
-    axes: np.ndarray,
+    x_at: Callable[[np.ndarray, np.ndarray], Iterable[np.ndarray]],
     panels: tuple[np.ndarray, np.ndarray, np.ndarray],
     order: int,
     tolerance: float,
@@ -229,7 +231,11 @@ def _resolved(
     """Gauss-Legendre on panels, halved until X is a polynomial there: its last two coefficients are below a tolerance.
 
     Args:
-        panels: row of `nodes`, lower and upper end of each.
+        x_at: rows (P,) and places (P, order) on their lines -> X there, (P, order, fields) for every choice of noise.
+        panels: row, lower and upper end of each.
+
+    Returns:
+        row, place and weight of N(0, 1) of every node.
     """
     t, w = gauss_legendre(order)
     row, low, high = panels
@@ -238,10 +244,8 @@ def _resolved(
         middle, half = (low + high) / 2, (high - low) / 2
         z = middle[:, None] + half[:, None] * t
         nearest = np.clip(0.0, low, high)
-        at = along(np.repeat(nodes[row], order, axis=0), np.repeat(axes[row], order), z.ravel())
         tail = np.zeros(len(row))
-        for choice in noise_choices(problem):
-            x = flat(points_at(problem, fields, at, choice=choice).x).reshape(len(row), order, -1)
+        for x in x_at(row, z):
             last = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(order), x)).max(axis=(1, 2))
             tail = np.maximum(tail, last / np.abs(x).max())
         enough = (tail * np.exp(-nearest * nearest / 2) <= tolerance) | (half < _SHORTEST)
@@ -313,10 +317,10 @@ def _density(z: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
 
 
-def _edges(breaks: Iterable[float]) -> list[float]:
+def _edges(breaks: np.ndarray) -> np.ndarray:
     """Ends of panels, ascending: at the breaks, and none longer than _PANEL."""
-    panels = []
-    for low, high in pairwise(sorted({-_REACH, *breaks, _REACH})):
+    panels: list[float] = []
+    for low, high in pairwise(sorted({-_REACH, *breaks.tolist(), _REACH})):
         parts = max(1, ceil((high - low) / _PANEL))
         panels += [low + part * ((high - low) / parts) for part in range(parts)]
-    return [*panels, _REACH]
+    return np.array([*panels, _REACH])
