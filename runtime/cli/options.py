@@ -322,15 +322,13 @@ def checked_points(integrator: str, points: int | None) -> int | None:
     """
     if points is None:
         return None
-    from ..integration import FAMILIES
+    from ..integration import FAMILIES, check_points
 
     if integrator == "auto":
         *others, last = FAMILIES
         raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
-    family = FAMILIES.get(integrator)
-    if family is not None and not family.least_points <= points <= family.most_points:
-        allowed = f"{family.least_points} to {family.most_points}"
-        raise InputError(f"--points {points} is out of range; {integrator} allows {allowed}")
+    if integrator in FAMILIES:
+        check_points(integrator, points, f"--points {points}")
     return points
 
 

@@ -22,11 +22,26 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
         points: an axis (Gauss-Hermite, prox-space, lines), a panel (pieces), log2 (Sobol), digits (lattice).
 
     Raises:
-        InputError: no such rule.
+        InputError: no such rule, or not of that size.
     """
     if name not in FAMILIES:
         raise InputError(f"no integrator {name!r}; known are auto, {', '.join(FAMILIES)}")
+    check_points(name, points, f"points = {points}")
     return FAMILIES[name].of(points, seed)
+
+
+def check_points(name: str, points: int | None, words: str) -> None:
+    """Whether a rule of that name may be of that size.
+
+    Args:
+        words: what the user typed.
+
+    Raises:
+        InputError: it may not.
+    """
+    family = FAMILIES[name]
+    if points is not None and not family.least_points <= points <= family.most_points:
+        raise InputError(f"{words} is out of range; {name} allows {family.least_points} to {family.most_points}")
 
 
 def other_families(rule: Rule) -> list[type[Rule]]:
@@ -45,6 +60,7 @@ __all__ = [
     "ProxSpace",
     "Rule",
     "Sobol",
+    "check_points",
     "other_families",
     "rule_named",
 ]

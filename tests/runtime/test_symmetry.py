@@ -121,15 +121,17 @@ def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "points", "rounding"),
     [
-        "dot_product_attention",
-        pytest.param("untied_attention", marks=pytest.mark.slow),
-        pytest.param("attention_on_mixture", marks=pytest.mark.slow),
-        "ridge_regression",
+        ("dot_product_attention", 4, 1e-10),
+        # Axes of two columns that are not alike are not exchanged with the tokens, so that a few nodes are not alike.
+        pytest.param("untied_attention", 6, 2e-5, marks=pytest.mark.slow),
+        pytest.param("untied_attention", 12, 1e-8, marks=pytest.mark.slow),
+        pytest.param("attention_on_mixture", 4, 1e-10, marks=pytest.mark.slow),
+        ("ridge_regression", 4, 1e-10),
     ],
 )
-def test_the_map_commutes_with_every_exchange_of_the_problem(name):
+def test_the_map_commutes_with_every_exchange_of_the_problem(name, points, rounding):
     problem = sf.problem(name, alpha=1.5)
     generator = np.random.default_rng(5)
     contexts, s, t, _ = problem.sizes
@@ -140,14 +142,14 @@ def test_the_map_commutes_with_every_exchange_of_the_problem(name):
         m=0.1 * generator.standard_normal((contexts, s)),
         theta=0.02 * generator.standard_normal((contexts, s, t)),
     )
-    state_map = StateMap(problem, GaussHermite(4))
+    state_map = StateMap(problem, GaussHermite(points))
     image = Overlaps.unpack(state_map(overlaps.pack(), problem.sizes), problem.sizes)
     assert exchanges(problem)
     for exchange in exchanges(problem):
         there = exchange.of_overlaps(overlaps, problem.clusters).pack()
         expected = exchange.of_overlaps(image, problem.clusters)
         deviation = np.abs(state_map(there, problem.sizes) - expected.pack()) / expected.block_scales
-        assert deviation.max() < 1e-10
+        assert deviation.max() < rounding
 
 
 def test_a_projected_state_is_invariant_and_projecting_again_changes_nothing():
