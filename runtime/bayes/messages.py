@@ -24,7 +24,8 @@ from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import bar
 from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, stream
-from .planted import Planted
+from .channel import Channel
+from .planted import Planted, suits
 from .prior import Prior
 
 _LOOK, _ROUGH = 10, 2e-2  # iterations between looks at the sum over what is hidden, and how finely it is taken
@@ -118,9 +119,7 @@ def bayes_messages(
     if not 0 <= damping < 1:
         raise InputError(f"damping = {damping!r} is out of range; allowed is [0, 1)")
     module = problem.solver.bayes
-    if not module.AFFINE or any(
-        place < 0 and kind != "discrete" for place, (_, kind, _) in zip(module.FREE, module.HIDDEN, strict=True)
-    ):
+    if not suits(module):
         raise InputError(
             f"messages of {problem.solver.name} cannot be passed: what is observed does not follow from its fields by "
             "linear equations"
@@ -137,7 +136,7 @@ def bayes_messages(
 
 def _run(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
     problem, known, d = instance.problem, instance.coordinates, instance.d
-    rho, t, planted = problem.law.rho_star, problem.teacher_rank, Planted(instance.problem)
+    rho, t, planted = problem.law.rho_star, problem.teacher_rank, Channel(instance.problem).planted
     observed = _observed(instance, planted)
     size = np.sqrt(np.mean(known.pi**2))
     f = _BEGIN * size * stream(instance.seed, STARTS).standard_normal((d, t))

@@ -15,7 +15,6 @@ from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left, step
 from .linear import growth, radius
-from .planted import suits
 from .prediction import errors_by_metric, test_error
 from .state import State
 from .thresholds import free_entropy_of_recovery
@@ -159,7 +158,7 @@ def bayes_optimal(
     whole = state.everything
     q = whole * (1 - 1e-3) if start == "informed" else state.nothing
     # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
-    tolerance, rough = (accuracy, 0.1) if suits(state.channel.module) else (accuracy / 10, max(accuracy / 10, 1e-6))
+    tolerance, rough = (accuracy, 0.1) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
     if start == "uninformed" and state.uninformative:
         factor, direction = growth(state)
         if alpha * factor <= 1:
@@ -240,7 +239,7 @@ def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: f
     scale = np.abs(state.pack(state.rho)).max()
     block = np.ix_(range(len(q)), state.columns, state.columns)
     # A rough rule's average of derivatives is not quite the derivative of its averages, which Broyden's update learns.
-    rest = accuracy / 30 if suits(state.channel.module) else 1e-13
+    rest = accuracy / 30 if state.channel.dear else 1e-13
 
     def inside(at: np.ndarray) -> bool:
         there = state.unpack(at)[block]
