@@ -1,8 +1,8 @@
 """Averages over an output channel: where its coordinates live, how finely they are divided, and what follows.
 
 Every coordinate is mapped to the whole line so that the integrand decays double-exponentially (real: x = sinh t;
-positive: x = exp(t - exp(-t)); an angle goes once around), where the trapezoid rule converges geometrically (H. Takahasi, M. Mori, Publ. RIMS 9
-(1974) 721). Two orders of integration are used: omega first and the observed given it; or, where nothing continuous
+positive: x = exp(t - exp(-t)); an angle goes once around), where the trapezoid rule converges geometrically
+(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Two orders of integration are used: omega first and the observed given it; or, where nothing continuous
 stays hidden, the fields Y first and omega given them, which stays well conditioned up to perfect recovery.
 """
 
@@ -250,21 +250,40 @@ class Channel:
     def kept_by_signs(self) -> list[int]:
         """Columns of the teacher whose sign what is observed does not tell: the law of the fields is even in them."""
         law, t = self.problem.law, self.problem.teacher_rank
-        if not suits(self.module) or law.rows is not None or np.abs(law.teacher_means).max() > 0:
+        if not self._centred:
             return []
-        fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
         found = []
         for column in range(t):
             others = [a for a in range(t) if a != column]
-            turned = fields.copy()
-            turned[:, column::t] *= -1
-            told = max(
-                np.abs(self.planted.observed(fields, labels) - self.planted.observed(turned, labels)).max()
-                for labels, _ in self.problem.label_choices
-            )
-            if told < 1e-9 and not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0:
+            turn = np.eye(t)
+            turn[column, column] = -1
+            if not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0 and not self._tells(turn):
                 found.append(column)
         return found
+
+    @cached_property
+    def kept_by_rotations(self) -> bool:
+        """Whether what is observed does not tell any rotation of all columns of the teacher, nor does their law."""
+        rho, t = self.problem.law.rho_star, self.problem.teacher_rank
+        alike = np.abs(rho - rho[:, :1, :1] * np.eye(t)).max() < 1e-12 * np.abs(rho).max()
+        if t < 2 or not self._centred or not alike:
+            return False
+        return not self._tells(np.linalg.qr(np.random.default_rng(1).normal(size=(t, t)))[0])
+
+    @property
+    def _centred(self) -> bool:
+        """Whether rows are normal, their mean is zero, and what is observed follows from the fields."""
+        law = self.problem.law
+        return suits(self.module) and law.rows is None and not np.abs(law.teacher_means).max() > 0
+
+    def _tells(self, turn: np.ndarray) -> bool:
+        """Whether what is observed is another where all columns are turned by a matrix (t, t)."""
+        fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
+        turned = (fields.reshape(len(fields), -1, len(turn)) @ turn).reshape(len(fields), -1)
+        return any(
+            not np.abs(self.planted.observed(fields, labels) - self.planted.observed(turned, labels)).max() < 1e-9
+            for labels, _ in self.problem.label_choices
+        )
 
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""

@@ -48,8 +48,8 @@ class Planted:
     """The rule.
 
     Attributes:
-        boxes: labels -> ranges of the continuous coordinates, observed before hidden, of which those of real hidden ones
-            that are no fields are read, as arcsinh of their ends.
+        boxes: labels -> ranges of the continuous coordinates, observed before hidden, as arcsinh of their ends; read of
+            real hidden ones that are no fields.
         log2: of the points of a replicate; inner: spacing of the lattice of hidden coordinates, in standard deviations;
             seeds: of the replicates.
     """

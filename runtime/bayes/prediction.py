@@ -72,8 +72,7 @@ def _drawn(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> tuple[fl
 
 
 def _less(q: np.ndarray, half_widths: np.ndarray) -> Iterator[np.ndarray]:
-    """Overlaps with a half width taken away from one of their entries in all contexts, which is always admissible as the
-    covariance of two draws."""
+    """Overlaps with a half width taken away from one of their entries in all contexts: less is always admissible."""
     for a, b in zip(*np.triu_indices(q.shape[1]), strict=True):
         step = np.zeros_like(q)
         step[:, a, b] = step[:, b, a] = half_widths[:, a, b]

@@ -120,12 +120,15 @@ class BayesSolution:
         return presenting.to_json(self)
 
 
-def erm_cosine(erm: Solution, context: int = 0) -> float:
-    """theta / sqrt(q rho*) of the leading columns: overlap of the minimiser with the teacher."""
+def erm_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:
+    """theta / sqrt(q rho*) of a column of the teacher and the student's of the same number, or its first where it has
+    fewer: overlap of the minimiser with the teacher."""
     o = erm.overlaps
-    if not o.q[context, 0, 0] > 0:
+    own = min(column, o.q.shape[1] - 1)
+    if not o.q[context, own, own] > 0:
         return float("nan")  # W = 0
-    return float(o.theta[context, 0, 0] / np.sqrt(o.q[context, 0, 0] * erm.problem.law.rho_star[context, 0, 0]))
+    rho = erm.problem.law.rho_star[context, column, column]
+    return float(o.theta[context, own, column] / np.sqrt(o.q[context, own, own] * rho))
 
 
 @step("state evolution of Bayes-optimal inference")
