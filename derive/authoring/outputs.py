@@ -127,8 +127,8 @@ def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = No
 
 
 def known_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Everything but a common rotation of the fields of two columns: the length of the first token's, and of every other
-    token's the parts along and across it."""
+    """Everything but a common rotation of the fields of two columns: the length of the first token's, and of every
+    other token's the parts along and across it."""
     others = range(2, structure.tokens + 1)
 
     def fields(length: sp.Symbol, angle: sp.Symbol, side: sp.Symbol, **parts: sp.Symbol) -> sp.Matrix:

@@ -2,8 +2,9 @@
 
 Every coordinate is mapped to the whole line so that the integrand decays double-exponentially (real: x = sinh t;
 positive: x = exp(t - exp(-t)); an angle goes once around), where the trapezoid rule converges geometrically
-(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Two orders of integration are used: omega first and the observed given it; or, where nothing continuous
-stays hidden, the fields Y first and omega given them, which stays well conditioned up to perfect recovery.
+(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Two orders of integration are used: omega first and the observed given
+it; or, where nothing continuous stays hidden, the fields Y first and omega given them, which stays well conditioned up
+to perfect recovery.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class MessageRun:
     Attributes:
         status: "converged", "max_iterations" or "not_finite".
         overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), each column of f with the sign that makes its
-            own positive, or all of them turned to it where no rotation is told; known: rho* - V, what the messages say of
-            themselves, (C, t, t).
+            own positive, or all of them turned to it where no rotation is told; known: rho* - V, what the messages
+            say of themselves, (C, t, t).
         change: of f in the last iteration, relative to the teacher's size.
     """
 

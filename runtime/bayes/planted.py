@@ -31,6 +31,7 @@ _RADIAN = 0.7  # spacing of an angle beside that of a lattice in standard deviat
 _REACH_OF_BOX = 8.5  # standard deviations where e^-36 of a normal law's density is left: what a range holds
 _FINEST = 0.04
 _AT_ONCE = 1 << 16
+_MOST_DRAWS, _USUAL = 17, 200  # binary logarithm of draws a replicate, for so many hidden nodes
 
 
 def suits(module: Any) -> bool:
@@ -135,6 +136,14 @@ class Planted:
             self.problem.constants(labels), values, slopes, curvatures,
         )  # fmt: skip
         return values, slopes, curvatures
+
+    @property
+    def most_draws(self) -> int:
+        """Binary logarithm of the most points of a replicate: more where the sum over what is hidden is short."""
+        nodes = len(self._summed(self.problem.label_choices[0][0])[0])
+        if self._free:
+            nodes *= len(points_in_ball(sampling_lattice(len(self._free)), _REACH / self.inner))
+        return _MOST_DRAWS + int(np.clip(np.log2(_USUAL / nodes), 0, 3))
 
     @property
     def hides(self) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
 _MOST_STEPS = 4000
-_MOST_DRAWS, _RATE = 17, 0.7  # binary logarithms of draws a replicate, and of the factor that one more gains
+_RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of draws gains, and what is doubted of it
 
 
 @dataclass(frozen=True)
@@ -309,14 +309,15 @@ def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: floa
         if worst <= accuracy:
             residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
             return _result(state, q, start, "converged", residual, steps, widths)
-        further = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE)))
-        if planted.log2 + further > _MOST_DRAWS:
+        further, most = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE))), planted.most_draws
+        # Half widths of few draws are rough.
+        if planted.log2 == most or planted.log2 + further > most + _DOUBT * (most - planted.log2):
             raise NotConvergedError(
                 f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws "
-                f"a replicate; {accuracy:g} needs more than 2^{_MOST_DRAWS}: ask for a larger --accuracy"
+                f"a replicate; {accuracy:g} needs more than 2^{most}: ask for a larger --accuracy"
             )
         left(f"half width {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
-        planted.log2 += min(further, 3)
+        planted.log2 += min(further, 3, most - planted.log2)
         finer = _newton(state, q, alpha, scale, accuracy)
         if finer is None:
             return _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan))
