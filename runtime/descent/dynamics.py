@@ -447,7 +447,8 @@ def _solve(
     def passing(name: str, value: float) -> Any:
         def function(_: float, at_u: np.ndarray) -> float:
             columns = block_columns(problem, Moments.unpack(at_u, problem).overlaps(problem))
-            return columns[name] - value
+            # What is between two steps may leave the domain where steps are large: it was passed somewhere there.
+            return float(np.nan_to_num(columns[name] - value, nan=0.0))
 
         return function
 
