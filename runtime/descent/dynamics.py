@@ -346,7 +346,8 @@ def _refined(
         own.append(solved)
         if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
             last = moved[0]
-            counted = ladder_half_width([each.max(initial=0.0) * np.ones(1) for each in moved[:2]], _LEAST_COUNTS)
+            sizes = [each.max(initial=0.0) * np.ones(1) for each in moved[:2]]
+            counted = ladder_half_width(sizes, _LEAST_COUNTS[: len(sizes)])
             factor = counted / max(float(last.max(initial=0.0)), 1e-300)
             widths = last * min(factor, 10.0) + _STEP_SAFETY * _common(steps, len(last)) + _ROUNDING
             if widths.max() <= accuracy:
