@@ -39,12 +39,13 @@ def test_risk_minimisation_learns_the_second_layer_alone_and_then_the_first(mini
 
 @pytest.mark.slow
 def test_the_second_layer_is_known_no_better_than_optimally(minimiser):
-    """alpha = 0.9, nothing being told of the first, which could be learned there."""
-    best = sf.bayes_optimal(sf.problem(DEEP, alpha=0.9, c=1), columns=[2], accuracy=1e-2)
-    assert best.growth > 1
+    """The optimum at alpha = 0.65, which is stable with nothing known of the first layer, knows more of the second than
+    risk minimisation does at 0.9."""
+    best = sf.bayes_optimal(sf.problem(DEEP, alpha=0.65, c=1), columns=[2], accuracy=3e-3)
+    assert best.growth < 1
     found = minimiser(0.9)
-    cosine = found.overlaps.theta[0, 1, 1] / np.sqrt(found.overlaps.q[0, 1, 1])
-    assert 0.9 < abs(cosine) < best.cosine(column=1) - 0.02
+    cosine = abs(found.overlaps.theta[0, 1, 1]) / np.sqrt(found.overlaps.q[0, 1, 1])
+    assert 0.9 < cosine < best.cosine(column=1)
 
 
 @pytest.mark.slow
