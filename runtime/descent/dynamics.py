@@ -399,7 +399,8 @@ def _stepped(
     as out of a plateau, asks for smaller steps, and not for finer averages."""
     solved, looser = solve(rule, tolerance), solve(rule, _LOOSER * tolerance)
     while tolerance > _LEAST_TOLERANCE and not solved.left:
-        if _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2:
+        near = _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2
+        if near and not looser.left:
             break
         tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
         solved, looser = solve(rule, tolerance), solved
@@ -411,7 +412,13 @@ def _sentences(schedule: Schedule, batch: Batch) -> float:
 
 
 def _common(values: Any, count: int) -> Any:
-    return values if np.ndim(values) == 0 else values[:count]
+    """Of the first `count` times; not numbers at those that were not reached."""
+    if np.ndim(values) == 0:
+        return values
+    found = np.full((count, *values.shape[1:]), np.nan)
+    shared = min(count, len(values))
+    found[:shared] = values[:shared]
+    return found
 
 
 def _difference(problem: Problem, one: _Solved, other: _Solved) -> np.ndarray:
