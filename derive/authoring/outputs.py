@@ -23,7 +23,9 @@ from ..errors import ModelError
 from .language import exact
 from .parameters import Structure
 
-REAL, POSITIVE = "real", "positive"
+REAL, POSITIVE, ANGLE = "real", "positive", "angle"
+DOMAINS = {REAL: {}, POSITIVE: {"positive": True}, ANGLE: {}}  # and what SymPy is told of a symbol beside being real
+_PROBES = 3  # points at which what is read of the fields is compared with what they were made of
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class Output:
 
     Args:
         fields: function of the coordinates by name that returns Y: L x t, or a number where both are 1.
-        observed, hidden: name -> "real", "positive", or a tuple of the values that a discrete coordinate takes.
+        observed, hidden: name -> "real", "positive", "angle" (in radians, once around), or a tuple of the values that a
+            discrete coordinate takes.
         log_likelihood: function of the coordinates by name, log P(observed | Y); 0 where Psi alone says everything.
         needs: function of parameters, positive where the channel is the one written, as Delta for noise of variance
             Delta; None where it always is.
+        read: function of Y, L x t, that returns what is observed in the order of `observed`. With it averages can be
+            drawn from the teacher's side where what is observed does not follow from Y by linear equations.
 
     The functions may take the model's parameters by name.
 
@@ -53,6 +58,7 @@ class Output:
     hidden: Mapping[str, Any] = field(default_factory=dict)
     log_likelihood: Callable[..., Any] | None = None
     needs: Callable[..., Any] | None = None
+    read: Callable[..., Any] | None = None
 
 
 def sign_of_field() -> Output:
@@ -71,13 +77,46 @@ def noisy_field() -> Output:
     )
 
 
-def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
-    """Everything but a common sign of the fields of all tokens, as the matrix Y Y^T tells at t = 1.
+def products_of_fields(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
+    """What the matrix Y Y^T tells: everything but a common sign of the fields at t = 1, a rotation of them at t = 2.
 
-    softmax(Y Y^T) tells it, too: its rows give y_l (y_l - y_m), hence (y_l - y_m)^2 and y_l^2 - y_m^2.
+    softmax(Y Y^T) tells as much but for t = 2 and two tokens (`attention_scores`): its rows give products with
+    differences, y_l (y_l - y_m), hence Y Y^T up to a constant, of which one alone leaves a matrix of rank t.
     """
-    if structure.teacher_rank != 1 or structure.tokens < 2:
+    if structure.tokens < 2:
         return None
+    return {1: known_up_to_sign, 2: known_up_to_rotation}.get(structure.teacher_rank, _unknown)(structure, needs)
+
+
+def attention_scores(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
+    """What softmax(Y Y^T) tells: Y Y^T, but for two tokens and t = 2.
+
+    There it is y_1 d and y_2 d, d = y_1 - y_2: the length of d and the sum's part along d, neither the direction of d
+    nor the sum's part across it.
+    """
+    if structure.teacher_rank != 2 or structure.tokens != 2:
+        return products_of_fields(structure, needs)
+
+    def fields(length: sp.Symbol, along: sp.Symbol, across: sp.Symbol, angle: sp.Symbol) -> sp.Matrix:
+        unit, normal = _turned(angle)
+        total, difference = along * unit + across * normal, length * unit
+        return sp.Matrix.vstack(total + difference, total - difference) / 2
+
+    def read(Y: sp.Matrix) -> list[sp.Expr]:
+        total, difference = Y[0, :] + Y[1, :], Y[0, :] - Y[1, :]
+        length = sp.sqrt(difference.dot(difference))
+        return [length, total.dot(difference) / length]
+
+    observed, hidden = {"length": POSITIVE, "along": REAL}, {"across": REAL, "angle": ANGLE}
+    return Output(fields, observed, hidden, needs=needs, read=read)
+
+
+def _unknown(structure: Structure, needs: Callable[..., Any] | None) -> None:
+    """Of more columns no coordinates are written down."""
+
+
+def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
+    """Everything but a common sign of the fields of one column."""
     names = [f"y{l + 1}" for l in range(structure.tokens)]
 
     def fields(sign: sp.Symbol, **y: sp.Symbol) -> list[list[sp.Expr]]:
@@ -85,6 +124,36 @@ def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = No
 
     observed = {name: POSITIVE if l == 0 else REAL for l, name in enumerate(names)}
     return Output(fields, observed, hidden={"sign": (-1, 1)}, needs=needs)
+
+
+def known_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
+    """Everything but a common rotation of the fields of two columns: the length of the first token's, and of every
+    other token's the parts along and across it."""
+    others = range(2, structure.tokens + 1)
+
+    def fields(length: sp.Symbol, angle: sp.Symbol, side: sp.Symbol, **parts: sp.Symbol) -> sp.Matrix:
+        unit, normal = _turned(angle)
+        rows = [parts[f"along{l}"] * unit + side * parts[f"across{l}"] * normal for l in others]
+        return sp.Matrix.vstack(length * unit, *rows)
+
+    def read(Y: sp.Matrix) -> list[sp.Expr]:
+        first = Y[0, :]
+        length = sp.sqrt(first.dot(first))
+        along = [Y[l - 1, :].dot(first) / length for l in others]
+        across = [(first[0] * Y[l - 1, 1] - first[1] * Y[l - 1, 0]) / length for l in others]
+        # The second token is on the positive side.
+        across = [sp.sqrt(across[0] ** 2), *(part * sp.sign(across[0]) for part in across[1:])]
+        return [length, *(part for pair in zip(along, across, strict=True) for part in pair)]
+
+    observed: dict[str, Any] = {"length": POSITIVE}
+    for l in others:
+        observed |= {f"along{l}": REAL, f"across{l}": POSITIVE if l == 2 else REAL}
+    return Output(fields, observed, hidden={"angle": ANGLE, "side": (-1, 1)}, needs=needs, read=read)
+
+
+def _turned(angle: sp.Symbol) -> tuple[sp.Matrix, sp.Matrix]:
+    """A direction and the one across it, 1 x 2."""
+    return sp.Matrix([[sp.cos(angle), sp.sin(angle)]]), sp.Matrix([[-sp.sin(angle), sp.cos(angle)]])
 
 
 @dataclass(frozen=True)
@@ -112,6 +181,7 @@ class OutputAt:
         log_likelihood: log P(observed | Y).
         needs: expression in parameters that must be positive.
         written: as its author wrote it.
+        read: what is observed as functions of the fields, whose symbols are `fields_read`; empty where it is not told.
     """
 
     observed: tuple[Coordinate, ...]
@@ -121,6 +191,7 @@ class OutputAt:
     log_likelihood: sp.Expr
     needs: sp.Expr
     written: Output
+    read: tuple[sp.Expr, ...] = ()
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -141,9 +212,8 @@ class OutputAt:
     def identity(self) -> str:
         """What a digest must see of it."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
-        return repr(
-            [parts, sp.srepr(self.fields), sp.srepr(self.jacobian), sp.srepr(self.log_likelihood), sp.srepr(self.needs)]
-        )
+        told = (self.fields, self.jacobian, self.log_likelihood, self.needs, *self.read)
+        return repr([parts, *map(sp.srepr, told)])
 
 
 def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:
@@ -154,15 +224,15 @@ def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coord
     """
     made = []
     for name, domain in given.items():
-        if domain in (REAL, POSITIVE):
-            symbol = sp.Symbol(f"c_{name}", real=True, positive=True if domain == POSITIVE else None)
+        if isinstance(domain, str) and domain in DOMAINS:
+            symbol = sp.Symbol(f"c_{name}", real=True, **DOMAINS[domain])
             made.append(Coordinate(name, symbol, domain))
         elif isinstance(domain, tuple | list) and len(domain) > 0:
             made.append(Coordinate(name, sp.Symbol(f"c_{name}", real=True), "discrete", exact(domain)))
         else:
             raise ModelError(
                 f"model {model}: output: {group} coordinate {name!r} has domain {domain!r}; allowed are "
-                f"{REAL!r}, {POSITIVE!r} or a tuple of values"
+                f"{', '.join(map(repr, DOMAINS))} or a tuple of values"
             )
     return tuple(made)
 
@@ -186,7 +256,32 @@ def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.
             block = block.xreplace({function: opaque.setdefault(function, sp.Dummy(f"f{len(opaque)}", positive=True))})
     quotients = DomainMatrix.from_Matrix(block).to_field()
     determinant = sp.factor(quotients.domain.to_sympy(quotients.det()))
-    return (determinant**2).xreplace({symbol: function for function, symbol in opaque.items()})
+    square = (determinant**2).xreplace({symbol: function for function, symbol in opaque.items()})
+    return sp.trigsimp(square) if square.has(sp.cos, sp.sin) else square
+
+
+def fields_read(structure: Structure) -> sp.Matrix:
+    """Symbols y_l_a of the fields, L x t."""
+    return sp.Matrix(structure.tokens, structure.teacher_rank, lambda l, a: sp.Symbol(f"y_{l}_{a}", real=True))
+
+
+def _check_read(model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Matrix, every: list[Coordinate]) -> None:
+    """Whether the coordinates are read of the fields that are made of them.
+
+    Raises:
+        ModelError: they are not.
+    """
+    others = sorted(psi.free_symbols.union(*(e.free_symbols for e in read)) - set(Y), key=str)
+    for probe in range(_PROBES):
+        at = {s: sp.Rational(3 + 7 * i + 5 * probe, 11 + 4 * i) for i, s in enumerate(others)}
+        at |= {c.symbol: c.values[probe % len(c.values)] for c in every if not c.continuous}
+        made = dict(zip(Y, psi.subs(at), strict=True))
+        for coordinate, expression in zip(every, read, strict=False):
+            expected = sp.sympify(at.get(coordinate.symbol, coordinate.symbol))
+            if not abs(sp.N(expression.subs(at).subs(made) - expected)) < 1e-9:
+                raise ModelError(
+                    f"model {model}: output: read gives another value of {coordinate.name!r} than fields are made of"
+                )
 
 
 def output_at(
@@ -231,6 +326,15 @@ def output_at(
         raise ModelError(f"model {model}: output: nothing depends on the observed coordinate {lonely[0].name!r}")
     for expression in (*fields, likelihood):
         known(expression.free_symbols, "output", fields=set(names.values()))
+    read: tuple[sp.Expr, ...] = ()
+    if output.read is not None:
+        Y = fields_read(structure)
+        read = tuple(exact(sp.Matrix(list(call("output", output.read, Y=Y)))))
+        if len(read) != len(observed):
+            raise ModelError(f"model {model}: output: read gives {len(read)} values, {len(observed)} are observed")
+        for expression in read:
+            known(expression.free_symbols, "output", fields=set(Y))
+        _check_read(model, read, Y, fields, list(every))
     needs = sp.Integer(1) if output.needs is None else exact(call("output", output.needs))
     known(needs.free_symbols, "output", fields=set())
-    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs, output)
+    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs, output, read)

@@ -6,7 +6,7 @@ import sympy as sp
 
 from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
-from ..authoring.outputs import known_up_to_sign
+from ..authoring.outputs import attention_scores
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import clustered_tokens
 from .dot_product_attention import baseline, metric, target
@@ -21,7 +21,7 @@ from .mixed_target import positional_target
     law=clustered_tokens,
     metric=metric,
     baseline=baseline,
-    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
+    output=lambda structure: attention_scores(structure, needs=lambda omega: 1 - omega),
 )
 def attention_on_mixture(
     X: sp.Matrix,

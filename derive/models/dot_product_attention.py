@@ -6,7 +6,7 @@ import sympy as sp
 
 from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
-from ..authoring.outputs import known_up_to_sign
+from ..authoring.outputs import attention_scores
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
@@ -34,7 +34,7 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Exp
     law=isotropic_tokens,
     metric=metric,
     baseline=baseline,
-    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
+    output=lambda structure: attention_scores(structure, needs=lambda omega: 1 - omega),
 )
 def dot_product_attention(
     X: sp.Matrix,

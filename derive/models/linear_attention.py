@@ -6,7 +6,7 @@ import sympy as sp
 
 from ..authoring.language import half_square, rho
 from ..authoring.model import model
-from ..authoring.outputs import known_up_to_sign
+from ..authoring.outputs import products_of_fields
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
 from .mixed_target import mixed, positional_target, token_error
@@ -24,7 +24,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     law=isotropic_tokens,
     metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - h @ h.T / h.shape[0]),
     baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
-    output=lambda structure: known_up_to_sign(structure, needs=lambda omega: 1 - omega),
+    output=lambda structure: products_of_fields(structure, needs=lambda omega: 1 - omega),
 )
 def linear_attention(
     X: sp.Matrix,

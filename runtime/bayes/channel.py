@@ -1,9 +1,10 @@
 """Averages over an output channel: where its coordinates live, how finely they are divided, and what follows.
 
 Every coordinate is mapped to the whole line so that the integrand decays double-exponentially (real: x = sinh t;
-positive: x = exp(t - exp(-t))), where the trapezoid rule converges geometrically (H. Takahasi, M. Mori, Publ. RIMS 9
-(1974) 721). Two orders of integration are used: omega first and the observed given it; or, where nothing continuous
-stays hidden, the fields Y first and omega given them, which stays well conditioned up to perfect recovery.
+positive: x = exp(t - exp(-t)); an angle goes once around), where the trapezoid rule converges geometrically
+(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Two orders of integration are used: omega first and the observed given
+it; or, where nothing continuous stays hidden, the fields Y first and omega given them, which stays well conditioned up
+to perfect recovery.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from .planted import Planted, suits
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
-_T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0)}
+_T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0), "angle": (-np.pi, np.pi)}
 _CLOSE = 1.2  # standard deviations of omega around zero in which its nodes lie closest
 _SCAN = 2e5  # points of a look over all coordinates
 _NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
 _MOST_NODES = {True: 3e8, False: 1e11}  # evaluations of one average, by fields and by omega
 _MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
+_MOST_BY_FIELDS = 5  # both together, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 
 
@@ -41,6 +43,8 @@ def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x(t) and log dx/dt."""
     if kind == "real":
         return np.sinh(t), np.log(np.cosh(t))
+    if kind == "angle":
+        return t, np.zeros_like(t)
     x = np.exp(t - np.exp(-t))
     return x, t - np.exp(-t) + np.log1p(np.exp(-t))
 
@@ -91,10 +95,10 @@ class Channel:
         self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
         self.every = [*self.observed, *self.hidden]
         self.by_fields = not any(c.continuous for c in self.hidden)
-        few = START_POINTS_OF_SEVERAL if suits(self.module) else START_POINTS
+        few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
         self.counts = [few] * (1 + sum(c.continuous for c in self.every))
         self._tables: dict[Any, Any] = {}
-        self.planted = Planted(problem)
+        self.planted = Planted(problem, lambda: self.boxes)
         for labels, _ in problem.label_choices:
             if not self.module.needs_at(problem.constants(labels)) > 0:
                 raise InputError(
@@ -224,11 +228,20 @@ class Channel:
         return np.ascontiguousarray(nodes[kept]), weights[kept]
 
     def is_sampled(self, q: np.ndarray) -> bool:
-        """Whether averages at q are taken by sampling: hidden fields, and too many coordinates for a product."""
-        if self.by_fields or not suits(self.module):
+        """Whether averages at q are taken by sampling: too many coordinates for a product."""
+        if not suits(self.module):
             return False
         varied = varying(q[: self.problem.tokens * self.problem.clusters : self.problem.clusters], self._scale)
-        return varied.shape[1] > _MOST_VARYING or sum(c.continuous for c in self.every) > _MOST_COORDINATES
+        coordinates = sum(c.continuous for c in self.every)
+        if self.by_fields:
+            return varied.shape[1] + coordinates > _MOST_BY_FIELDS
+        return varied.shape[1] > _MOST_VARYING or coordinates > _MOST_COORDINATES
+
+    @property
+    def dear(self) -> bool:
+        """Whether averages take long, or are drawn, where anything is known of all columns: rules are then asked no
+        more than half widths will tell."""
+        return suits(self.module) and (not self.by_fields or self.is_sampled(self.rho_star / 2))
 
     @cached_property
     def _scale(self) -> float:
@@ -238,21 +251,40 @@ class Channel:
     def kept_by_signs(self) -> list[int]:
         """Columns of the teacher whose sign what is observed does not tell: the law of the fields is even in them."""
         law, t = self.problem.law, self.problem.teacher_rank
-        if not suits(self.module) or law.rows is not None or np.abs(law.teacher_means).max() > 0:
+        if not self._centred:
             return []
-        fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
         found = []
         for column in range(t):
             others = [a for a in range(t) if a != column]
-            turned = fields.copy()
-            turned[:, column::t] *= -1
-            told = max(
-                np.abs(self.planted.observed(fields, labels) - self.planted.observed(turned, labels)).max()
-                for labels, _ in self.problem.label_choices
-            )
-            if told < 1e-9 and not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0:
+            turn = np.eye(t)
+            turn[column, column] = -1
+            if not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0 and not self._tells(turn):
                 found.append(column)
         return found
+
+    @cached_property
+    def kept_by_rotations(self) -> bool:
+        """Whether what is observed does not tell any rotation of all columns of the teacher, nor does their law."""
+        rho, t = self.problem.law.rho_star, self.problem.teacher_rank
+        alike = np.abs(rho - rho[:, :1, :1] * np.eye(t)).max() < 1e-12 * np.abs(rho).max()
+        if t < 2 or not self._centred or not alike:
+            return False
+        return not self._tells(np.linalg.qr(np.random.default_rng(1).normal(size=(t, t)))[0])
+
+    @property
+    def _centred(self) -> bool:
+        """Whether rows are normal, their mean is zero, and what is observed follows from the fields."""
+        law = self.problem.law
+        return suits(self.module) and law.rows is None and not np.abs(law.teacher_means).max() > 0
+
+    def _tells(self, turn: np.ndarray) -> bool:
+        """Whether what is observed is another where all columns are turned by a matrix (t, t)."""
+        fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
+        turned = (fields.reshape(len(fields), -1, len(turn)) @ turn).reshape(len(fields), -1)
+        return any(
+            not np.abs(self.planted.observed(fields, labels) - self.planted.observed(turned, labels)).max() < 1e-9
+            for labels, _ in self.problem.label_choices
+        )
 
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
@@ -290,7 +322,7 @@ class Channel:
             spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
             factor = varying(spread, self._scale)
             nodes, weights = (self._normal_nodes if self.by_fields else self._close_at_zero)(factor.shape[1])
-            if len(self.kept_by_signs) == q.shape[1]:
+            if not self.by_fields and len(self.kept_by_signs) == q.shape[1]:
                 nodes, weights = half(nodes, weights)
             if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > most:
                 raise NotConvergedError(

@@ -24,7 +24,8 @@ from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import bar
 from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, stream
-from .planted import Planted
+from .channel import Channel
+from .planted import Planted, suits
 from .prior import Prior
 
 _LOOK, _ROUGH = 10, 2e-2  # iterations between looks at the sum over what is hidden, and how finely it is taken
@@ -38,7 +39,8 @@ class MessageRun:
     Attributes:
         status: "converged", "max_iterations" or "not_finite".
         overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), each column of f with the sign that makes its
-            own positive; known: rho* - V, what the messages say of themselves, (C, t, t).
+            own positive, or all of them turned to it where no rotation is told; known: rho* - V, what the messages
+            say of themselves, (C, t, t).
         change: of f in the last iteration, relative to the teacher's size.
     """
 
@@ -118,9 +120,7 @@ def bayes_messages(
     if not 0 <= damping < 1:
         raise InputError(f"damping = {damping!r} is out of range; allowed is [0, 1)")
     module = problem.solver.bayes
-    if not module.AFFINE or any(
-        place < 0 and kind != "discrete" for place, (_, kind, _) in zip(module.FREE, module.HIDDEN, strict=True)
-    ):
+    if not suits(module):
         raise InputError(
             f"messages of {problem.solver.name} cannot be passed: what is observed does not follow from its fields by "
             "linear equations"
@@ -137,7 +137,8 @@ def bayes_messages(
 
 def _run(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
     problem, known, d = instance.problem, instance.coordinates, instance.d
-    rho, t, planted = problem.law.rho_star, problem.teacher_rank, Planted(instance.problem)
+    channel = Channel(instance.problem)
+    rho, t, planted = problem.law.rho_star, problem.teacher_rank, channel.planted
     observed = _observed(instance, planted)
     size = np.sqrt(np.mean(known.pi**2))
     f = _BEGIN * size * stream(instance.seed, STARTS).standard_normal((d, t))
@@ -163,8 +164,12 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
         if change < tolerance:
             status = "converged"
     with_teacher = np.einsum("ic,ia,ib->cab", known.gamma, f, known.pi) / d
-    signs = np.where(np.einsum("caa->a", with_teacher) < 0, -1.0, 1.0)
-    return MessageRun(instance.seed, status, done, with_teacher * signs[None, :, None], rho - V, change)
+    if channel.kept_by_rotations:
+        left, _, right = np.linalg.svd(with_teacher.sum(axis=0))
+        turn = (left @ right).T
+    else:
+        turn = np.diag(np.where(np.einsum("caa->a", with_teacher) < 0, -1.0, 1.0))
+    return MessageRun(instance.seed, status, done, turn @ with_teacher, rho - V, change)
 
 
 def _observed(instance: Instance, planted: Planted) -> list[np.ndarray]:

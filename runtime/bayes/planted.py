@@ -1,13 +1,14 @@
 """Averages over an output channel with continuous hidden coordinates, from the teacher's side.
 
 Fields Y of a sentence are drawn, omega given them, and what is observed follows from Y; the posterior is then a sum
-over the hidden coordinates on a lattice around omega. Draws are scrambled Sobol points, whose replicates tell how far
-off averages are. It needs two things of a channel: continuous hidden coordinates that are fields themselves, and
-observed ones that follow from the fields by linear equations, the hidden ones being known.
+over the hidden coordinates: over those that are fields themselves on a lattice around omega, over others on a grid.
+Draws are scrambled Sobol points, whose replicates tell how far off averages are. What is observed has to follow from
+the fields: by linear equations, the hidden ones being known and fields, or by functions that the model gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -26,14 +27,21 @@ from .mixture import squares
 
 REPLICATES = 8
 _REACH = 5.0  # standard deviations of what is hidden
+_RADIAN = 0.7  # spacing of an angle beside that of a lattice in standard deviations
+_REACH_OF_BOX = 8.5  # standard deviations where e^-36 of a normal law's density is left: what a range holds
 _FINEST = 0.04
 _AT_ONCE = 1 << 16
+_MOST_DRAWS, _USUAL = 17, 200  # binary logarithm of draws a replicate, for so many hidden nodes
 
 
 def suits(module: Any) -> bool:
     """Whether the averages of a channel can be taken from the teacher's side."""
-    integrated = [free for free, (_, kind, _) in zip(module.FREE, module.HIDDEN, strict=True) if kind != "discrete"]
-    return bool(module.AFFINE and integrated and min(integrated) >= 0)
+    integrated = [
+        (free, kind) for free, (_, kind, _) in zip(module.FREE, module.HIDDEN, strict=True) if kind != "discrete"
+    ]
+    if hasattr(module, "observed_at"):
+        return all(free >= 0 or kind != "positive" for free, kind in integrated)
+    return bool(module.AFFINE and all(free >= 0 for free, _ in integrated))
 
 
 @dataclass
@@ -41,11 +49,14 @@ class Planted:
     """The rule.
 
     Attributes:
+        boxes: labels -> ranges of the continuous coordinates, observed before hidden, as arcsinh of their ends; read of
+            real hidden ones that are no fields.
         log2: of the points of a replicate; inner: spacing of the lattice of hidden coordinates, in standard deviations;
             seeds: of the replicates.
     """
 
     problem: Problem
+    boxes: Callable[[], Mapping[tuple[int, ...], Sequence[tuple[float, float]]]] | None = None
     log2: int = 7
     inner: float = 0.7
     seeds: tuple[int, ...] = tuple(range(REPLICATES))
@@ -86,7 +97,7 @@ class Planted:
         Raises:
             NotConvergedError: it would take too many nodes.
         """
-        few = Planted(self.problem, 6, self.inner)
+        few = Planted(self.problem, self.boxes, 6, self.inner)
         current = few._replicate(q, False, 0)
         while True:
             few.inner = self.inner / 1.3
@@ -112,7 +123,8 @@ class Planted:
         nodes = np.zeros((1, 0))  # nothing continuous is hidden
         if free:
             nodes = self.inner * points_in_ball(sampling_lattice(len(free)), _REACH / self.inner)
-        log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum()
+        choices, log_step = self._summed(labels)
+        log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum() + log_step
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
         count, D = omega.shape
         values, slopes = np.empty(count), np.empty((count, D))
@@ -120,19 +132,50 @@ class Planted:
         share(
             module.posterior_at, count,
             np.ascontiguousarray(observed), np.ascontiguousarray(omega), np.linalg.inv(variance), log_norm,
-            self._choices, np.array(free, np.int64), np.ascontiguousarray(factor), nodes, log_weight,
+            choices, np.array(free, np.int64), np.ascontiguousarray(factor), nodes, log_weight,
             self.problem.constants(labels), values, slopes, curvatures,
         )  # fmt: skip
         return values, slopes, curvatures
 
     @property
+    def most_draws(self) -> int:
+        """Binary logarithm of the most points of a replicate: more where the sum over what is hidden is short."""
+        nodes = len(self._summed(self.problem.label_choices[0][0])[0])
+        if self._free:
+            nodes *= len(points_in_ball(sampling_lattice(len(self._free)), _REACH / self.inner))
+        return _MOST_DRAWS + int(np.clip(np.log2(_USUAL / nodes), 0, 3))
+
+    @property
     def hides(self) -> bool:
         """Whether anything continuous stays hidden."""
-        return bool(self._free)
+        return any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes.HIDDEN)
 
     @cached_property
     def _free(self) -> list[int]:
         return [i for i, place in enumerate(self.problem.solver.bayes.FREE) if place >= 0]
+
+    def _summed(self, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
+        """Nodes (K, hidden) of the hidden coordinates, zero of those that are fields, and the logarithm of the weight
+        that all of them have."""
+        module = self.problem.solver.bayes
+        axes, log_step = [], 0.0
+        place = sum(kind != "discrete" for _, kind, _ in module.OBSERVED) - 1
+        for free, (_, kind, values) in zip(module.FREE, module.HIDDEN, strict=True):
+            place += kind != "discrete"
+            if kind == "discrete" or free >= 0:
+                axes.append(values if kind == "discrete" else (0.0,))
+                continue
+            if kind == "angle":
+                low, high, spacing = -np.pi, np.pi, self.inner * _RADIAN
+            else:
+                assert self.boxes is not None
+                low, high = np.sinh(self.boxes()[labels][place])
+                spacing = self.inner * (high - low) / (2 * _REACH_OF_BOX)
+            count = int(np.ceil((high - low) / spacing))
+            step = (high - low) / count
+            axes.append(tuple(low + step * (np.arange(count) + 0.5)))
+            log_step += np.log(step)
+        return np.array(list(product(*axes))), log_step
 
     @cached_property
     def _choices(self) -> np.ndarray:
@@ -141,8 +184,11 @@ class Planted:
         return np.array(list(product(*[values if kind == "discrete" else (0.0,) for _, kind, values in hidden])))
 
     def observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """What is observed at fields (N, L t), by linear equations for each choice of what is hidden and discrete."""
+        """What is observed at fields (N, L t): as the model tells, else by linear equations for each choice of what is
+        hidden and discrete."""
         module, constants = self.problem.solver.bayes, self.problem.constants(labels)
+        if hasattr(module, "observed_at"):
+            return module.observed_at(np.ascontiguousarray(fields), constants)
         count = len(module.OBSERVED)
         probes = np.concatenate([np.zeros((1, count)), np.eye(count)])
         bound = [i for i in range(module.FIELDS) if i not in module.FREE]

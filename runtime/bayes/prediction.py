@@ -9,16 +9,21 @@ student of overlaps q = rho*, theta = q (docs/theory.md (13.15)).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.linalg import block_diag
 
-from ..channel.nodes import gauss_hermite, panels, tensor
+from ..channel.nodes import gauss_hermite, panels, sobol_normal, tensor
+from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
 from .averages import root
 
 _RULE = 24  # points of a field where the best prediction is known
+_MOST_AXES = 2  # fields that products are taken for
+_REPLICATES, _LOG2, _LOG2_INNER = 8, 7, 11  # of draws of more, of omega and of the fields given it
 _POINTS = 24  # at which a metric is asked whether it is a distance
 _SHARE = 1e-4  # half width asked of an error between two draws
 
@@ -36,18 +41,43 @@ def test_error(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> tupl
     metric = problem.solver.metric
     one_field = problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1
     if metric.HAS_BASELINE:
-        least, points = _best_matrix, _RULE
+        if problem.tokens * problem.teacher_rank > _MOST_AXES:
+            return _drawn(problem, q, half_widths)
+
+        def least(known: np.ndarray, points: int) -> float:
+            return _best_matrix(problem, known, *_products(problem, points))
+
+        points = _RULE
     elif metric.HAS_METRIC and one_field and not _labelled(problem):
-        least, points = _best_field, 4 * _RULE
+
+        def least(known: np.ndarray, points: int) -> float:
+            return _best_field(problem, known, points)
+
+        points = 4 * _RULE
     else:
         return None
-    value = least(problem, q, points)
+    value = least(q, points)
     if np.isnan(value):
         return None
-    # Less is always admissible of one column; of several a smaller matrix is not known without its eigenvectors.
-    less = np.clip(q - half_widths, 0, None) if q.shape[1] == 1 else q
-    moved = 0.0 if less is q else abs(least(problem, less, points) - value)
-    return value, abs(least(problem, q, 3 * points // 4) - value) + moved
+    moved = sum(abs(least(less, points) - value) for less in _less(q, half_widths))
+    return value, abs(least(q, 3 * points // 4) - value) + moved
+
+
+def _drawn(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> tuple[float, float]:
+    """With the best matrix, from replicates."""
+    nodes = [_draws(problem, seed) for seed in range(_REPLICATES)]
+    values = np.array([_best_matrix(problem, q, *some) for some in nodes])
+    moved = sum(abs(_best_matrix(problem, less, *nodes[0]) - values[0]) for less in _less(q, half_widths))
+    return float(values.mean()), float(two_standard_errors(values)) + moved
+
+
+def _less(q: np.ndarray, half_widths: np.ndarray) -> Iterator[np.ndarray]:
+    """Overlaps with a half width taken away from one of their entries in all contexts: less is always admissible."""
+    for a, b in zip(*np.triu_indices(q.shape[1]), strict=True):
+        step = np.zeros_like(q)
+        step[:, a, b] = step[:, b, a] = half_widths[:, a, b]
+        if step.any():
+            yield q - step if q.shape[1] > 1 else np.clip(q - step, 0, None)
 
 
 def errors_by_metric(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> dict[str, tuple[float, float]]:
@@ -102,14 +132,8 @@ def _half_between_draws(problem: Problem, q: np.ndarray, half_widths: np.ndarray
         return Overlaps(law.rho_star, law.rho_star, law.teacher_means, known)
 
     value, error, size = observables.test_error(problem, between(q), _SHARE * float(np.abs(law.rho_star).max()))
-    moved = 0.0
-    rows, columns = np.triu_indices(q.shape[1])
     at = observables.average_metric(problem, between(q), size)
-    for a, b in zip(rows, columns, strict=True):
-        step = np.zeros_like(q)
-        step[:, a, b] = step[:, b, a] = half_widths[:, a, b]
-        if step.any():  # less is always admissible as a covariance of two draws
-            moved += abs(observables.average_metric(problem, between(q - step), size) - at)
+    moved = sum(abs(observables.average_metric(problem, between(less), size) - at) for less in _less(q, half_widths))
     return value / 2, (error + moved) / 2
 
 
@@ -117,16 +141,30 @@ def _labelled(problem: Problem) -> bool:
     return not problem.is_gaussian.all()
 
 
-def _best_matrix(problem: Problem, q: np.ndarray, points: int) -> float:
+def _products(problem: Problem, points: int) -> tuple[np.ndarray, ...]:
+    """Nodes and weights of omega, and of the fields and noise given it, standard normal."""
+    axes = [gauss_hermite(points)] * (problem.tokens * problem.teacher_rank)
+    outer, shares = tensor(axes)
+    inner, weights = tensor([*axes, *[gauss_hermite(points)] * len(problem.noise_scale)])
+    kept, kept_inner = shares > 1e-16, weights > 1e-18
+    return outer[kept], shares[kept], np.ascontiguousarray(inner[kept_inner]), np.ascontiguousarray(weights[kept_inner])
+
+
+def _draws(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
+    """The same as draws."""
+    size = problem.tokens * problem.teacher_rank
+    found: list[np.ndarray] = []
+    for dimension, log2, own in ((size, _LOG2, 2 * seed), (size + len(problem.noise_scale), _LOG2_INNER, 2 * seed + 1)):
+        nodes = sobol_normal(dimension, log2, own, ())
+        found += [nodes, np.full(len(nodes), 1 / len(nodes))]
+    return tuple(found)
+
+
+def _best_matrix(
+    problem: Problem, q: np.ndarray, outer: np.ndarray, shares: np.ndarray, inner: np.ndarray, weights: np.ndarray
+) -> float:
     """E_omega min_B of the averaged quadratic error."""
     metric = problem.solver.baseline_metric
-    size = problem.tokens * problem.teacher_rank
-    axes = [gauss_hermite(points)] * size
-    outer, shares = tensor(axes)
-    kept = shares > 1e-16
-    inner, weights = tensor([*axes, *[gauss_hermite(points)] * len(problem.noise_scale)])
-    kept_inner = weights > 1e-18
-    inner, weights = np.ascontiguousarray(inner[kept_inner]), np.ascontiguousarray(weights[kept_inner])
     total = 0.0
     for labels, probability in problem.label_choices:
         contexts = problem.context_of(labels)
@@ -135,7 +173,7 @@ def _best_matrix(problem: Problem, q: np.ndarray, points: int) -> float:
         # Lower triangular, as the generated code reads factors.
         spread = block_diag(*spread)
         width = np.stack([np.linalg.qr(w.T)[1].T for w in width])
-        for node, share in zip(outer[kept], shares[kept], strict=True):
+        for node, share in zip(outer, shares, strict=True):
             omega = problem.law.teacher_means[contexts] + (spread @ node).reshape(problem.tokens, -1)
             error, gradient, hessian = metric.baseline_terms(
                 inner, weights, omega, width, problem.noise_scale, constants

@@ -14,7 +14,7 @@ from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left
 from .averages import Averages
-from .linear import radius
+from .linear import growth, radius
 from .planted import REPLICATES
 from .preimages import Preimages
 from .state import Point, State
@@ -140,6 +140,26 @@ class _Fixed:
         return self.state.channel.counts
 
 
+class _Nothing:
+    """Nothing known of any column.
+
+    Attributes:
+        near: overlaps at which rules are chosen.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state, self.near = state, np.zeros_like(state.rho)
+
+    def find(self) -> tuple[float, float, np.ndarray]:
+        budget.check()
+        factor, direction = growth(self.state)
+        if factor < 1e-12:
+            raise NotConvergedError(
+                f"q = 0 is a stable solution of {self.state.problem.solver.name} at every sample complexity"
+            )
+        return 1 / factor, factor, direction
+
+
 class _Exact:
     """The other columns known exactly: one evaluation.
 
@@ -258,7 +278,12 @@ def _refined(place: _Fixed | _Exact | _Branch, accuracy: float) -> Recovery:
     raise NotConvergedError(f"alpha = {alpha:.8g} moves by {error:.1e} still; ask for a larger --accuracy")
 
 
-def _drawn(place: _Fixed | _Branch, accuracy: float) -> Recovery:
+def drawn_from_nothing(state: State, accuracy: float) -> Recovery:
+    """alpha at which q = 0 becomes unstable, where averages are drawn there, too."""
+    return _drawn(_Nothing(state), accuracy)
+
+
+def _drawn(place: _Fixed | _Branch | _Nothing, accuracy: float) -> Recovery:
     """By replicates: the threshold of each."""
     planted = place.state.channel.planted
     planted.settle(place.near, max(accuracy, 1e-4))

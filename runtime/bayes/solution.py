@@ -15,7 +15,6 @@ from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left, step
 from .linear import growth, radius
-from .planted import suits
 from .prediction import errors_by_metric, test_error
 from .state import State
 from .thresholds import free_entropy_of_recovery
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
 _MOST_STEPS = 4000
-_MOST_DRAWS, _RATE = 17, 0.7  # binary logarithms of draws a replicate, and of the factor that one more gains
+_RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of draws gains, and what is doubted of it
 
 
 @dataclass(frozen=True)
@@ -121,12 +120,15 @@ class BayesSolution:
         return presenting.to_json(self)
 
 
-def erm_cosine(erm: Solution, context: int = 0) -> float:
-    """theta / sqrt(q rho*) of the leading columns: overlap of the minimiser with the teacher."""
+def erm_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:
+    """theta / sqrt(q rho*) of a column of the teacher and the student's of the same number, or its first where it has
+    fewer: overlap of the minimiser with the teacher."""
     o = erm.overlaps
-    if not o.q[context, 0, 0] > 0:
+    own = min(column, o.q.shape[1] - 1)
+    if not o.q[context, own, own] > 0:
         return float("nan")  # W = 0
-    return float(o.theta[context, 0, 0] / np.sqrt(o.q[context, 0, 0] * erm.problem.law.rho_star[context, 0, 0]))
+    rho = erm.problem.law.rho_star[context, column, column]
+    return float(o.theta[context, own, column] / np.sqrt(o.q[context, own, own] * rho))
 
 
 @step("state evolution of Bayes-optimal inference")
@@ -159,7 +161,7 @@ def bayes_optimal(
     whole = state.everything
     q = whole * (1 - 1e-3) if start == "informed" else state.nothing
     # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
-    tolerance, rough = (accuracy, 0.1) if suits(state.channel.module) else (accuracy / 10, max(accuracy / 10, 1e-6))
+    tolerance, rough = (accuracy, 0.1) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
     if start == "uninformed" and state.uninformative:
         factor, direction = growth(state)
         if alpha * factor <= 1:
@@ -240,7 +242,7 @@ def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: f
     scale = np.abs(state.pack(state.rho)).max()
     block = np.ix_(range(len(q)), state.columns, state.columns)
     # A rough rule's average of derivatives is not quite the derivative of its averages, which Broyden's update learns.
-    rest = accuracy / 30 if suits(state.channel.module) else 1e-13
+    rest = accuracy / 30 if state.channel.dear else 1e-13
 
     def inside(at: np.ndarray) -> bool:
         there = state.unpack(at)[block]
@@ -307,14 +309,15 @@ def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: floa
         if worst <= accuracy:
             residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
             return _result(state, q, start, "converged", residual, steps, widths)
-        further = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE)))
-        if planted.log2 + further > _MOST_DRAWS:
+        further, most = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE))), planted.most_draws
+        # Half widths of few draws are rough.
+        if planted.log2 == most or planted.log2 + further > most + _DOUBT * (most - planted.log2):
             raise NotConvergedError(
                 f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws "
-                f"a replicate; {accuracy:g} needs more than 2^{_MOST_DRAWS}: ask for a larger --accuracy"
+                f"a replicate; {accuracy:g} needs more than 2^{most}: ask for a larger --accuracy"
             )
         left(f"half width {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
-        planted.log2 += min(further, 3)
+        planted.log2 += min(further, 3, most - planted.log2)
         finer = _newton(state, q, alpha, scale, accuracy)
         if finer is None:
             return _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan))

@@ -15,7 +15,7 @@ from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth
-from .recovery import recovery
+from .recovery import drawn_from_nothing, recovery
 from .state import Point, State
 
 KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
@@ -107,6 +107,10 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             f"{problem.solver.name} has no weak-recovery threshold: its outputs, or the means, tell of the teacher at "
             "any sample complexity"
         )
+    if state.channel.is_sampled(np.zeros_like(state.rho)):
+        drawn = drawn_from_nothing(state, accuracy)
+        evidence = {"growth_of_q_per_alpha": drawn.growth, "points": drawn.points}
+        return BayesThreshold(problem, "weak_recovery", drawn.alpha, max(drawn.error, 1e-13 * drawn.alpha), evidence)
     counts = list(state.channel.counts)
     current = growth(state)[0]
     error = np.inf

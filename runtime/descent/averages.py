@@ -31,6 +31,7 @@ _MOST_SPLIT = 6  # dimensions of products that are split where the loss is not s
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
 _MOST_KEPT = 2e5  # nodes of a product that are not found again
 _ROOM = 12_288  # numbers of an array that is made anew at every average: below what memory is mapped for by itself
+_FEW_LATTICES = 4
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
@@ -177,8 +178,10 @@ def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
     kinked, curved, dimension = _has_planes(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= FEW or (kinked and dimension <= _MOST_SPLIT)):
         return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MOST_NODES)
-    if lattices := affordable(part)[2::2]:
-        return tuple(AverageRule(problem, rule) for rule in lattices)
+    lattices = affordable(part)
+    chosen = lattices[2::2] if len(lattices) > _FEW_LATTICES else lattices[1:3]  # the largest of few takes minutes
+    if len(chosen) > 1:  # of one alone nothing would tell how far off it is
+        return tuple(AverageRule(problem, rule) for rule in chosen)
     return tuple(AverageRule(problem, rule) for rule in _SETS)
 
 

@@ -346,7 +346,8 @@ def _refined(
         own.append(solved)
         if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
             last = moved[0]
-            counted = ladder_half_width([each.max(initial=0.0) * np.ones(1) for each in moved[:2]], _LEAST_COUNTS)
+            sizes = [each.max(initial=0.0) * np.ones(1) for each in moved[:2]]
+            counted = ladder_half_width(sizes, _LEAST_COUNTS[: len(sizes)])
             factor = counted / max(float(last.max(initial=0.0)), 1e-300)
             widths = last * min(factor, 10.0) + _STEP_SAFETY * _common(steps, len(last)) + _ROUNDING
             if widths.max() <= accuracy:
@@ -398,7 +399,8 @@ def _stepped(
     as out of a plateau, asks for smaller steps, and not for finer averages."""
     solved, looser = solve(rule, tolerance), solve(rule, _LOOSER * tolerance)
     while tolerance > _LEAST_TOLERANCE and not solved.left:
-        if _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2:
+        near = _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2
+        if near and not looser.left:
             break
         tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
         solved, looser = solve(rule, tolerance), solved
@@ -410,7 +412,13 @@ def _sentences(schedule: Schedule, batch: Batch) -> float:
 
 
 def _common(values: Any, count: int) -> Any:
-    return values if np.ndim(values) == 0 else values[:count]
+    """Of the first `count` times; not numbers at those that were not reached."""
+    if np.ndim(values) == 0:
+        return values
+    found = np.full((count, *values.shape[1:]), np.nan)
+    shared = min(count, len(values))
+    found[:shared] = values[:shared]
+    return found
 
 
 def _difference(problem: Problem, one: _Solved, other: _Solved) -> np.ndarray:
@@ -447,7 +455,8 @@ def _solve(
     def passing(name: str, value: float) -> Any:
         def function(_: float, at_u: np.ndarray) -> float:
             columns = block_columns(problem, Moments.unpack(at_u, problem).overlaps(problem))
-            return columns[name] - value
+            # What is between two steps may leave the domain where steps are large: it was passed somewhere there.
+            return float(np.nan_to_num(columns[name] - value, nan=0.0))
 
         return function
 

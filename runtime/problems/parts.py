@@ -612,6 +612,13 @@ class Bayes(Protocol):
         """log Z_w (N,), posterior means (N, t) and covariances (N, t, t) of rows exposed to fields (N, t)."""
 
 
+class ReadBayes(Bayes, Protocol):
+    """Of a channel whose model gives what is observed as functions of the fields."""
+
+    def observed_at(self, fields: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """What is observed (N, .) of fields (N, L t)."""
+
+
 class ErrorBayes(Bayes, Protocol):
     """Of a model with a test error."""
 

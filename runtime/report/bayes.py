@@ -48,9 +48,12 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")
     lines += _beside(solution, erm)
     if problem.metric_names and len(solution.errors) > 1:
-        rows = [["", "least error", "of nothing known"]]
+        rows = [["", "least error", "of nothing known", *["risk minimisation"] * (erm is not None)]]
         for name, found in solution.errors.items():
-            rows.append([name, *(with_error(*value) for value in (found, solution.errors_unlearned[name]))])
+            values = [found, solution.errors_unlearned[name]]
+            if erm is not None:
+                values.append((erm.test_errors[name], erm.half_widths.test_errors[name]))
+            rows.append([name, *(with_error(*value) for value in values)])
         lines += [f"  {line}" for line in aligned(rows)]
     return "\n".join(lines)
 
@@ -58,12 +61,19 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
 def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
     """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
     best = with_error(solution.test_error, solution.test_error_error) if np.isfinite(solution.test_error) else "-"
+    columns = range(solution.problem.teacher_rank)
+    names = [f"cosine with column {a + 1}" if len(columns) > 1 else "cosine with the teacher" for a in columns]
+    cosines = [f"{solution.cosine(column=a):.9g}" for a in columns]
     if erm is None:
-        return [f"  cosine with the teacher {solution.cosine():.9g}", f"  least test error {best}"]
+        pairs = zip([*names, "least test error"], [*cosines, best], strict=True)
+        return [f"  {name} {value}" for name, value in pairs]
     reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
     rows = [
         ["", "Bayes-optimal", "risk minimisation"],
-        ["cosine with the teacher", f"{solution.cosine():.9g}", f"{abs(erm_cosine(erm)):.9g}"],
+        *(
+            [name, value, f"{abs(erm_cosine(erm, column=a)):.9g}"]
+            for a, (name, value) in enumerate(zip(names, cosines, strict=True))
+        ),
         ["test error", best, reached],
     ]
     if np.isfinite(erm.baseline_error):

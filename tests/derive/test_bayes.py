@@ -106,12 +106,14 @@ def test_the_jacobian_is_that_of_the_change_of_coordinates():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"observed": {"y": "negative"}}, "domain 'negative'; allowed are 'real', 'positive' or a tuple of values"),
+        ({"observed": {"y": "negative"}}, "domain 'negative'; allowed are 'real', 'positive', 'angle' or a tuple of"),
         ({"fields": lambda sign: sign}, "hold 0 continuous coordinates"),
         ({"fields": lambda y, sign: [[y, sign]]}, r"fields are \(1, 2\), expected \(1, 1\)"),
         ({"fields": lambda y, sign: sign * y + sp.Symbol("z")}, "uses z, which is not a field"),
         ({"observed": {"y": "positive", "x": "real"}}, "nothing depends on the observed coordinate 'x'|hold 1"),
         ({"fields": lambda y, sign: y**0 * sp.Integer(1)}, "hold 0 continuous"),
+        ({"read": lambda Y: [2 * Y[0]]}, "read gives another value of 'y' than fields are made of"),
+        ({"read": lambda Y: [Y[0], Y[0]]}, "read gives 2 values, 1 are observed"),
         ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "at least one coordinate is observed"),
     ],
 )
@@ -125,13 +127,34 @@ def test_a_channel_is_part_of_the_physics():
     assert own.at().digest() != other.at().digest()
 
 
-def test_attention_tells_the_teacher_up_to_a_sign_at_rank_one_only():
+def test_attention_tells_the_teacher_up_to_a_sign_at_rank_one():
     model = catalogue_model("dot_product_attention")
     at = model.at()
     (sign,) = [c.symbol for c in at.output.hidden]
     flipped = at.output.fields.subs(sign, -sign)
     assert flipped == -at.output.fields
-    assert model.at(model.structure(teacher_rank=2)).output is None
+    assert model.at(model.structure(teacher_rank=3)).output is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "jacobian"),
+    [("dot_product_attention", 2, 4), ("dot_product_attention", 3, 1), ("linear_attention", 2, 1)],
+)
+def test_logits_of_two_columns_hold_nothing_that_is_hidden(name, tokens, jacobian):
+    """y_l.(y_l - y_m), or y_l.y_m where there is no softmax; their rank in what is observed is all of it."""
+    model = catalogue_model(name)
+    output = model.at(model.structure(teacher_rank=2, tokens=tokens)).output
+    gram = output.fields * output.fields.T
+    if name == "dot_product_attention":
+        gram = sp.Matrix(tokens, tokens, lambda l, m: gram[l, l] - gram[l, m])
+    seen, hidden = ([c.symbol for c in group if c.continuous] for group in (output.observed, output.hidden))
+    (side,) = [c.symbol for c in output.hidden if not c.continuous] or [sp.Symbol("none")]
+    entries = sp.Matrix([sp.trigsimp(sp.expand(e)).subs(side**2, 1) for e in gram])
+    assert not entries.has(*hidden, side)
+    at = {s: sp.Rational(3 + 2 * i, 7) for i, s in enumerate(seen)}
+    assert entries.jacobian(seen).subs(at).rank() == len(seen)
+    length = next(s for s in seen if "length" in s.name)
+    assert sp.simplify(sp.exp(output.jacobian.subs(side, 1)) - length / jacobian) == 0
 
 
 def test_a_row_takes_values_with_a_ridge_only():

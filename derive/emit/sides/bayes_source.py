@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...authoring.model import ModelAt
-from ...authoring.outputs import Coordinate, OutputAt
+from ...authoring.outputs import ANGLE, Coordinate, OutputAt
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...theory.bayes import fields, rows
 from ..kernel import Kernel, entries, freeze, home, upper_entries
@@ -44,6 +44,12 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
             formulas=[rows],
         ),
     }
+    if own.read is not None:
+        kernels["read"] = freeze(
+            {c.symbol.name: told for c, told in zip(output.observed, output.read, strict=True)},
+            equations="docs/theory.md (13.4)",
+            formulas=[home(model, own.read)],
+        )
     if model.metric is not None:
         kernels["metric"] = freeze(
             {"metric": rows_of_two_as_sigmoids(model.metric)},
@@ -67,6 +73,8 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "hidden_literal": _literals(output.hidden),
         "free": tuple(output.free),
         "affine": output.affine,
+        "reads": own.read is not None,
+        "turns": any(c.kind == ANGLE for c in (*output.observed, *output.hidden)),
         "y_names": names,
         "w_names": entries("w", L, t),
         "g_names": entries("g", L, t),

@@ -8,7 +8,7 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...authoring.outputs import POSITIVE, REAL, Coordinate, OutputAt
+from ...authoring.outputs import ANGLE, POSITIVE, REAL, Coordinate, OutputAt
 from ...calculus.averages import CONTEXTS, Average, MatrixAverage
 from ...replicas import bayes_optimal as bayes
 from ...replicas.algebra.objects import n
@@ -103,7 +103,7 @@ def _channel(output: OutputAt) -> Items:
 
 def _domain(coordinate: Coordinate) -> Any:
     if coordinate.continuous:
-        return {REAL: "(-inf, inf)", POSITIVE: "(0, inf)"}[coordinate.kind]
+        return {REAL: "(-inf, inf)", POSITIVE: "(0, inf)", ANGLE: "(-pi, pi)"}[coordinate.kind]
     return Words(_listed(coordinate.values, "or"), coordinate.values)
 
 
