@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -94,12 +94,12 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 farther = _curvature(state_map, point, shifts)
                 errors, shifts = farther * errors, shifts.mean(axis=0) + farther * (shifts - shifts.mean(axis=0))
             loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
-            tested = [_Tested.of(each, overlaps) for each in _by_metric(problem)]
+            tested = Tested.by_metric(problem, overlaps)
             tests_error = [float(two_standard_errors(test.moved(point.u, shifts))) + test.own for test in tested]
         else:
             averages = point.averages_by(problem, rule) or state_map.averages(overlaps)
             differences = _differences(task, point, rule, averages, finer)
-            tested = [_Tested.of(each, overlaps) for each in _by_metric(problem)]
+            tested = Tested.by_metric(problem, overlaps)
             tests_error = [test.own for test in tested]
             errors, loss_error, second_order = np.zeros(len(point.u)), 0.0, 0.0
             # Weights that do not add up to one: nothing is known better than that.
@@ -158,10 +158,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         training_loss_error=loss_error,
         test_error=tested[0].value,
         test_error_error=tests_error[0],
-        other_errors={
-            name: (test.value, error)
-            for name, test, error in zip(problem.metric_names[1:], tested[1:], tests_error[1:], strict=False)
-        },
+        other_errors=others_by_name(tested, tests_error),
         second_order=second_order,
         jacobian=point.jacobian,
         drift=point.drift,
@@ -303,17 +300,12 @@ def _differences(
     return [(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
 
 
-def _by_metric(problem: Problem) -> list[Problem]:
-    """The problem, then the same with each of its other metrics."""
-    return [problem, *problem.once(_other_metrics)] if problem.solver.base is None else [problem]
-
-
 def _other_metrics(problem: Problem) -> list[Problem]:
     return [problem.by_metric(name) for name in problem.metric_names[1:]]
 
 
 @dataclass(frozen=True)
-class _Tested:
+class Tested:
     """A test error at a solution: its value, the error of its own integral, the size of the rule (0 without one)."""
 
     problem: Problem
@@ -323,7 +315,13 @@ class _Tested:
     nodes: int
 
     @classmethod
-    def of(cls, problem: Problem, overlaps: Overlaps) -> _Tested:
+    def by_metric(cls, problem: Problem, overlaps: Overlaps) -> list[Tested]:
+        """By the metric of a problem, then by each of the others that it has by name."""
+        others = problem.once(_other_metrics) if problem.solver.base is None else []
+        return [cls.of(each, overlaps) for each in (problem, *others)]
+
+    @classmethod
+    def of(cls, problem: Problem, overlaps: Overlaps) -> Tested:
         return cls(problem, overlaps.sizes, *observables.test_error(problem, overlaps))
 
     def moved(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
@@ -337,6 +335,12 @@ class _Tested:
             return observables.average_metric(self.problem, Overlaps.unpack(u, self.sizes), self.nodes)
         except DomainError:
             return np.nan
+
+
+def others_by_name(tested: Sequence[Tested], errors: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """Value and half width of all test errors but the first."""
+    pairs = list(zip(tested, errors, strict=True))
+    return {test.problem.metric_name: (test.value, error) for test, error in pairs[1:]}
 
 
 def run_off(problem: Problem, overlaps: Overlaps) -> str:
