@@ -89,7 +89,8 @@ def finished(
         if test.nodes:
             *changes, deepened = test.moved(state.within.pack(), of_one) - test.value
             width = float(two_standard_errors(np.array(changes)[:, None] * rule.scramblings)[0])
-            width = np.nan_to_num(width + DIFFERENCE_SAFETY * abs(deepened), nan=np.inf)  # of a set outside the domain
+            width += DIFFERENCE_SAFETY * abs(float(deepened))
+            width = width if np.isfinite(width) else np.inf  # where a set leaves the domain
         tests_error.append(test.own + width)
     status = status_of(symmetric, rule, found.residual, state, errors, within_errors, accuracy)
     return BrokenSolution(
@@ -98,7 +99,8 @@ def finished(
         rate_errors=tuple(map(float, rate_errors)), energy=energy, own_error=energy_error,
         complexity=-y * slope if given else 0.0, complexity_error=complexity_error if given else 0.0,
         parts=answer.parts(problem), test_error=tested[0].value, test_error_error=tests_error[0],
-        other_errors=others_by_name(tested, tests_error), multipliers=answer.rows.strengths if problem.has_sphere else None,
+        other_errors=others_by_name(tested, tests_error),
+        multipliers=answer.rows.strengths if problem.has_sphere else None,
         multipliers_error=_strengths_error(equations, found, few, sets, shifts) if problem.has_sphere else None,
         stability=_splitting(breaking_map, state, rates, smaller, answer),
     )  # fmt: skip

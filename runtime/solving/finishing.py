@@ -322,6 +322,7 @@ class Tested:
 
     @classmethod
     def of(cls, problem: Problem, overlaps: Overlaps) -> Tested:
+        """By the problem's metric."""
         return cls(problem, overlaps.sizes, *observables.test_error(problem, overlaps))
 
     def moved(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
