@@ -89,6 +89,11 @@ def margin(X, Y, *, kappa=0.5):
     return sp.Max(0, kappa - X[0, 0])
 
 
+@sf.model(regulariser=sf.Sphere(), starts={"uninformed": sf.Start(noise=1, susceptibility=5)})
+def wrong(X, Y, *, kappa=0):
+    return sp.Heaviside(kappa - X[0, 0])
+
+
 BINARY = ROOT / "examples/binary_perceptron.py"
 CAPACITY = 0.96120505280154  # of Gardner at this margin
 LASSO = sf.problem("lasso_regression", alpha=0.8, density=0.2, Delta=0.1, lambda_=0.3)
@@ -134,7 +139,7 @@ def of_bayes(model: Any, kind: str) -> tuple[float, float]:
 
 def random_labels(alpha: float, **how: Any) -> tuple[float, float]:
     """Errors of a perceptron of given norm: without breaking and with a step of it."""
-    found = sf.solve(sf.problem("perceptron", alpha=alpha), accuracy=how.pop("accuracy", 1e-7), **how)
+    found = sf.solve(sf.problem(wrong, alpha=alpha), "uninformed", accuracy=how.pop("accuracy", 1e-7), **how)
     assert found.success
     return found.training_loss, found.training_loss_error
 
