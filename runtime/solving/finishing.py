@@ -29,6 +29,7 @@ from .task import Task
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
+_FAR = 1e8  # times the inputs' variance that q is where solving failed
 _FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
@@ -345,7 +346,7 @@ def others_by_name(tested: Sequence[Tested], errors: Sequence[float]) -> dict[st
 
 
 def run_off(problem: Problem, overlaps: Overlaps) -> str:
-    """Which trained number runs off without anything that holds it, in words; empty where none does."""
+    """Which trained number runs off without anything that holds it, or that the weights do, in words; else empty."""
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
         if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
             held = f"its ridge {float(number['ridge']):g} does not hold it" if number["ridge"] else "it has no ridge"
@@ -353,6 +354,13 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
                 f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end along it "
                 f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
             )
+    longest = float(np.max(np.trace(overlaps.q, axis1=1, axis2=2)))
+    if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.has_sphere:
+        return (
+            f"the weights run off (q {longest:.3g}): neither data nor penalty hold them, as a loss that falls without "
+            "end does not where samples can be separated; a larger lambda or alpha is another problem, which may have "
+            "a solution"
+        )
     return ""
 
 
