@@ -335,15 +335,16 @@ class Problem:
             InputError: a value out of range, or no such entry or line.
         """
         own = {name: changes.pop(name) for name in list(changes) if self._line(name)}
-        lines = {}
+        lines: dict[str, tuple[str, Between]] = {}
+        given = {parameter_name(name) for name in changes} | {place[0] for name in changes if (place := entry_of(name))}
         for name, position in own.items():
             of, line = self._moved(name, position)
-            if of in _renamed(changes) or any(of == other for other, _ in lines.values()):
+            if of in given or any(of == other for other, _ in lines.values()):
                 raise InputError(f"{of.rstrip('_')} is changed twice, once by {name}; leave one out")
             lines[name] = of, line
         changes |= {of: line.value for of, line in lines.values()}
-        moved = {parameter_name(name) for name in changes} | {place[0] for name in changes if (place := entry_of(name))}
-        lines = {name: line for name, line in self.lines.items() if line[0] not in moved} | lines
+        given |= set(changes)
+        lines = {name: line for name, line in self.lines.items() if line[0] not in given} | lines
         alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)

@@ -63,7 +63,7 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
             f"  test error    {with_error(solution.test_error, solution.test_error_error)}, replica symmetric "
             f"{with_error(symmetric.test_error, symmetric.test_error_error)}"
         )
-        others = dict.fromkeys(solution.other_errors, (math.nan, math.nan)) | symmetric.other_errors
+        others = {**dict.fromkeys(solution.other_errors, (math.nan, math.nan)), **symmetric.other_errors}
         lines += [
             f"    {name:<11} {with_error(*found)}, replica symmetric {with_error(*others[name])}"
             for name, found in solution.other_errors.items()

@@ -90,6 +90,7 @@ def test_what_is_written_names_the_line(line, curve):
         ({"A": sf.Between([1, 2], [3, 4])}, "A has shape"),
         ({"path_A": 0.5}, "unknown parameter 'path_A'"),
         ({"A": EVEN, "scale_A": 2}, "changed twice, once by scale_A"),
+        ({"A[1,2]": 0.1, "scale_A": 2}, "changed twice, once by scale_A"),
         ({"scale_A": np.inf}, "scale_A = inf is out of range"),
         ({"scale_omega": 2}, "unknown parameter 'scale_omega'"),
     ],
