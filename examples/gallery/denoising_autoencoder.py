@@ -7,8 +7,8 @@ gives back the signal: how much is the part beside the skip connection worth? Af
 """
 
 # %%
-# The squared error of f(x) is of order d, and b alone decides its leading part: b is the share of the signal's variance.
-# What W does is of order one, which is the loss to write (docs/guide.md). Signal and noise are two tokens.
+# The squared error of f(x) is of order d, and b alone decides its leading part: b is the signal's share of the
+# variance. What W does is of order one, which is the loss to write (docs/guide.md). Signal and noise are two tokens.
 import matplotlib.pyplot as plt
 import numpy as np
 import sympy as sp
