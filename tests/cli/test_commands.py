@@ -278,12 +278,11 @@ def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
     ("given", "over"),
     [
         (["A=[[.5,.5],[.5,.5]]:[[.6,.4],[.4,.6]]"], "path_A=0.5:1:2"),
-        ([], "scale_A=0.9:1:2"),
         ([], "A[1,2]=0.35:0.4:2"),
     ],
 )
 def test_a_curve_goes_along_arrays(call, tmp_path, given, over):
-    """All three end at the default array, of which theta is known; what is written can be drawn."""
+    """Both end at the default array, of which theta is known; what is written can be drawn."""
     file = tmp_path / "line.nc"
     sets = [word for item in ["alpha=2", *given] for word in ("--set", item)]
     done = call("curve", "dot_product_attention", *sets, "--over", over, "--quiet", "-o", file)

@@ -53,10 +53,10 @@ def test_points_of_a_curve_are_solutions_at_these_arrays(curve):
 
 
 def test_a_slope_along_a_line_is_the_sum_of_those_along_the_entries(line):
-    solution = sf.solve(line.with_(path_A=0.5), "semantic", accuracy=1e-7)
-    found = sf.sensitivities(solution, "path_A", "A[1,1]", "A[1,2]", "A[2,2]", "A[2,1]")
-    ways = np.array(DIAGONAL) - EVEN
-    entries = [("A[1,1]", ways[0, 0]), ("A[1,2]", ways[0, 1]), ("A[2,1]", ways[1, 0]), ("A[2,2]", ways[1, 1])]
+    """Of the four entries two and two are alike, as the tokens are."""
+    found = sf.sensitivities(sf.solve(line.with_(path_A=0.5), "semantic", accuracy=1e-5), "path_A", "A[1,1]", "A[1,2]")
+    ways = 2 * (np.array(DIAGONAL) - EVEN)
+    entries = [("A[1,1]", ways[0, 0]), ("A[1,2]", ways[0, 1])]
     for what in ("training_loss", "test_error", "theta"):
         slope, width = found["path_A"].of(what)
         parts = np.array([np.multiply(way, found[name].of(what)) for name, way in entries])
