@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from .following.first_event import instability, spinodal
     from .following.follow import Followed, follow
     from .planes.diagram import PhaseDiagram, phases
+    from .problems.between import Between
     from .problems.data import DataLaw, FittedTeacher, fitted_teacher, law_of_data
     from .problems.model_file import derivation
     from .problems.overlaps import Overlaps
@@ -96,6 +97,7 @@ _WHERE = {
     "BayesMessages": "bayes.messages",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",
+    "Between": "problems.between",
     "Overlaps": "problems.overlaps",
     "problem": "problems.problem",
     "Problem": "problems.problem",
@@ -199,6 +201,7 @@ __all__ = [
     "BayesSolution",
     "BayesThreshold",
     "Beside",
+    "Between",
     "BrokenCurve",
     "BrokenSolution",
     "CriticalLine",

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, TimeLimitError
+from ..problems.between import Between
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
@@ -243,7 +244,7 @@ def curve(
     Raises:
         InputError: no grid, an unknown parameter, or no such start.
     """
-    over, grid = checked_grid(problem, over, values, ranges)
+    problem, over, grid = checked_grid(problem, over, values, ranges)
     if start not in problem.solver.model.STARTS:
         raise InputError(
             f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
@@ -272,8 +273,8 @@ def curve(
 
 def checked_grid(
     problem: Problem, over: str, values: Iterable[float] | None, ranges: Mapping[str, Sequence[float]]
-) -> tuple[str, list[float]]:
-    """The parameter and its values, ascending, from the arguments of `curve`.
+) -> tuple[Problem, str, list[float]]:
+    """The problem, its parameter and the values, ascending, from the arguments of `curve`; between two arrays a line.
 
     Raises:
         InputError: no grid, an unknown parameter, or a value out of range.
@@ -282,6 +283,9 @@ def checked_grid(
         if len(ranges) > 1 or values is not None:
             raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
         ((over, span),) = ranges.items()
+        if len(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
+            problem = problem.with_(**{over: Between(span[0], span[1])})
+            over, span = f"path_{over.rstrip('_')}", (0.0, 1.0, *span[2:])
         values = grid_of(over, span)
     if values is None:
         raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
@@ -291,7 +295,7 @@ def checked_grid(
     problem.check_varied(over)
     for value in grid:
         problem.with_(**{over: value})
-    return over, grid
+    return problem, over, grid
 
 
 @contextmanager

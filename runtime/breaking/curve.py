@@ -69,6 +69,7 @@ def curve(
         start: named start, see `Branch`.
         accuracy, seed: as for `solve`.
         over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
+            `A=(first, last, 11)` with two arrays goes along the line between them (`Between`), by `path_A` from 0 to 1.
         refine_end: bisections of the interval in which the branch ends.
         reached: what the solutions go by where that is not the start's name (see `Branch`).
         on_point: called with every solution found, as it is found.
@@ -88,7 +89,7 @@ def curve(
     if rsb == 0:
         return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
     checked_steps(rsb, problem, most=1, along=True)
-    over, grid = checked_grid(problem, over, values, ranges)
+    problem, over, grid = checked_grid(problem, over, values, ranges)
     beside = symmetric_curve(problem, over=over, values=grid, **chosen)
     symmetric = dict(zip(beside.values.tolist(), beside.solutions, strict=True))
     branch = BrokenBranch(problem, over, start, symmetric.get, accuracy, seed)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from ..errors import DomainError, TimeLimitError
+from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.tilted_samples import Samples
 from ..problems.symmetry import NO_SYMMETRY
-from ..saddle_point import observables
 from ..saddle_point.iteration import Status
-from ..solving.finishing import DIFFERENCE_SAFETY
+from ..solving.finishing import Tested, others_by_name
 from ..solving.solution import Solution
 from ..stability.assess import radius
 from . import sampling
@@ -47,6 +46,7 @@ def unbroken(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
         evaluations=0, rule=symmetric.rule, errors=np.zeros(0), within_errors=symmetric.errors, rate_errors=(),
         energy=symmetric.training_loss, own_error=symmetric.training_loss_error, complexity=0.0, complexity_error=0.0,
         parts=parts, test_error=symmetric.test_error, test_error_error=symmetric.test_error_error,
+        other_errors=symmetric.other_errors,
         multipliers=symmetric.multipliers, multipliers_error=symmetric.multipliers_error, stability=None, found=words,
     )  # fmt: skip
 
@@ -149,22 +149,19 @@ def _finished(
     complexity_error = 0.0
     if given:
         complexity_error = width_of([_complexity(one, y) for one in (answer, *moved)]) + abs(y) * rounding
-    within = state.within
-    test, test_own, nodes = observables.test_error(problem, within)
-    test_error = test_own
-    if nodes:
-        for count, move in zip(counts, moves, strict=True):
-            moved_to = Broken.unpack(state.pack() + move, state.sizes).within
-            with suppress(DomainError):
-                moved_by = abs(observables.average_metric(problem, moved_to, nodes) - test)
-                test_error = max(test_error, count * moved_by + test_own)
+    tested = Tested.by_metric(problem, state.within)
+    tests_error = []
+    for test in tested:
+        changes = np.array(counts) * np.abs(test.moved(state.within.pack(), within_moves) - test.value)
+        tests_error.append(float(np.nanmax([0.0, *changes])) + test.own)
     status = status_of(symmetric, rule, found.residual, state, errors, within_errors, accuracy)
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, rates=tuple(map(float, rates)), given=given,
         residual=found.residual, evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         rate_errors=tuple(map(float, rate_errors)), energy=energies[0], own_error=width_of(energies) + rounding,
         complexity=complexity if given else 0.0, complexity_error=complexity_error,
-        parts=answer.parts(problem), test_error=test, test_error_error=test_error,
+        parts=answer.parts(problem), test_error=tested[0].value, test_error_error=tests_error[0],
+        other_errors=others_by_name(tested, tests_error),
         multipliers=answer.rows.strengths if problem.has_sphere else None, multipliers_error=strengths_error,
         stability=_splitting(breaking_map, state, rates, answer), shallower=once,
     )  # fmt: skip

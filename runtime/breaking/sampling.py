@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..errors import DomainError
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.tilted_samples import Samples
-from ..saddle_point import observables
+from ..solving.finishing import Tested, others_by_name
 from ..solving.solution import Solution
 from ..stability.assess import radius
 from .newton import Equations, Reached
@@ -82,25 +81,26 @@ def finished(
     energy_error += DIFFERENCE_SAFETY * abs(few.free_entropy - deeper.free_entropy - deep_slope)
     complexity_error = float(y * (two_standard_errors(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))
 
-    within = state.within
-    test, test_own, nodes = observables.test_error(problem, within)
-    test_error = test_own
-    if nodes:
-        metrics = []
-        for move in (*(moves / rule.scramblings), deep_move):
-            moved = Broken.unpack(state.pack() + move, state.sizes).within
-            with suppress(DomainError):
-                metrics.append(observables.average_metric(problem, moved, nodes) - test)
-        spread = np.array(metrics[:-1])[:, None] * rule.scramblings
-        test_error = test_own + float(two_standard_errors(spread)[0]) + DIFFERENCE_SAFETY * abs(metrics[-1])
+    tested = Tested.by_metric(problem, state.within)
+    of_one = [*(withins / rule.scramblings), Broken.unpack(deep_move, state.sizes).within.pack()]
+    tests_error = []
+    for test in tested:
+        width = 0.0
+        if test.nodes:
+            *changes, deepened = test.moved(state.within.pack(), of_one) - test.value
+            width = float(two_standard_errors(np.array(changes)[:, None] * rule.scramblings)[0])
+            width += DIFFERENCE_SAFETY * abs(float(deepened))
+            width = width if np.isfinite(width) else np.inf  # where a set leaves the domain
+        tests_error.append(test.own + width)
     status = status_of(symmetric, rule, found.residual, state, errors, within_errors, accuracy)
     return BrokenSolution(
         symmetric=symmetric, state=state, status=status, rates=tuple(map(float, rates)), given=given,
         residual=found.residual, evaluations=found.evaluations, rule=rule, errors=errors, within_errors=within_errors,
         rate_errors=tuple(map(float, rate_errors)), energy=energy, own_error=energy_error,
         complexity=-y * slope if given else 0.0, complexity_error=complexity_error if given else 0.0,
-        parts=answer.parts(problem), test_error=test,
-        test_error_error=test_error, multipliers=answer.rows.strengths if problem.has_sphere else None,
+        parts=answer.parts(problem), test_error=tested[0].value, test_error_error=tests_error[0],
+        other_errors=others_by_name(tested, tests_error),
+        multipliers=answer.rows.strengths if problem.has_sphere else None,
         multipliers_error=_strengths_error(equations, found, few, sets, shifts) if problem.has_sphere else None,
         stability=_splitting(breaking_map, state, rates, smaller, answer),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
-from ..solving.solution import HalfWidths, Solution
+from ..solving.solution import HalfWidths, Solution, by_name
 from .rules import TiltedRule, told_beside, tolerances
 from .state import Broken
 
@@ -102,7 +102,7 @@ class BrokenSolution:
         own_error: its half width; on grids and at samples beside the energy of a step less, from which it is told.
         complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
-        test_error: of one of these states.
+        test_error: of one of these states; other_errors: of the metrics beside the first, as of `Solution`.
         multipliers: of given norms, (s,), or None; multipliers_error: their half widths.
         found: in words what was looked for, where there is no state.
 
@@ -134,6 +134,7 @@ class BrokenSolution:
     multipliers: np.ndarray | None
     stability: Splitting | None
     multipliers_error: np.ndarray | None = None
+    other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     found: str = ""
     shallower: BrokenSolution | None = None
 
@@ -196,7 +197,18 @@ class BrokenSolution:
     def half_widths(self) -> HalfWidths:
         """Of everything reported, by its name, of q of one minimiser in the place of q."""
         sizes = self.overlaps.sizes
-        return HalfWidths.of(self.within_errors, sizes, self.training_loss_error, self.test_error_error)
+        named = {name: width for name, (_, width) in self.named_errors.items()}
+        return HalfWidths.of(self.within_errors, sizes, self.training_loss_error, self.test_error_error, named)
+
+    @property
+    def test_errors(self) -> dict[str, float]:
+        """By the names of the metrics, the first first; empty where there is none or one without a name."""
+        return {name: value for name, (value, _) in self.named_errors.items()}
+
+    @property
+    def named_errors(self) -> dict[str, tuple[float, float]]:
+        """As `test_errors`, a half width beside each."""
+        return self.symmetric.named_errors if self.state is None else by_name(self)
 
     @property
     def state_half_widths(self) -> Broken | None:

@@ -28,7 +28,8 @@ SetOption = Annotated[
         "--set",
         metavar="NAME=VALUE",
         help="alpha (α, samples over the dimension), lambda (λ, the ridge), a parameter of the model's own, or a "
-        "structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]'.",
+        "structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]', two of them for the line "
+        "between, [..]:[..], on which --over path_A=0:1:11 goes.",
     ),
 ]
 RenameOption = Annotated[
@@ -185,13 +186,18 @@ def assignments(items: list[str] | None) -> dict[str, Any]:
 
 
 def _value(name: str, text: str) -> Any:
+    from ..problems.between import Between
+
     try:
         value = ast.literal_eval(text)  # JSON's numbers and arrays, and .6 beside 0.6
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
-    if not _numeric(value):
-        raise InputError(f"--set {name}={text}: a number or a JSON array of numbers is expected")
-    return value
+    if _numeric(value):
+        return value
+    ends = text.split(":")
+    if len(ends) == 2 and all(end.strip().startswith("[") for end in ends):
+        return Between(*(_value(name, end.strip()) for end in ends))
+    raise InputError(f"--set {name}={text}: a number, a JSON array of numbers, or a line [..]:[..] is expected")
 
 
 def _numeric(value: Any) -> bool:
@@ -363,6 +369,11 @@ def interval(text: str, counted: bool, option: str = "--over") -> tuple[str, tup
     if not counted and not equals and name:
         return name, None, None
     parts = span.split(":")
+    if span.strip().startswith("["):
+        raise InputError(
+            f"{option} {text}: {form} is expected; arrays go along a line by its place, --set '{name}=[..]:[..]' "
+            f"{option} path_{name}=0:1{':11' if counted else ''}"
+        )
     if not name or len(parts) != (3 if counted else 2):
         raise InputError(f"{option} {text}: {form} is expected")
     try:

@@ -14,6 +14,7 @@ import numpy as np
 from ..derive.errors import ModelError
 from ..derive.report.names import GREEK
 from ..errors import DomainError, InputError
+from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .law import TokenLaw
 from .overlaps import Conjugates, Overlaps, Sizes, triangle
@@ -35,6 +36,7 @@ class Problem:
         search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
             that holds it (see `search.searched`).
         inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
+        lines: by the name of its place, path_A or scale_A, a parameter that goes along a line, and that line.
 
     Example:
         >>> problem = sf.problem("ridge_regression", alpha=2)
@@ -50,6 +52,7 @@ class Problem:
     given_law: TokenLaw | None = None
     search: int = field(default=1, compare=False)
     inverse_temperature: float | None = None
+    lines: Mapping[str, tuple[str, Between]] = field(default_factory=dict, compare=False)
 
     @property
     def alpha(self) -> float:
@@ -149,6 +152,12 @@ class Problem:
             known = ", ".join(self.metric_names) or "none by name"
             raise InputError(f"{self.solver.name} has no metric {name!r}; it has {known}")
         return replace(self, solver=self.solver.metrics[name])
+
+    @property
+    def along_lines(self) -> dict[str, Any]:
+        """Of arrays on lines: the ends in place of the value, and where on it they are, for JSON."""
+        ends = {of: line.ends for of, line in self.lines.values()}
+        return {**ends, **{name: line.position for name, (_, line) in self.lines.items()}}
 
     @property
     def vanishing(self) -> tuple[str, ...]:
@@ -319,11 +328,23 @@ class Problem:
         return {}
 
     def with_(self, **changes: Any) -> Problem:
-        """The same problem with some parameters (alpha included) changed; an entry of an array, as `**{"A[1,2]": 0.3}`.
+        """The same problem with some parameters (alpha included) changed; an entry of an array, as `**{"A[1,2]": 0.3}`;
+        the place of an array on a line (`Between`), path_A; scale_A, a factor on an array as it is.
 
         Raises:
-            InputError: a value out of range, or no such entry.
+            InputError: a value out of range, or no such entry or line.
         """
+        own = {name: changes.pop(name) for name in list(changes) if self._line(name)}
+        lines: dict[str, tuple[str, Between]] = {}
+        given = {parameter_name(name) for name in changes} | {place[0] for name in changes if (place := entry_of(name))}
+        for name, position in own.items():
+            of, line = self._moved(name, position)
+            if of in given or any(of == other for other, _ in lines.values()):
+                raise InputError(f"{of.rstrip('_')} is changed twice, once by {name}; leave one out")
+            lines[name] = of, line
+        changes |= {of: line.value for of, line in lines.values()}
+        given |= set(changes)
+        lines = {name: line for name, line in self.lines.items() if line[0] not in given} | lines
         alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
@@ -331,11 +352,32 @@ class Problem:
         for name, value in changes.items():
             if (place := entry_of(name)) is not None:
                 known[place[0]] = _with_entry(name, known.get(place[0]), place[1], value)
-        return _build(self.solver, alpha, known, spectrum, law, beta)
+        return _build(self.solver, alpha, known, spectrum, law, beta, lines)
+
+    def on_line(self, name: str) -> bool:
+        """Whether a name is that of the place of an array on a line: path_A, scale_A."""
+        return self._line(name) is not None
+
+    def _line(self, name: str) -> tuple[str, Between] | None:
+        """The line that a name stands for: path_A of those given, scale_A from zero to an array; None of others."""
+        if name in self.lines:
+            return self.lines[name]
+        of = parameter_name(scaled_parameter(name) or "")
+        if name in self.parameters or not np.ndim(self.parameters.get(of, 0.0)):
+            return None
+        array = self.parameters[of]
+        return of, Between(np.zeros_like(array), array, 1.0)
+
+    def _moved(self, name: str, position: Any) -> tuple[str, Between]:
+        of, line = self._line(name) or ("", Between(0, 0))
+        t = _number(name, position)
+        if not np.isfinite(t):
+            raise InputError(f"{name} = {position!r} is out of range; allowed is (-inf, inf)")
+        return of, line.at(t)
 
     def value_of(self, name: str) -> float:
         """A scalar parameter, alpha included (not a number where it was left open), the common value of a vector's
-        entries, or one entry of an array, counted from 1: sigma[2], A[1,2].
+        entries, one entry of an array, counted from 1: sigma[2], A[1,2], or the place of an array on a line.
 
         Raises:
             InputError: no such scalar parameter.
@@ -343,6 +385,8 @@ class Problem:
         place = entry_of(name)
         if place is not None:
             return float(_entry(name, self.parameters.get(place[0]), place[1]))
+        if (known := self._line(name)) is not None:
+            return known[1].position
         name = {"lambda": "lambda_"}.get(name, name)
         if name == "alpha":
             return np.nan if self.sample_complexity is None else self.sample_complexity
@@ -355,8 +399,8 @@ class Problem:
         if name not in self.parameters or not common(self.parameters[name]):
             scalars = [n for n, v in self.parameters.items() if common(v)]
             raise InputError(
-                f"{name!r} is not a scalar parameter; these are alpha, {', '.join(scalars)}, and entries of arrays, "
-                "as A[1,2]"
+                f"{name!r} is not a scalar parameter; these are alpha, {', '.join([*scalars, *self.lines])}, entries "
+                "of arrays, as A[1,2], a factor on one, as scale_A, and path_A where A is given as a line"
             )
         return float(np.ravel(self.parameters[name])[0])
 
@@ -427,6 +471,7 @@ def problem(
         inverse_temperature: b of the Gibbs measure exp(-b risk) over the weights, positive; None (the default) for the
             minimum of the risk. A loss whose slope jumps has a solver at finite temperatures only.
         values: parameters and structural sizes (tokens, student_rank, teacher_rank, clusters); the rest keep defaults.
+            Of an array, `Between` for all on a line; its entries, as `**{"A[1,2]": 0.3}`, and a factor, as scale_A=0.5.
 
     Raises:
         InputError: an unknown name or a value out of range; the sentence lists what is allowed.
@@ -439,13 +484,26 @@ def problem(
     for name, value in sizes.items():
         if isinstance(value, bool) or not _number(name, value).is_integer():
             raise InputError(f"{name} = {value!r}: a whole number is expected")
-    return _build(load_solver(model, **sizes), alpha, _renamed(values), spectrum, law, inverse_temperature)
+    solver = load_solver(model, **sizes)
+    whole = {spec["name"] for spec in solver.model.PARAMETERS}
+    given = {name: value for name, value in _renamed(values).items() if name in whole}
+    parts = {name: value for name, value in values.items() if parameter_name(name) not in whole}
+    built = _build(solver, alpha, given, spectrum, law, inverse_temperature)
+    return built.with_(**parts) if parts else built
 
 
 def _build(
-    solver: Solver, alpha: Any, values: Mapping[str, Any], spectrum: Any, law: Any, inverse_temperature: Any = None
+    solver: Solver,
+    alpha: Any,
+    values: Mapping[str, Any],
+    spectrum: Any,
+    law: Any,
+    inverse_temperature: Any = None,
+    lines: Mapping[str, tuple[str, Between]] | None = None,
 ) -> Problem:
     specs = {spec["name"]: spec for spec in solver.model.PARAMETERS}
+    lines = {**(lines or {}), **_lines(values, specs)}
+    values = {name: value.value if isinstance(value, Between) else value for name, value in values.items()}
     unknown = [name for name in values if name not in specs]
     if unknown:
         known = "; ".join(
@@ -463,12 +521,26 @@ def _build(
     if number is not None and not 0 < number < np.inf:
         raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf){_ALPHA}")
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
-    built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built))
+    built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
     _ = built.law
     _check_penalty(built)
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
+
+
+def _lines(values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Between]]:
+    """Of parameters given as lines, under the names of their places."""
+    lines = {}
+    for of, line in values.items():
+        if isinstance(line, Between) and of in specs:
+            name = f"path_{of.rstrip('_')}"
+            if name in specs:
+                raise InputError(f"{of.rstrip('_')} goes along a line by the name {name}, which is another parameter's")
+            for end in (line.first, line.last):
+                _checked(specs[of], end)
+            lines[name] = of, line
+    return lines
 
 
 def _meaning(name: str, words: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..derive.report.names import GREEK, RENAMED, both_forms
 from ..errors import InputError
 from .columns import column_of
@@ -29,6 +31,9 @@ def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symb
     own = [*problem.parameters, *(str(number["name"]) for number in problem.trained)]
     columns = {"alpha": "alpha", **{name.rstrip("_"): column_of(name) for name in own}}
     symbols: Symbols = {name: (name, _latex(name)) for name in (*OVERLAPS, *columns.values())}
+    known = ", ".join(symbols)
+    columns |= {name: name for name in problem.lines}
+    symbols |= {name: (name, _latex(name)) for name in problem.lines}
 
     def key_of(name: str) -> str:
         return columns.get(name.rstrip("_"), name.removeprefix("theory."))
@@ -40,13 +45,26 @@ def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symb
         if key in symbols and not (name.startswith("theory.") and key in columns.values()):
             symbols[key] = both_forms(symbol)
         elif key not in RENAMED:
-            raise InputError(f"no symbol {name!r} to rename in a table; known are {', '.join(symbols)}")
+            raise InputError(f"no symbol {name!r} to rename in a table; known are {known}")
     for name in names or {}:
         key = key_of(name)
         for other in symbols:
             if key in symbols and other != key and symbols[other][0] == symbols[key][0]:
                 raise InputError(f"{symbols[key][0]} would stand for {name} and for {other}; rename {other}, too")
+    for name, value in problem.parameters.items():
+        _add_parts(symbols, name.rstrip("_"), columns.get(name.rstrip("_"), name), np.shape(value))
     return symbols
+
+
+def _add_parts(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
+    """What of an array a curve goes along by other names: a factor on it, its entries."""
+    if not shape:
+        return
+    text, latex = symbols[column]
+    symbols.setdefault(f"scale_{name}", (f"scale_{name}", _latex(f"scale_{name}")))
+    for index in np.ndindex(shape):
+        place = [str(i + 1) for i in index]
+        symbols[f"{name}[{','.join(place)}]"] = f"{text}[{','.join(place)}]", with_index(latex, place)
 
 
 def _latex(name: str) -> str:

@@ -63,6 +63,11 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
             f"  test error    {with_error(solution.test_error, solution.test_error_error)}, replica symmetric "
             f"{with_error(symmetric.test_error, symmetric.test_error_error)}"
         )
+        others = {**dict.fromkeys(solution.other_errors, (math.nan, math.nan)), **symmetric.other_errors}
+        lines += [
+            f"    {name:<11} {with_error(*found)}, replica symmetric {with_error(*others[name])}"
+            for name, found in solution.other_errors.items()
+        ]
     rule = solution.rule.describe()
     lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are estimated")
     if solution.stability:
@@ -142,11 +147,13 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
         "training_loss": solution.training_loss,
         "training_loss_parts": {"data": solution.parts[0], "penalty": solution.parts[1]},
         "test_error": solution.test_error,
+        "test_errors": solution.test_errors or None,
         "errors": {
             "overlaps": blocks_json(problem, solution.half_widths),
             "multipliers": solution.multipliers_error,
             "training_loss": solution.training_loss_error,
             "test_error": solution.test_error_error,
+            "test_errors": solution.half_widths.test_errors or None,
         },
         "integrator": solution.rule.describe(),
         "shallower": solution.shallower and to_json(solution.shallower),

@@ -66,8 +66,11 @@ def document(data: dict[str, Any]) -> str:
 
 
 def parameters_json(problem: Problem) -> dict[str, Any]:
-    """alpha (None if left open), sizes, parameters and, where they are given, spectrum and inverse temperature."""
-    named = {name.rstrip("_"): value for name, value in problem.parameters.items()}
+    """alpha (None if left open), sizes, parameters and, where they are given, spectrum and inverse temperature.
+
+    Of an array on a line {from, to}, and its place there.
+    """
+    named = {name.rstrip("_"): value for name, value in {**problem.parameters, **problem.along_lines}.items()}
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
     return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}

@@ -101,6 +101,7 @@ def problem_line(problem: Problem, shown: Symbols | None = None) -> str:
         f"{problem.solver.name}  "
         + ("" if problem.sample_complexity is None else f"{shown['alpha'][0]} = {problem.alpha:g}  ")
         + "  ".join(f"{shown[column_of(n)][0]} = {_short(v)}" for n, v in problem.parameters.items())
+        + "".join(f"  {name} = {line.position:g}" for name, (_, line) in problem.lines.items())
         + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}")
         + ("" if problem.inverse_temperature is None else f"  inverse temperature = {problem.inverse_temperature:g}")
     )

@@ -343,8 +343,7 @@ def _stability_scalar(
 
 def _of_metric(name: str, part: int, solution: Any) -> float:
     """Value (0) or half width (1) of a named test error; nan where there is none."""
-    beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
-    return float(beside.other_errors.get(name, (np.nan, np.nan))[part])
+    return float(solution.other_errors.get(name, (np.nan, np.nan))[part])
 
 
 def _coordinates(problem: Problem | None, axis: str, values: np.ndarray) -> dict[str, Any]:

@@ -49,8 +49,8 @@ class Direction:
     @property
     def value(self) -> float:
         """Where the number stands; the first entry where all of an array move together."""
-        if self.name == "alpha":
-            return self.problem.alpha
+        if self.name == "alpha" or self.problem.on_line(self.name):
+            return self.problem.value_of(self.name)
         values = np.asarray(self.problem.parameters[self.name], float)
         return float(values[self.index] if self.index is not None else values.flat[0])
 
@@ -59,6 +59,8 @@ class Direction:
         """Ends of what is allowed."""
         if self.name == "alpha":
             return 0.0, np.inf
+        if self.problem.on_line(self.name):
+            return -np.inf, np.inf
         spec = next(spec for spec in self.problem.solver.model.PARAMETERS if spec["name"] == self.name)
         return (
             -np.inf if spec["low"] is None else spec["low"],
@@ -72,8 +74,8 @@ class Direction:
             InputError: there is no such problem.
         """
         if by not in self._known:
-            if self.name == "alpha":
-                found = self.problem.with_(alpha=self.problem.alpha + by)
+            if self.name == "alpha" or self.problem.on_line(self.name):
+                found = self.problem.with_(**{self.name: self.value + by})
             else:
                 values = np.array(self.problem.parameters[self.name], float)
                 values[self.index if self.index is not None else ...] += by
@@ -120,7 +122,7 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
     """A direction for every number of the named parameters; without names, alpha and all of them.
 
     An entry of a matrix that must be symmetric moves together with its mirror image and is named once; one that cannot
-    move at all is left out.
+    move at all is left out. An entry may be named, as A[1,2], and the place of an array on a line.
 
     Raises:
         InputError: an unknown name; the known ones are listed.
@@ -128,17 +130,19 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
     parameters = list(problem.parameters)
     directions = []
     for name in names or ("alpha", *parameters):
-        wanted = {"lambda": "lambda_"}.get(name, name)
-        if wanted == "alpha":
-            directions.append(Direction(problem, "alpha"))
+        wanted, *places = entry_of(name) or ({"lambda": "lambda_"}.get(name, name),)
+        if wanted == "alpha" or problem.on_line(wanted):
+            directions.append(Direction(problem, wanted))
             continue
         if wanted not in parameters:
             known = ", ".join(("alpha", *(n.rstrip("_") for n in parameters)))
             raise InputError(f"no derivative with respect to {name!r}; known are {known}")
-        for index in np.ndindex(np.shape(problem.parameters[wanted])):
+        if places:
+            problem.value_of(name)
+        for index in places or np.ndindex(np.shape(problem.parameters[wanted])):
             for mirrored in (False, True):
                 direction = Direction(problem, wanted, index, mirrored)
-                if mirrored and (len(index) != 2 or index[0] >= index[1]):
+                if mirrored and (len(index) != 2 or index[0] == index[1] or (index[0] > index[1] and not places)):
                     continue
                 with suppress(InputError):
                     direction.differences(wide=False)

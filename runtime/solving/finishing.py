@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,6 +29,7 @@ from .task import Task
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
+_FAR = 1e8  # times the inputs' variance that q is where solving failed
 _FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
@@ -94,12 +95,12 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 farther = _curvature(state_map, point, shifts)
                 errors, shifts = farther * errors, shifts.mean(axis=0) + farther * (shifts - shifts.mean(axis=0))
             loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
-            tested = [_Tested.of(each, overlaps) for each in _by_metric(problem)]
+            tested = Tested.by_metric(problem, overlaps)
             tests_error = [float(two_standard_errors(test.moved(point.u, shifts))) + test.own for test in tested]
         else:
             averages = point.averages_by(problem, rule) or state_map.averages(overlaps)
             differences = _differences(task, point, rule, averages, finer)
-            tested = [_Tested.of(each, overlaps) for each in _by_metric(problem)]
+            tested = Tested.by_metric(problem, overlaps)
             tests_error = [test.own for test in tested]
             errors, loss_error, second_order = np.zeros(len(point.u)), 0.0, 0.0
             # Weights that do not add up to one: nothing is known better than that.
@@ -158,10 +159,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         training_loss_error=loss_error,
         test_error=tested[0].value,
         test_error_error=tests_error[0],
-        other_errors={
-            name: (test.value, error)
-            for name, test, error in zip(problem.metric_names[1:], tested[1:], tests_error[1:], strict=False)
-        },
+        other_errors=others_by_name(tested, tests_error),
         second_order=second_order,
         jacobian=point.jacobian,
         drift=point.drift,
@@ -303,17 +301,12 @@ def _differences(
     return [(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
 
 
-def _by_metric(problem: Problem) -> list[Problem]:
-    """The problem, then the same with each of its other metrics."""
-    return [problem, *problem.once(_other_metrics)] if problem.solver.base is None else [problem]
-
-
 def _other_metrics(problem: Problem) -> list[Problem]:
     return [problem.by_metric(name) for name in problem.metric_names[1:]]
 
 
 @dataclass(frozen=True)
-class _Tested:
+class Tested:
     """A test error at a solution: its value, the error of its own integral, the size of the rule (0 without one)."""
 
     problem: Problem
@@ -323,7 +316,14 @@ class _Tested:
     nodes: int
 
     @classmethod
-    def of(cls, problem: Problem, overlaps: Overlaps) -> _Tested:
+    def by_metric(cls, problem: Problem, overlaps: Overlaps) -> list[Tested]:
+        """By the metric of a problem, then by each of the others that it has by name."""
+        others = problem.once(_other_metrics) if problem.solver.base is None else []
+        return [cls.of(each, overlaps) for each in (problem, *others)]
+
+    @classmethod
+    def of(cls, problem: Problem, overlaps: Overlaps) -> Tested:
+        """By the problem's metric."""
         return cls(problem, overlaps.sizes, *observables.test_error(problem, overlaps))
 
     def moved(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
@@ -339,8 +339,14 @@ class _Tested:
             return np.nan
 
 
+def others_by_name(tested: Sequence[Tested], errors: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """Value and half width of all test errors but the first."""
+    pairs = list(zip(tested, errors, strict=True))
+    return {test.problem.metric_name: (test.value, error) for test, error in pairs[1:]}
+
+
 def run_off(problem: Problem, overlaps: Overlaps) -> str:
-    """Which trained number runs off without anything that holds it, in words; empty where none does."""
+    """Which trained number runs off without anything that holds it, or that the weights do, in words; else empty."""
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
         if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
             held = f"its ridge {float(number['ridge']):g} does not hold it" if number["ridge"] else "it has no ridge"
@@ -348,6 +354,13 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
                 f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end along it "
                 f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
             )
+    longest = float(np.max(np.trace(overlaps.q, axis1=1, axis2=2)))
+    if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.has_sphere:
+        return (
+            f"the weights run off (q {longest:.3g}): neither data nor penalty hold them, as a loss that falls without "
+            "end does not where samples can be separated; a larger lambda or alpha is another problem, which may have "
+            "a solution"
+        )
     return ""
 
 

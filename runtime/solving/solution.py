@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,6 +54,32 @@ class HalfWidths(Overlaps):
         blocks = Overlaps.unpack(errors, sizes)
         known = training_loss, test_error, test_errors or {}
         return cls(blocks.q, blocks.V, blocks.m, blocks.theta, blocks.phi, *known)
+
+
+class Measured(Protocol):
+    """What has a test error, and others by name."""
+
+    @property
+    def problem(self) -> Problem:
+        """That is solved."""
+
+    @property
+    def test_error(self) -> float:
+        """By the first metric."""
+
+    @property
+    def test_error_error(self) -> float:
+        """Its half width."""
+
+    @property
+    def other_errors(self) -> Mapping[str, tuple[float, float]]:
+        """By the others: value and half width."""
+
+
+def by_name(solution: Measured) -> dict[str, tuple[float, float]]:
+    """Test errors and half widths by the names of the metrics, the first first; empty where it has no name."""
+    names = solution.problem.metric_names
+    return {names[0]: (solution.test_error, solution.test_error_error), **solution.other_errors} if names else {}
 
 
 @dataclass(frozen=True)
@@ -119,10 +145,12 @@ class Solution:
     @property
     def test_errors(self) -> dict[str, float]:
         """By the names of the metrics, the first first; empty where there is none or one without a name."""
-        names = self.problem.metric_names
-        if not names or self.losses is None:
-            return {}
-        return {names[0]: self.test_error, **{name: value for name, (value, _) in self.other_errors.items()}}
+        return {name: value for name, (value, _) in self.named_errors.items()}
+
+    @property
+    def named_errors(self) -> dict[str, tuple[float, float]]:
+        """As `test_errors`, a half width beside each."""
+        return by_name(self) if self.losses else {}
 
     @property
     def explanation(self) -> list[str]:
@@ -162,7 +190,7 @@ class Solution:
     @property
     def half_widths(self) -> HalfWidths:
         """Of everything reported, by its name: q, V, m, theta, phi in their shapes, training_loss and test_error."""
-        named = {name: self.other_errors.get(name, (0.0, self.test_error_error))[1] for name in self.test_errors}
+        named = {name: width for name, (_, width) in self.named_errors.items()}
         sizes = self.overlaps.sizes
         return HalfWidths.of(self.errors, sizes, self.training_loss_error, self.test_error_error, named)
 

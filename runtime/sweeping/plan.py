@@ -446,7 +446,7 @@ def _sizes(values: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 
 def _parameters(problem: Problem, without: Sequence[str]) -> dict[str, Any]:
     """Everything that a problem is given, as JSON, but for some names."""
-    held: dict[str, Any] = {"alpha": problem.sample_complexity, **problem.parameters}
+    held: dict[str, Any] = {"alpha": problem.sample_complexity, **problem.parameters, **problem.along_lines}
     held |= {"inverse_temperature": problem.inverse_temperature, "spectrum": problem.spectrum}
     if problem.given_law is not None:
         held["law"] = [getattr(problem.given_law, each.name) for each in fields(problem.given_law)]
@@ -461,4 +461,6 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 def _as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_json(entry) for entry in value]
+    if isinstance(value, dict):
+        return {name: _as_json(entry) for name, entry in value.items()}
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

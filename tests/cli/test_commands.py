@@ -272,3 +272,25 @@ def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
     assert found.status == 2 and "no metric 'third'; it has first, second" in found.sentence
     found = call("tune", "grouped.py", *rest, "--over", "lambda=0.01:1", "--metric", "second", "--accuracy", "1e-2")
     assert found.status == 0 and "test error (second) is least" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "over"),
+    [
+        (["A=[[.5,.5],[.5,.5]]:[[.6,.4],[.4,.6]]"], "path_A=0.5:1:2"),
+        ([], "A[1,2]=0.35:0.4:2"),
+    ],
+)
+def test_a_curve_goes_along_arrays(call, tmp_path, given, over):
+    """Both end at the default array, of which theta is known; what is written can be drawn."""
+    file = tmp_path / "line.nc"
+    sets = [word for item in ["alpha=2", *given] for word in ("--set", item)]
+    done = call("curve", "dot_product_attention", *sets, "--over", over, "--quiet", "-o", file)
+    assert done.status == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith(over.partition("=")[0]) and "0.1581" in done.stdout
+    assert call("plot", file).status == 0 and file.with_suffix(".png").stat().st_size > 10_000
+
+
+def test_an_array_in_place_of_a_number_is_told_the_way(call):
+    done = call("curve", "dot_product_attention", "--set", "alpha=2", "--over", "A=[[1,0],[0,1]]:[[0,1],[1,0]]:3")
+    assert done.status == 2 and "--set 'A=[..]:[..]' --over path_A=0:1:11" in done.sentence

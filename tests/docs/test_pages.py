@@ -112,12 +112,18 @@ def test_every_script_has_a_page_with_a_figure_and_a_notebook(built):
     [
         ("index.html", "The first minute"),
         ("gallery/robust_regression.html", "0.24257"),
+        ("gallery/index.html", "Committees on He2 and on z1 z2"),
+        ("tutorials/index.html", "Your first model"),
+        ("atlas.html", "Beside simulations"),
         ("theory.html", "mjx-container"),
         ("search.html?q=crossing", "pages matching the search query"),
+        ("search.html?q=committee", "Committees on He2 and on z1 z2"),
+        *((f"{script.parent.name}/{script.stem}.html", f"sphx_glr_{script.stem}_001.png") for script in SCRIPTS),
     ],
 )
 def test_a_browser_shows_pages_without_errors(built, tmp_path, page, shown):
-    """Equations are set (`mjx-container` is what MathJax makes), the search box finds, and the console stays quiet."""
+    """Equations are set (`mjx-container` is what MathJax makes), the search box finds, and the console stays quiet: it
+    would tell of a figure that is missing."""
     done = subprocess.run(
         [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
          "--allow-file-access-from-files",

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge.derive.errors import ModelError
@@ -98,3 +99,36 @@ def test_what_does_not_fit_is_refused_when_the_model_is_made():
 def test_one_without_a_name_stays_as_it_was():
     solution = sf.solve(sf.problem("ridge_regression", alpha=2.0))
     assert solution.test_errors == {} and solution.to_json()["test_errors"] is None
+
+
+@pytest.mark.slow
+def test_with_broken_replica_symmetry_each_is_that_of_one_state():
+    """Without a signal: the distance is 1 + q, the norm q, of signs half are wrong, with the q of one minimiser."""
+
+    @sf.model(
+        regulariser=sf.Ridge(0.01),
+        metric={
+            "apart": lambda h, Y: (Y[0, 0] - h[0, 0]) ** 2,
+            "norm": lambda h: h[0, 0] ** 2,
+            "wrong": lambda h, Y: (1 - sp.sign(h[0, 0] * Y[0, 0])) / 2,
+        },
+        starts={"uninformed": sf.Start(noise="3/5", susceptibility=2)},
+    )
+    def moduli(X, Y):
+        return (sp.Abs(Y[0, 0]) - sp.Abs(X[0, 0])) ** 2
+
+    found = sf.solve(sf.problem(moduli, alpha=3), "uninformed", rsb=1, accuracy=1e-4)
+    q, width = found.overlaps.q.item(), found.half_widths.q.item()
+    assert found.success and found.steps == 1 and abs(q - found.symmetric.overlaps.q.item()) > 1e-2
+    widths = found.half_widths.test_errors
+    for name, exact in (("apart", 1 + q), ("norm", q), ("wrong", 0.5)):
+        assert abs(found.test_errors[name] - exact) < 1e-9 + widths[name]
+    assert widths["norm"] == pytest.approx(width, rel=0.1) and widths["wrong"] < 1e-9
+    told = found.to_json()
+    assert told["test_errors"] == found.test_errors and told["errors"]["test_errors"] == widths
+    assert "    norm        1.328" in found.table() and ", replica symmetric 1.372" in found.table()
+
+    line = sf.curve(found.problem, start="uninformed", rsb=1, alpha=(3, 3.2, 2), accuracy=1e-4)
+    norms = line.to_pandas(stability=False)["test_error_norm"]
+    assert norms.iloc[0] == pytest.approx(q, rel=1e-6)
+    assert norms.iloc[1] == pytest.approx(line.solutions[1].overlaps.q.item(), rel=1e-6)

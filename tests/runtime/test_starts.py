@@ -121,6 +121,16 @@ def test_a_start_that_lies_inside_is_taken_as_it_is():
     assert StateMap(problem, Sobol(6, 1)).why_outside(begun.pack(), begun.sizes) == ""
 
 
+def test_weights_that_nothing_holds_are_named():
+    from saddleforge.solving.finishing import run_off
+
+    problem = sf.problem("logistic_regression", alpha=1, lambda_=0)  # of fewer samples than weights
+    far, near = (sf.Overlaps.measured(q=size, theta=0.1, V=1.0) for size in (5e16, 5e3))
+    assert "the weights run off (q 5e+16)" in run_off(problem, far) and run_off(problem, near) == ""
+    kept = sf.problem("perceptron", alpha=1)  # of given norm
+    assert run_off(kept, far) == ""
+
+
 def test_a_trained_number_that_nothing_holds_is_named():
     """Of softplus(-beta y X) the risk falls as beta grows and W shrinks, whose ridge alone is paid for."""
     import sympy as sp
