@@ -500,17 +500,16 @@ class _Builder:
 
     def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
         if isinstance(law, GaussianNoise):
-            variance = exact(law.variance)
-            known = [leaf for p in self.parameters.values() for leaf in leaves(p.symbols(self.structure))]
-            names = {str(s).rstrip("_"): s for s in known}
-            variance = variance.xreplace({s: names[str(s)] for s in variance.free_symbols if str(s) in names})
+            variance = self._by_name(exact(law.variance))
             self._known(variance.free_symbols, f"noise {name}: variance", fields=set())
             return GaussianNoise(variance)
         probabilities = law.probabilities
         if callable(probabilities):
             probabilities = self.call(f"noise {name}", probabilities, Y=self.Y)
-        probabilities = exact(probabilities)
-        values = exact(law.values)
+        probabilities, values = (tuple(map(self._by_name, exact(each))) for each in (probabilities, law.values))
+        for what, each in (("probabilities", probabilities), ("values", values)):
+            free = set().union(*(e.free_symbols for e in each))
+            self._known(free, f"noise {name}: {what}", fields=set(self.Y) if what == "probabilities" else set())
         if len(values) != len(probabilities):
             raise ModelError(
                 f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
@@ -518,6 +517,12 @@ class _Builder:
         if sp.simplify(sp.Add(*probabilities)) != 1:
             raise ModelError(f"model {self.model.name}: noise {name}: probabilities add up to {sp.Add(*probabilities)}")
         return DiscreteNoise(values, probabilities)
+
+    def _by_name(self, expression: sp.Expr) -> sp.Expr:
+        """Symbols that are called as parameters are these."""
+        known = [leaf for p in self.parameters.values() for leaf in leaves(p.symbols(self.structure))]
+        names = {str(s).rstrip("_"): s for s in known}
+        return expression.xreplace({s: names[str(s)] for s in expression.free_symbols if str(s) in names})
 
     def _kinks(self, field_name: str, function: Callable[..., Any] | None, student: str) -> tuple[sp.Expr, ...]:
         if function is None:

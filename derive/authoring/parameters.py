@@ -218,7 +218,8 @@ class DiscreteNoise:
 
     Args:
         values: the values.
-        probabilities: numbers, or a function of (Y, **parameters) that returns one expression a value.
+        probabilities: numbers, expressions in names of parameters as ("1 - share", "share"), or a function of
+            (Y, **parameters) that returns one expression a value.
 
     Example:
         >>> flips = sf.DiscreteNoise((1, -1), lambda Y, *, share: (1 - share, share))

@@ -196,6 +196,8 @@ def noisy(X, Y, u, *, Delta=0.25):
         (GaussianNoise("Gamma0"), r"noise u: variance uses Gamma0"),
         (DiscreteNoise((-1, 1), ("1/2", "1/3")), r"noise u: probabilities add up to 5/6"),
         (DiscreteNoise((-1, 0, 1), ("1/2", "1/2")), r"noise u has 3 values and 2 probabilities"),
+        (DiscreteNoise((-1, 1), ("p", "1-p")), r"noise u: probabilities uses? p"),
+        (DiscreteNoise((-1, "w"), ("1/2", "1/2")), r"noise u: values uses? w"),
         ("gaussian", r"noise 'u' must be GaussianNoise or DiscreteNoise"),
     ],
 )
@@ -223,6 +225,15 @@ def test_discrete_noise_may_depend_on_the_teacher_and_on_parameters():
     assert symbol.name == "u_u"
     assert sum(law.probabilities) == 1
     assert {str(s) for s in law.probabilities[0].free_symbols} == {"Delta_", "y_0_0"}
+
+
+def test_probabilities_of_a_noise_are_expressions_in_names_of_parameters():
+    named, given = (
+        model(noise={"u": DiscreteNoise((-1, "Delta"), probabilities)})(noisy).at().noise["u"][1]
+        for probabilities in (("1 - Delta", "Delta"), lambda Y, Delta: (1 - Delta, Delta))
+    )
+    assert named == given
+    assert {str(s) for s in named.values[1].free_symbols} == {"Delta_"}
 
 
 @pytest.mark.parametrize(
