@@ -242,6 +242,16 @@ def test_phases_are_counted_and_told_with_their_boundaries():
     ]
 
 
+def test_a_triple_point_that_finer_solutions_do_not_have_is_told_and_drawn_apart(tmp_path):
+    diagram = made_diagram()
+    unsure = replace(diagram.meetings[0], status="unconfirmed", value=3.0)
+    diagram = replace(diagram, meetings=(*diagram.meetings, unsure))
+    assert "unconfirmed" in diagram.table().splitlines()[-1]
+    (axes,) = diagram.plot(tmp_path / "phases.png").axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels.count("triple point") == 1 and labels.count("triple point, unconfirmed") == 1
+
+
 def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_hatching(tmp_path):
     diagram = made_diagram()
     diagram.save(tmp_path / "phases.nc")
