@@ -24,6 +24,7 @@ from .events import Passage, Station, located_event, solution_at
 
 MOST_POINTS = 400
 _BROKEN = 0.2  # largest relative size, in a fold's neighbourhood, of a part of the state that may vanish there
+_PRESENT = 1e-4  # relative size from which on a part of the state is none of noise
 _GONE = 1e-2  # of a part of the state, that a step leaves of it where it led onto the branch without it
 
 
@@ -237,7 +238,7 @@ class Walk:
         ahead, behind = (
             self._parts(Overlaps.unpack(self.branch.state(s.place.z[:-1]), self.branch.sizes)) for s in (after, before)
         )
-        return bool(np.any((behind > self.tolerance) & (ahead < _GONE * behind)))
+        return bool(np.any((behind > max(_PRESENT, self.tolerance)) & (ahead < _GONE * behind)))
 
     def _instability(self, before: Station, after: Station) -> Passage:
         gaps = [float(np.min(np.abs(1 - station.odd))) for station in (before, after)]
