@@ -24,6 +24,8 @@ from .events import Passage, Station, located_event, solution_at
 
 MOST_POINTS = 400
 _BROKEN = 0.2  # largest relative size, in a fold's neighbourhood, of a part of the state that may vanish there
+_PRESENT = 1e-4  # relative size from which on a part of the state is none of noise
+_GONE = 1e-2  # of a part of the state, that a step leaves of it where it led onto the branch without it
 
 
 class Walk:
@@ -148,6 +150,8 @@ class Walk:
             found.append(self._fold(before, after))
         elif self.turned_back:  # which slopes over a few nodes do not tell
             found.append(self._fold(self.passed[-3], after))
+        elif self._lost_part(before, after):  # without a turn: a step led onto the branch that it merges with
+            found.append(self._merger(before, after))
         growing = [int(np.sum((e.real > 1) & (np.abs(e.imag) < 1e-9))) for e in (before.odd, after.odd)]
         if growing[0] != growing[1] and not any(p is not None and p.merges for p in found):
             found.append(self._instability(before, after))
@@ -181,10 +185,22 @@ class Walk:
             return Passage(
                 "spinodal", float(place.z[-1]), SingularEquations(self.branch, sector), place.z, False, between
             )
+        return self._merging(u, float(place.z[-1]), reduced, between)
+
+    def _merger(self, before: Station, after: Station) -> Passage | None:
+        """The end in a branch of higher symmetry, on which the station after it lies."""
+        reduced = self._more_symmetric(self.branch.state(after.place.z[:-1]))
+        if reduced is None:
+            return None
+        u = self.branch.state(before.place.z[:-1])
+        return self._merging(u, before.value, reduced, (before.value, after.value))
+
+    def _merging(self, u: np.ndarray, value: float, reduced: Symmetry, between: tuple[float, float]) -> Passage:
+        """The end in a branch of a higher symmetry, near a state."""
         branch = BranchMap(self.branch.problem, (self.parameter,), list(self.branch.span), reduced, self.branch.rule)
-        z = np.append(branch.coordinates(u), place.z[-1])
+        z = np.append(branch.coordinates(u), value)
         sector = sector_of((u - branch.state(z[:-1])) / block_scales(u, branch.sizes), branch)
-        return Passage("spinodal", float(place.z[-1]), SingularEquations(branch, sector), z, True, between)
+        return Passage("spinodal", value, SingularEquations(branch, sector), z, True, between)
 
     def _more_symmetric(self, u: np.ndarray) -> Symmetry | None:
         """The symmetry of the state that lacks what nearly vanishes here, or None where nothing does.
@@ -209,10 +225,20 @@ class Walk:
 
     def _broken(self, overlaps: Overlaps) -> float:
         """Largest part of a state that breaks an exchange which the branch does not keep."""
+        return float(np.max(self._parts(overlaps), initial=0.0))
+
+    def _parts(self, overlaps: Overlaps) -> np.ndarray:
+        """Relative size of what breaks each exchange that the branch does not keep."""
         u, scales, clusters = overlaps.pack(), overlaps.block_scales, self.branch.problem.clusters
         others = [e for e in exchanges(self.branch.problem) if e not in self.branch.symmetry.exchanges]
-        parts = [np.max(np.abs(u - e.of_overlaps(overlaps, clusters).pack()) / scales) / 2 for e in others]
-        return float(max(parts, default=0.0))
+        return np.array([np.max(np.abs(u - e.of_overlaps(overlaps, clusters).pack()) / scales) / 2 for e in others])
+
+    def _lost_part(self, before: Station, after: Station) -> bool:
+        """Whether a part that breaks an exchange fell to nothing in one step."""
+        ahead, behind = (
+            self._parts(Overlaps.unpack(self.branch.state(s.place.z[:-1]), self.branch.sizes)) for s in (after, before)
+        )
+        return bool(np.any((behind > max(_PRESENT, self.tolerance)) & (ahead < _GONE * behind)))
 
     def _instability(self, before: Station, after: Station) -> Passage:
         gaps = [float(np.min(np.abs(1 - station.odd))) for station in (before, after)]

@@ -21,14 +21,17 @@ from ..errors import InputError, NotConvergedError
 from ..progress import bar
 from ..solving.losses import refine_losses
 from ..solving.solution import Solution
-from ..thresholds.locating import Evaluation, crossing, loss_difference, root_between
+from ..thresholds.locating import Evaluation, Root, crossing, loss_difference, root_between
 from ..thresholds.threshold import Threshold
 from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_of, follower, series
 
 TRIPLE, END, ENDS = "triple", "end", "ends"
+UNCONFIRMED = "unconfirmed"
+"""Status of a meeting that solutions of a finer accuracy do not have there, or are not found to."""
 _WIDER = 0.5  # cells beside the carrier of two rows where it is looked for in between
 _FINER = 30.0  # times the accuracy to which a carrier is located where the difference asks for it
 _TRIED = 3  # points of a row from which a branch is begun
+_SURER = 0.1  # of the accuracy of the rows' solutions, to which those that confirm a meeting are solved
 _HALVINGS = 10  # toward where one of the branches is not on the carrier any more
 
 Made = TypeVar("Made")
@@ -43,7 +46,7 @@ class Meeting:
             others is equal, or its own and that of the only other, or all three where it ends in the third; ENDS: both
             branches end, each where it would without the other.
         value, error: of the first parameter; at, at_error: of the second.
-        status: converged, accuracy_not_reached, or BRACKETED between two rows.
+        status: converged, accuracy_not_reached, UNCONFIRMED, or BRACKETED between two rows.
     """
 
     kind: str
@@ -202,6 +205,9 @@ def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting
 
     Args:
         accuracies: half widths asked for, in the first parameter and in the second.
+
+    A coarse rule may have ends of branches that finer ones do not: what is located is looked at once more with
+    solutions of a finer accuracy.
     """
     lower, upper = suspect.rows
     carried = _Carried(suspect, accuracies[0], seed)
@@ -224,7 +230,28 @@ def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting
         return None
     fine = error <= accuracies[0] and at_error <= accuracies[1]
     status = "converged" if fine else "accuracy_not_reached"
+    with bar(f"{suspect.kind} of {' and '.join(suspect.branches)}: confirming", None):
+        if not _confirmed(suspect, root, (value, error), max(at_error, accuracies[1]), accuracies[0], seed):
+            status = UNCONFIRMED
     return Meeting(suspect.kind, suspect.branches, value, error, root.value, at_error, status)
+
+
+def _confirmed(
+    suspect: Suspect, root: Root, place: tuple[float, float], at_error: float, accuracy: float, seed: int
+) -> bool:
+    """Whether solutions of a finer accuracy have the same difference and carrier at a root, within half widths.
+
+    Args:
+        place: of the carrier, and half width; at_error: of the root.
+    """
+    surer = _Carried(suspect, accuracy, seed, _SURER)
+    try:
+        there = surer.evaluation(root.value, max(root.best.error, abs(root.slope) * at_error))
+    except (NotConvergedError, InputError):
+        return False
+    moved, known = abs(there.difference / root.slope), there.error / abs(root.slope)
+    value, error = surer.located(root.value)
+    return known <= 2 * at_error and moved <= known + at_error and abs(value - place[0]) <= error + place[1]
 
 
 def _toward_a_root(
@@ -284,11 +311,19 @@ class _Found:
 
 
 class _Carried:
-    """The difference of two losses where the carrier is, on any row between two."""
+    """The difference of two losses where the carrier is, on any row between two.
 
-    def __init__(self, suspect: Suspect, accuracy: float, seed: int) -> None:
-        self._suspect, self._accuracy, self._seed = suspect, accuracy / 2, seed
+    Args:
+        accuracy: half width asked of the carrier; share: of the accuracy of the rows' solutions, asked for between.
+    """
+
+    def __init__(self, suspect: Suspect, accuracy: float, seed: int, share: float = 1.0) -> None:
+        self._suspect, self._accuracy, self._seed, self._share = suspect, accuracy / 2, seed, share
         self._places: dict[float, tuple[float, float]] = {}
+
+    def located(self, at: float) -> tuple[float, float]:
+        """Where the carrier was found on a row, and half width."""
+        return self._places[at]
 
     def place(self, nearest: float, at: float, at_error: float) -> tuple[float, float]:
         """Where the carrier is, on a straight line from the nearest row where it was located, and half width."""
@@ -305,7 +340,8 @@ class _Carried:
         """
         suspect = self._suspect
         near = min(suspect.rows, key=lambda row: abs(row.at - at))
-        row = replace(near, problem=near.problem.with_(**{near.second: at}), at=at)
+        problem, asked = near.problem.with_(**{near.second: at}), near.accuracy * self._share
+        row = replace(near, problem=problem, at=at, accuracy=asked)
         found = self._evaluated(row, self._accuracy, tolerance)
         share = found.moved / (tolerance / 2) if tolerance is not None else 0.0
         if share > 1:  # the place of the carrier leaves too much

@@ -77,6 +77,8 @@ class Engine:
             raise InputError(f"processes = {self.processes}: a whole number from 1 is expected")
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}: a whole number from 1 is expected")
+        if "" in (self.scheduler, self.cluster):
+            raise InputError("the address of a scheduler, or the file of a cluster, is empty")
         if self.scheduler and self.cluster:
             raise InputError("a scheduler that runs, or a cluster to start: give one of them")
         if (self.scheduler or self.cluster or (self.processes or 1) > 1) and not has_dask():
@@ -177,6 +179,7 @@ class Engine:
             return
         import dask
         from distributed import Client
+        from distributed.comm import get_address_host
 
         quiet = {
             "distributed.scheduler.allowed-failures": 0,  # who is tried again is decided here
@@ -197,6 +200,8 @@ class Engine:
                     target = stack.enter_context(_closed(self._local(lines)))
             timeout = _TIMEOUT if self.scheduler else _PATIENCE
             try:
+                if self.scheduler:
+                    get_address_host(self.scheduler)  # of what is none a client is made that takes minutes to end
                 client = stack.enter_context(_closed(Client(target, timeout=timeout, set_as_default=False)))
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from saddleforge.branches.equations import BranchEquations, CrossingEquations
 from saddleforge.following.critical import as_solution, critical_line
 from saddleforge.following.first_event import instability, spinodal
 from saddleforge.following.follow import follow
+from saddleforge.following.walk import Walk
 from saddleforge.integration import Lines, ProxSpace, Rule
 from saddleforge.problems.overlaps import places_of
 from saddleforge.report.plots.branches import plot_dataset
@@ -110,6 +112,37 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
     assert abs(end.value - passage.value) <= end.error + passage.error
     # docs/theory.md section 14. On a Sobol set of 2^15 points it ends between 0.6 and 0.7, theta 0.0139 at 0.7.
     assert abs(end.value - 0.7193) < 1e-3
+
+
+def test_a_step_onto_the_branch_that_a_walk_merges_with_is_where_it_ends(attention: Solved) -> None:
+    """Newton's method across a pitchfork may lead onto the trunk, and the walk does not turn back."""
+    solution = attention(2.0, "semantic", 1e-4)
+    walk = Walk(solution.problem, solution, "alpha", (2.0, 1.85), 1e-3, 0)
+    first = next(walk.stations(1))
+
+    def beside(theta: float) -> None:
+        overlaps = replace(solution.overlaps, theta=theta * solution.overlaps.theta)
+        z = np.append(walk.branch.coordinates(overlaps.pack()), 1.99)
+        walk.passed = [first, replace(first, place=replace(first.place, z=z), value=1.99)]
+
+    beside(0.5)
+    assert not walk.passages()
+    beside(1e-9)
+    (passage,) = walk.passages()
+    assert passage.kind == "spinodal" and passage.merges and sorted(passage.between) == [1.99, 2.0]
+    (moved,) = np.abs(passage.equations.sector)
+    theta = moved[places_of(walk.branch.sizes)["theta"]]
+    assert np.all(theta > 0.5) and np.sum(moved) == pytest.approx(np.sum(theta))
+
+
+@pytest.mark.slow
+def test_a_walk_that_slides_over_the_end_of_its_branch_finds_it(agree: Callable[..., None]) -> None:
+    """Where semantic and positional end in one point of (alpha, sigma), semantic is soft, and a walk passes its end."""
+    problem = sf.problem("dot_product_attention", omega=0.0, sigma=0.53)
+    end = spinodal(problem, on="semantic", bracket=(0.47, 0.58))
+    passed = instability(problem, on="uninformed", bracket=(0.47, 0.58))
+    assert end.evidence["type"] == "pitchfork" and passed.evidence["toward"].startswith("toward theta")
+    agree((end.value, end.error), (passed.value, passed.error), "half widths")
 
 
 def test_a_fold_is_where_alpha_is_least_along_the_branch_to_twelve_digits() -> None:

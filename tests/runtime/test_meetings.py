@@ -8,7 +8,7 @@ import saddleforge as sf
 from saddleforge.errors import NotConvergedError
 from saddleforge.planes import meetings
 from saddleforge.planes.boundaries import BRACKETED, Boundary, Row
-from saddleforge.planes.meetings import met, suspects
+from saddleforge.planes.meetings import UNCONFIRMED, met, suspects
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
 AT, HEIGHT = 2.3, 0.17  # where boundaries meet
@@ -228,6 +228,32 @@ def test_a_carrier_is_located_as_finely_as_the_losses_on_it_ask(monkeypatch):
     point = met(found, (1e-2, 1e-3), 0)
     assert point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error <= 1e-3
     assert asked[0] == 5e-3 and min(asked) < 1e-3  # 10 in the first parameter beside 2 in the second
+
+
+@pytest.mark.parametrize("finer", ["no end", "an end elsewhere", "the same end"])
+def test_a_meeting_that_finer_solutions_do_not_have_is_unconfirmed(monkeypatch, finer):
+    plane = Plane(
+        {"semantic": lambda x, y: -(x - AT) + 3 * (y - HEIGHT), "positional": lambda x, y: 0.0},
+        {"semantic": lambda y: AT + 0.5 * (y - HEIGHT)},
+    )
+    (found,) = between(plane, 0.15, 0.3)
+    plane.located(monkeypatch)
+    accuracies = []
+
+    def end_of(row, name, *_):
+        accuracies.append(row.accuracy)
+        value = plane.begins[name](row.at)
+        if row.accuracy < 1e-3 and finer == "no end":
+            raise NotConvergedError("none")
+        if row.accuracy < 1e-3 and finer == "an end elsewhere":
+            value += 0.01
+        return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),))
+
+    monkeypatch.setattr(meetings, "end_of", end_of)
+    point = met(found, (1e-3, 1e-3), 0)
+    assert point.status == ("converged" if finer == "the same end" else UNCONFIRMED)
+    assert abs(point.at - HEIGHT) <= point.at_error
+    assert min(accuracies) == pytest.approx(1e-4)
 
 
 def test_between_rows_a_branch_is_begun_where_it_is_found_again(monkeypatch):

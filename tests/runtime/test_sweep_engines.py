@@ -196,9 +196,21 @@ def test_a_scheduler_that_does_not_answer_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(engines, "_TIMEOUT", 0.5)
     with pytest.raises(InputError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
         run(plan_for(), Engine(scheduler="tcp://127.0.0.1:9"), tmp_path / "records")
-    with pytest.raises(InputError, match="no scheduler of Dask answers at nonsense"):
-        run(plan_for(), Engine(scheduler="nonsense"), tmp_path / "records")
     assert not (tmp_path / "records").exists()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1", "127.0.0.1:9x", "foo://127.0.0.1:9"])
+def test_of_what_is_no_address_no_client_is_made(monkeypatch, tmp_path, address):
+    """One without a port took two minutes to end, with a traceback."""
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("a client was made"))
+    with pytest.raises(InputError, match=f"no scheduler of Dask answers at {address}: "):
+        run(plan_for(), Engine(scheduler=address), tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_an_empty_address_is_not_the_machine_at_hand():
+    with pytest.raises(InputError, match="is empty"):
+        Engine(scheduler="").check()
 
 
 def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(monkeypatch, tmp_path):

@@ -20,6 +20,7 @@ from matplotlib.patches import Patch
 
 from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
 from ...planes.diagram import PhaseDiagram
+from ...planes.meetings import UNCONFIRMED
 from ...presenting import plot
 from ...problems.columns import column_of
 from ..phases import boundary_name
@@ -219,13 +220,20 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
 
 
 def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
-    """Where boundaries meet, with half widths, and what stands for them in the legend."""
+    """Where boundaries meet, with half widths, and what stands for them in the legend; grey where not confirmed."""
+    handles: list[Line2D] = []
     if not dataset.sizes.get("triple"):
-        return []
-    value, error, at, at_error = (dataset[f"triple_{n}"].values for n in ("value", "error", "at", "at_error"))
-    look: dict[str, Any] = {"color": "black", "markerfacecolor": "white", "markersize": 9}
-    axes.errorbar(value, at, yerr=at_error, xerr=error, fmt="*", capsize=2, zorder=5, **look)
-    return [Line2D([], [], linestyle="none", marker="*", label="triple point", **look)]
+        return handles
+    for unsure in (False, True):
+        some = dataset.isel(triple=(dataset["triple_located"].values == UNCONFIRMED) == unsure)
+        if not some.sizes["triple"]:
+            continue
+        value, error, at, at_error = (some[f"triple_{n}"].values for n in ("value", "error", "at", "at_error"))
+        look: dict[str, Any] = {"color": GREY if unsure else "black", "markerfacecolor": "white", "markersize": 9}
+        axes.errorbar(value, at, yerr=at_error, xerr=error, fmt="*", capsize=2, zorder=5, **look)
+        label = "triple point, unconfirmed" if unsure else "triple point"
+        handles.append(Line2D([], [], linestyle="none", marker="*", label=label, **look))
+    return handles
 
 
 def _handles(dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
