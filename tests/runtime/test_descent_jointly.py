@@ -20,6 +20,9 @@ ONE_IN = 1e-3  # of simulations of the right equations fail, at either end
 BASE = {"sigma": 0.5, "omega": 0.3, "lambda": 0.002}
 CASES = {
     "base case": ("dot_product_attention", BASE, 4.0, [0, 2, 4], {"q": 0.125, "theta": 0.025, "m_1": 0.1}),
+    "base case, to the end": (
+        "dot_product_attention", BASE, 4.0, [0, 8, 20, 40], {"q": 0.125, "theta": 0.025, "m_1": 0.1},
+    ),
     "rank 2": ("dot_product_attention", {"student_rank": 2, "lambda": 0.002}, 3.0, [0, 2, 4], "mixed"),
     "untied": ("untied_attention", {}, 2.0, [0, 2, 4], "semantic"),
     "clusters with labels": ("attention_on_mixture", {}, 1.0, [0, 2, 4], "mixed"),
