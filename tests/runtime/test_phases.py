@@ -1,6 +1,6 @@
 """Phase diagrams: which changes along a row bracket which boundary, and how boundaries are located and drawn."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import xarray
@@ -83,9 +83,10 @@ def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known(mon
     def nowhere(*_):
         raise NotConvergedError("not here")
 
+    @dataclass
     class Ending:
-        def __init__(self):
-            self.known = {2.0: "solved"}
+        known: dict[float, str] = field(default_factory=lambda: {2.0: "solved"})
+        followed: bool = False
 
         def at(self, value):
             return None if value > 2.3 else self.known.setdefault(value, "solved")
