@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import NotConvergedError
 from .state import State
 
 
@@ -24,6 +25,17 @@ def growth(state: State) -> tuple[float, np.ndarray]:
             direction = (matrix @ direction) / factor + 1e-3 * direction
             direction /= np.linalg.norm(direction)
     return factor, state.unpack(direction)
+
+
+def onset(state: State, factor: float) -> float:
+    """alpha at which q = 0 becomes unstable, by the factor of `growth`.
+
+    Raises:
+        NotConvergedError: it never does.
+    """
+    if factor < 1e-12:
+        raise NotConvergedError(f"q = 0 is a stable solution of {state.problem.solver.name} at every sample complexity")
+    return 1 / factor
 
 
 def radius(matrix: np.ndarray) -> float:

@@ -177,12 +177,6 @@ class Planted:
             log_step += np.log(step)
         return np.array(list(product(*axes))), log_step
 
-    @cached_property
-    def _choices(self) -> np.ndarray:
-        """Values of the discrete hidden coordinates, (K, hidden), zero for the others."""
-        hidden = self.problem.solver.bayes.HIDDEN
-        return np.array(list(product(*[values if kind == "discrete" else (0.0,) for _, kind, values in hidden])))
-
     def observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
         """What is observed at fields (N, L t): as the model tells, else by linear equations for each choice of what is
         hidden and discrete."""
@@ -194,7 +188,7 @@ class Planted:
         bound = [i for i in range(module.FIELDS) if i not in module.FREE]
         positive = [i for i, (_, kind, _) in enumerate(module.OBSERVED) if kind == "positive"]
         found = np.full((len(fields), count), np.nan)
-        for choice in self._choices:
+        for choice in self._summed(labels)[0]:
             hidden = np.tile(choice, (len(fields), 1))
             hidden[:, self._free] = fields[:, [module.FREE[i] for i in self._free]]
             values = module.fields_at(probes, hidden, constants)[0][:, :, bound]

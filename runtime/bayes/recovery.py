@@ -14,7 +14,7 @@ from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left
 from .averages import Averages
-from .linear import growth, radius
+from .linear import growth, onset, radius
 from .planted import REPLICATES
 from .preimages import Preimages
 from .state import Point, State
@@ -153,11 +153,7 @@ class _Nothing:
     def find(self) -> tuple[float, float, np.ndarray]:
         budget.check()
         factor, direction = growth(self.state)
-        if factor < 1e-12:
-            raise NotConvergedError(
-                f"q = 0 is a stable solution of {self.state.problem.solver.name} at every sample complexity"
-            )
-        return 1 / factor, factor, direction
+        return onset(self.state, factor), factor, direction
 
 
 class _Exact:

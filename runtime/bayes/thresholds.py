@@ -14,7 +14,7 @@ from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import step
-from .linear import growth
+from .linear import growth, onset
 from .recovery import drawn_from_nothing, recovery
 from .state import Point, State
 
@@ -125,9 +125,7 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
             current = finer
-    if current < 1e-12:
-        raise NotConvergedError(f"q = 0 is a stable solution of {problem.solver.name} at every sample complexity")
-    value = 1 / current
+    value = onset(state, current)
     return BayesThreshold(
         problem,
         "weak_recovery",
