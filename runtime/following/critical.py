@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import presenting
-from ..branches.branch_map import BranchMap, complement, sector_of
+from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, Stride, begin, onward
 from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
@@ -32,7 +32,7 @@ from ..solving.solution import Solution
 from ..thresholds.conditions import parse_condition
 from ..thresholds.locating import condition_threshold, crossing
 from ..thresholds.threshold import Threshold
-from .events import integration_shift
+from .events import extended, integration_shift
 from .first_event import instability, spinodal
 
 if TYPE_CHECKING:
@@ -222,13 +222,7 @@ def _extended(
 
         equations = ConditionEquations(maps[0], measured, scale)
     else:
-        (branch,), z = maps, np.concatenate([*states, parameters])
-        if event.evidence["type"] == "fold":
-            equations = SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None])
-        else:
-            whole = SingularEquations(branch, complement(branch.basis))
-            whole.border(z)
-            equations = SingularEquations(branch, sector_of(whole.null_direction(z), branch))
+        return extended(event, names, span, (second,))
     return equations, np.concatenate([*states, parameters])
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..branches.branch_map import BranchMap
+from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, correct
 from ..branches.equations import Equations, SingularEquations, branching
-from ..errors import NotConvergedError
+from ..errors import OUTSIDE, NotConvergedError
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
 from ..integration.rule import Rule
+from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.finishing import finish_point
@@ -22,6 +24,8 @@ from ..stability.assess import modes_of
 from ..thresholds.second_rule import agreement, confirmed, opinions
 from ..thresholds.threshold import Threshold
 
+FOLD, PITCHFORK = "fold", "pitchfork"
+_SMALLEST_SPAN = 0.1  # of a parameter
 _POLISHING = 4  # evaluations after Newton's method has ended at the most
 _SETTLED = 0.1  # of the accuracy asked of a parameter, that the equations may leave of it
 
@@ -102,7 +106,7 @@ def located_event(
         branch.rule = finer[0]
     evidence: dict[str, Any] = {
         "branching": None if fold else branching(equations, z, branch.rule.tolerance(overlap_accuracy)),
-        "type": "pitchfork" if passage.merges else "fold" if passage.kind == "spinodal" else "instability",
+        "type": PITCHFORK if passage.merges else FOLD if passage.kind == "spinodal" else "instability",
         "toward": words_of(equations.null_direction(z), branch, z),
         "half_width_integration": float(integration),
         "half_width_root": root,
@@ -138,6 +142,50 @@ def located_event(
         solutions=(solution,),
         evidence=evidence,
     )
+
+
+def extended(
+    event: Threshold, parameters: Sequence[str], span: Sequence[float], others: Sequence[float] = ()
+) -> tuple[SingularEquations, np.ndarray]:
+    """The system that a located spinodal or instability solves, and its unknowns there.
+
+    Args:
+        parameters: that are free, its own first; others: values of those after it; span: as of `BranchMap`.
+    """
+    (solution,) = event.solutions
+    branch = BranchMap.of(solution, parameters, span)
+    z = np.concatenate([branch.coordinates(solution.overlaps.pack()), [event.value, *others]])
+    if event.evidence["type"] == FOLD:
+        return SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None]), z
+    whole = SingularEquations(branch, complement(branch.basis))
+    whole.border(z)
+    return SingularEquations(branch, sector_of(whole.null_direction(z), branch)), z
+
+
+def located_again(event: Threshold, problem: Problem, accuracy: float, overlap_accuracy: float) -> Threshold:
+    """An event of a problem nearby, by Newton's method from where it was.
+
+    Args:
+        accuracy, overlap_accuracy: as of `located_event`.
+
+    Raises:
+        NotConvergedError: it is not found, or what is found leads elsewhere or continues on the other side.
+    """
+    (name,), (solution,) = event.branches, event.solutions
+    moved = replace(problem.with_(**{event.parameter: event.value}), search=solution.problem.search)
+    there = replace(event, solutions=(replace(solution, problem=moved),))
+    try:
+        equations, z = extended(there, (event.parameter,), (max(abs(event.value), _SMALLEST_SPAN),))
+        low, high = event.evidence["bracket"]
+        merges = event.evidence["type"] == PITCHFORK
+        passage = Passage(event.kind, event.value, equations, z, merges, (low, high))
+        found = located_event(passage, name, accuracy, overlap_accuracy)
+    except (*OUTSIDE, np.linalg.LinAlgError) as error:
+        raise NotConvergedError(f"the {event.kind} leaves the domain: {error}") from error
+    before, after = (one.evidence["branching"] for one in (event, found))
+    if found.evidence["toward"] != event.evidence["toward"] or (before is not None and not before * after > 0):
+        raise NotConvergedError(f"the {event.kind} near {event.parameter} = {event.value:.4g} is another one there")
+    return found
 
 
 def solved(

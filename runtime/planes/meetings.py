@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, pairwise
 from typing import TypeVar
 
@@ -18,10 +19,20 @@ import numpy as np
 
 from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError
+from ..following.events import FOLD, PITCHFORK, located_again
 from ..progress import bar
 from ..solving.losses import refine_losses
 from ..solving.solution import Solution
-from ..thresholds.locating import Evaluation, Root, crossing, loss_difference, root_between
+from ..thresholds.locating import (
+    Evaluation,
+    Root,
+    crossing,
+    loss_difference,
+    loss_slope,
+    refine_both,
+    root_between,
+    with_loss,
+)
 from ..thresholds.threshold import Threshold
 from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_of, follower, series
 
@@ -32,9 +43,11 @@ _WIDER = 0.5  # cells beside the carrier of two rows where it is looked for in b
 _FINER = 30.0  # times the accuracy to which a carrier is located where the difference asks for it
 _TRIED = 3  # points of a row from which a branch is begun
 _SURER = 0.1  # of the accuracy of the rows' solutions, to which those that confirm a meeting are solved
+_CLEARER = 2  # times that the error of a difference is quartered for its sign
 _HALVINGS = 10  # toward where one of the branches is not on the carrier any more
 
 Made = TypeVar("Made")
+Refined = Callable[[Solution, float], Solution | None]
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class Suspect:
         pair: the branches whose losses are equal where it meets others, or that end there.
         crossed: of ENDS the end of the second branch, on either row.
         explained: whether the two branches end in another order on the rows, so that one of them may leave the carrier
-            before their losses are equal.
+            before their losses are equal: nothing but a sure change of sign says that they meet.
     """
 
     kind: str
@@ -213,9 +226,11 @@ def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting
     carried = _Carried(suspect, accuracies[0], seed)
     try:
         with bar(f"{suspect.kind} of {' and '.join(suspect.branches)}", None) as task:
-            before, last, missing = _toward_a_root(suspect, carried.evaluation, task.advance)
-            if before.difference * last.difference > 0:
-                if missing is None or (suspect.explained and _keeps_sign(before, last, missing)):
+            before, last, missing = _toward_a_root(suspect, accuracies[1], carried.evaluation, task.advance)
+            if suspect.explained and not (_changes(before, last) and _is_sure(before) and _is_sure(last)):
+                return None  # where both end in the same branch the difference vanishes, and what is near is no sign
+            if not _changes(before, last):
+                if missing is None:
                     return None
                 raise NotConvergedError("a branch leaves the carrier before the losses are equal")
             left, right = sorted((before, last), key=lambda evaluation: evaluation.value)
@@ -255,10 +270,10 @@ def _confirmed(
 
 
 def _toward_a_root(
-    suspect: Suspect, evaluate: Callable[[float, float | None], Evaluation], tick: Callable[[], None]
+    suspect: Suspect, accuracy: float, evaluate: Callable[[float, float | None], Evaluation], tick: Callable[[], None]
 ) -> tuple[Evaluation, Evaluation, float | None]:
     """Two evaluations that differ in sign, if there are such, and nothing; else those on both rows, or the last ones
-    toward where there are none any more, and the nearest value without.
+    toward where there are none any more, and the nearest value without, no nearer than the accuracy.
 
     Raises:
         NotConvergedError: there are too few.
@@ -267,27 +282,52 @@ def _toward_a_root(
     missing = None
     for row in suspect.rows:
         try:
-            found.append(evaluate(row.at, None))
+            found.append(_with_sign(row.at, evaluate, tick))
         except NotConvergedError:
             missing = row.at
-        tick()
+            tick()
     if not found:
         raise NotConvergedError("the branches that meet are found together on neither row")
     for _ in range(0 if missing is None else _HALVINGS):
         assert missing is not None
+        if abs(missing - found[-1].value) <= accuracy and len(found) > 1:
+            break
         value = (found[-1].value + missing) / 2
         try:
-            found.append(evaluate(value, None))
+            found.append(_with_sign(value, evaluate, tick))
         except NotConvergedError:
             missing = value
-        tick()
-        if found[-1].difference * found[0].difference < 0:
+            tick()
+        if _changes(found[0], found[-1]):
             break
-        if suspect.explained and len(found) > 1 and _keeps_sign(found[-2], found[-1], missing):
+        if suspect.explained and (not _is_sure(found[-1]) or (len(found) > 1 and _keeps_sign(*found[-2:], missing))):
             break
     if len(found) < 2:
         raise NotConvergedError("the branches that meet are found together on one row only")
     return found[-2], found[-1], missing
+
+
+def _with_sign(
+    at: float, evaluate: Callable[[float, float | None], Evaluation], tick: Callable[[], None]
+) -> Evaluation:
+    """The difference on a row, more finely where its error leaves its sign open, as far as that takes little."""
+    found = evaluate(at, None)
+    tick()
+    for _ in range(_CLEARER):
+        if _is_sure(found):
+            break
+        found = evaluate(at, found.error / 4)
+        tick()
+    return found
+
+
+def _is_sure(found: Evaluation) -> bool:
+    """Whether the sign of a difference is."""
+    return abs(found.difference) > found.error
+
+
+def _changes(one: Evaluation, other: Evaluation) -> bool:
+    return one.difference * other.difference <= 0
 
 
 def _keeps_sign(before: Evaluation, last: Evaluation, value: float) -> bool:
@@ -313,6 +353,9 @@ class _Found:
 class _Carried:
     """The difference of two losses where the carrier is, on any row between two.
 
+    Ends of branches are found again from those on the nearest row, as are the branches beside them; on the first row,
+    and where that leads elsewhere, from solutions of the grid.
+
     Args:
         accuracy: half width asked of the carrier; share: of the accuracy of the rows' solutions, asked for between.
     """
@@ -320,6 +363,9 @@ class _Carried:
     def __init__(self, suspect: Suspect, accuracy: float, seed: int, share: float = 1.0) -> None:
         self._suspect, self._accuracy, self._seed, self._share = suspect, accuracy / 2, seed, share
         self._places: dict[float, tuple[float, float]] = {}
+        self._ended: dict[tuple[str, float], Threshold] = {}
+        self._beside: dict[tuple[str, float], Solution] = {}
+        self._steepness = 0.0  # of the difference, in the place of the carrier
 
     def located(self, at: float) -> tuple[float, float]:
         """Where the carrier was found on a row, and half width."""
@@ -342,12 +388,17 @@ class _Carried:
         near = min(suspect.rows, key=lambda row: abs(row.at - at))
         problem, asked = near.problem.with_(**{near.second: at}), near.accuracy * self._share
         row = replace(near, problem=problem, at=at, accuracy=asked)
-        found = self._evaluated(row, self._accuracy, tolerance)
-        share = found.moved / (tolerance / 2) if tolerance is not None else 0.0
-        if share > 1:  # the place of the carrier leaves too much
-            found = self._evaluated(row, max(found.place[1] / share, self._accuracy / _FINER), tolerance)
+        left = np.inf if tolerance is None else tolerance / 2
+        found = self._evaluated(row, self._asked(left / self._steepness if self._steepness else np.inf), tolerance)
+        if found.moved > left:  # the place of the carrier leaves too much
+            found = self._evaluated(row, self._asked(found.place[1] * left / found.moved), tolerance)
         self._places[at] = found.place
+        self._steepness = found.moved / found.place[1]
         return found.evaluation
+
+    def _asked(self, accuracy: float) -> float:
+        """What is asked of the carrier where the difference asks for this."""
+        return float(np.clip(accuracy, self._accuracy / _FINER, self._accuracy))
 
     def _evaluated(self, row: Row, accuracy: float, tolerance: float | None) -> _Found:
         """The difference with the carrier located to an accuracy."""
@@ -358,11 +409,13 @@ class _Carried:
             crossed = self._end(row, suspect.crossed, accuracy)
             moved = crossed.error + carrier.error
             return _Found(Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved)
-        followed = {name: self._follower(row, name, carrier.value) for name in suspect.pair}
-        one, other = (self._there(followed[name], carrier, tolerance) for name in suspect.pair)
+        there = [self._there(row, name, carrier) for name in suspect.pair]
+        pair = [solution for solution, _ in there]
+        if tolerance is not None and not refine_both([refined for _, refined in there], pair, tolerance):
+            raise NotConvergedError(f"a branch is lost at {row.parameter} = {carrier.value:g}")
+        one, other = pair
         difference, error = loss_difference(one, other)
-        first, last = (followed[name] for name in suspect.pair)
-        moved = abs(_slope(first, carrier.value, one) - _slope(last, carrier.value, other)) * carrier.error
+        moved = abs(loss_slope(one, row.parameter) - loss_slope(other, row.parameter)) * carrier.error
         residual = one.residual_loss + other.residual_loss
         return _Found(Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved)
 
@@ -390,7 +443,23 @@ class _Carried:
         )
 
     def _end(self, row: Row, changes: tuple[Change, Change], accuracy: float) -> Threshold:
-        """Of a branch that ends on the rows on both sides, from a point as near as it is found again at."""
+        """Of a branch that ends on the rows on both sides."""
+        (name,) = changes[0].branches
+        at = min((at for branch, at in self._ended if branch == name), key=lambda at: abs(at - row.at), default=row.at)
+        before = self._ended.get((name, at))
+        found = None
+        if before is not None and at == row.at and before.error <= accuracy:
+            return before
+        if before is not None and before.evidence["type"] in (FOLD, PITCHFORK):
+            with suppress(NotConvergedError):
+                found = located_again(before, row.problem, accuracy, row.accuracy)
+        if found is None or before is None or abs(found.value - before.value) > row.cell:
+            found = self._walked(row, changes, accuracy)
+        self._ended[(name, row.at)] = found
+        return found
+
+    def _walked(self, row: Row, changes: tuple[Change, Change], accuracy: float) -> Threshold:
+        """The same from a point of the row as near as it is found again at."""
         change = changes[0]
         (name,), way = change.branches, np.sign(change.ends[1] - change.ends[0])
         inside = min((c.ends[0] for c in changes), key=lambda n: way * n)
@@ -410,15 +479,27 @@ class _Carried:
         nearest = sorted(there, key=lambda n: abs(row.values[n] - value))
         return _first(nearest, lambda n: follower(row, name, (n,), self._seed))
 
-    def _there(self, branch: Branch, carrier: Threshold, tolerance: float | None) -> Solution:
-        """A branch on the carrier: where it ends, its end."""
-        if carrier.kind == SPINODAL and branch.name in carrier.branches:
-            found: Solution | None = carrier.solutions[0]
-        else:
-            found = branch.at(carrier.value)
+    def _there(self, row: Row, name: str, carrier: Threshold) -> tuple[Solution, Refined]:
+        """A branch on the carrier, and how its loss is refined: where it ends, its end."""
+        if carrier.kind == SPINODAL and name in carrier.branches:
+            return carrier.solutions[0], refine_losses
+        branch, found = self._on(row, name, carrier.value)
+        self._beside[(name, row.at)] = found
+        return found, partial(with_loss, branch, carrier.value)
+
+    def _on(self, row: Row, name: str, value: float) -> tuple[Branch, Solution]:
+        """A branch at a value, from the nearest row on which it was found, else from a point of this one."""
+        known = {at: solution for (branch, at), solution in self._beside.items() if branch == name}
+        if known:
+            branch = follower(row, name, (), self._seed)
+            found = branch.at(value, guess=known[min(known, key=lambda at: abs(at - row.at))])
+            if found is not None:
+                return branch, found
+        branch = self._follower(row, name, value)
+        found = branch.at(value)
         if found is None:
-            raise NotConvergedError(f"the {branch.name} branch is not found at {branch.parameter} = {carrier.value:g}")
-        return found if tolerance is None else refine_losses(found, tolerance / 2)
+            raise NotConvergedError(f"the {name} branch is not found at {branch.parameter} = {value:g}")
+        return branch, found
 
 
 def _first(numbers: Sequence[int], made: Callable[[int], Made]) -> Made:
@@ -435,10 +516,3 @@ def _first(numbers: Sequence[int], made: Callable[[int], Made]) -> Made:
         with suppress(NotConvergedError):
             return made(n)
     return made(last)
-
-
-def _slope(branch: Branch, value: float, solution: Solution) -> float:
-    """Of a loss in the first parameter, by the point where its branch was begun."""
-    begun = next(v for v in branch.known)
-    losses = branch.known[begun].training_loss, solution.training_loss
-    return (losses[0] - losses[1]) / (begun - value) if begun != value else 0.0

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..branches.branch import Branch
+from ..branches.branch_map import BranchMap
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..progress import bar
+from ..saddle_point.slopes import differences
 from ..solving.losses import refine_losses, with_losses
 from ..solving.solution import Solution
 from .conditions import ROUNDING, Condition, parse_condition
@@ -31,6 +34,7 @@ from .threshold import Threshold
 # Overlaps are solved to no less than these relative half widths: half the error costs replicates four times as much.
 _FLOOR_SAMPLED, _FLOOR_SMOOTH = 2e-5, 1e-13
 _SHARE = 0.75  # of the accuracy, that integration may take
+_SLOPE_STEP = 1e-4  # of a parameter, in its unit
 _EVALUATIONS = 20  # of a root finder that starts from a bracket
 _FIRST = 30.0  # times the accuracy, asked of the first evaluation that the root finder does not take for coarse
 _PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
@@ -83,12 +87,10 @@ def crossing(
             if solution is None:
                 return None
             pair.append(solution)
-        if tolerance is not None and not _refine_both((one, other), value, pair, tolerance):
+        refined = [partial(with_loss, follower, value) for follower in (one, other)]
+        if tolerance is not None and not refine_both(refined, pair, tolerance):
             return None
-        slope = None
-        if parameter == "alpha":  # d e_t / d alpha = E[M] exactly
-            first, second = (s.averages.moreau.mean() for s in pair if s.averages is not None)
-            slope = float(first - second)
+        slope = loss_slope(pair[0], parameter) - loss_slope(pair[1], parameter) if parameter == "alpha" else None
         return Evaluation(value, *loss_difference(*pair), sum(s.residual_loss for s in pair), slope, tuple(pair))
 
     def second(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
@@ -113,14 +115,40 @@ def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
     return difference, first.training_loss_error + second.training_loss_error + rounding
 
 
-def _refine_both(followers: Sequence[Branch], value: float, pair: list[Solution], tolerance: float) -> bool:
+def loss_slope(solution: Solution, parameter: str) -> float:
+    """Derivative of the training loss along a branch: that at fixed overlaps, of which Phi is stationary.
+
+    In alpha it is E[M]; in others a central difference by the rule of the loss.
+
+    Raises:
+        DomainError, InputError: the parameter is at the edge of its range on both sides.
+    """
+    if parameter == "alpha" and solution.averages is not None:
+        return float(solution.averages.moreau.mean())
+    value = solution.problem.value_of(parameter)
+    branch = BranchMap.of(solution, (parameter,), (max(abs(value), 1.0),))
+    x, step = branch.coordinates(solution.overlaps.pack()), _SLOPE_STEP * branch.span
+
+    def energy(there: np.ndarray) -> np.ndarray:
+        return -np.atleast_1d(branch.free_entropies(x, there, branch.loss_rule).mean())
+
+    return float(differences(energy, np.array([value]), step)[0, 0])
+
+
+def refine_both(
+    refined: Sequence[Callable[[Solution, float], Solution | None]], pair: list[Solution], tolerance: float
+) -> bool:
     """Bring the errors of both training losses together below the tolerance, as far as can be had; False where a branch
     is lost.
 
-    The one whose error is smaller goes first: what it leaves of the tolerance is the other one's."""
+    The one whose error is smaller goes first: what it leaves of the tolerance is the other one's.
+
+    Args:
+        refined: either solution with the error of its loss below a tolerance; pair: is changed.
+    """
     left = tolerance / 2
     for k in sorted((0, 1), key=lambda k: pair[k].training_loss_error):
-        found = _with_loss(followers[k], value, pair[k], left)
+        found = refined[k](pair[k], left)
         if found is None:
             return False
         pair[k] = found
@@ -128,7 +156,7 @@ def _refine_both(followers: Sequence[Branch], value: float, pair: list[Solution]
     return True
 
 
-def _with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
+def with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
     """The branch at a value with the error of its training loss below the tolerance, as far as can be had."""
     wanted = branch.accuracy
     while solution.second_order > tolerance / 2 and wanted > _floor(solution):
@@ -440,7 +468,8 @@ def root_between(
             break
     last = best.difference / slope
     value = min(max(best.value - last, low), high)
-    return Root(best, value, doubt * abs(last), slope, _ends(fines, left, right))
+    beyond = abs(best.value - last - value)  # the bracket, whose coarse signs may be wrong
+    return Root(best, value, doubt * abs(last) + beyond, slope, _ends(fines, left, right))
 
 
 def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:

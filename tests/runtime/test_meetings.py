@@ -1,6 +1,6 @@
 """Points where boundaries of a plane meet: found between rows, and located where the losses of a plane say."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -18,7 +18,9 @@ ERROR = 1e-4  # of what is located
 @dataclass
 class Solved:
     training_loss: float
+    slope: float = 0.0  # in the first parameter
     residual_loss: float = 0.0
+    training_loss_error: float = 1e-5
 
 
 @dataclass
@@ -28,6 +30,7 @@ class Event:
     value: float
     solutions: tuple = ()
     error: float = ERROR
+    evidence: dict = field(default_factory=lambda: {"type": "step by step"})
 
 
 class Plane:
@@ -64,6 +67,10 @@ class Plane:
         gaps = [self.losses[one](x, y) - self.losses[other](x, y) for x in (0.0, 1.0)]
         return gaps[0] / (gaps[0] - gaps[1])
 
+    def solved(self, name, x, y):
+        loss = self.losses[name]
+        return Solved(loss(x, y), loss(x + 0.5, y) - loss(x - 0.5, y))
+
     def located(self, monkeypatch):
         """What stands in for the machinery of thresholds."""
         plane = self
@@ -76,11 +83,10 @@ class Plane:
                 for n in numbers:
                     self.at(VALUES[n])
 
-            def at(self, x):
+            def at(self, x, guess=None):
                 if not plane.there(self.name, x, self.y):
                     return None
-                found = Solved(plane.losses[self.name](x, self.y))
-                return self.known.setdefault(x, found)
+                return self.known.setdefault(x, plane.solved(self.name, x, self.y))
 
         def crossing(problem, parameter, *, between, bracket, **_):
             value = plane.crossing_of(*between, float(problem.parameters["omega"]))
@@ -90,12 +96,14 @@ class Plane:
 
         def end_of(row, name, *_):
             value = plane.edges[name](row.at)
-            return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),))
+            return Event("spinodal", (name,), value, (plane.solved(name, value, row.at),))
 
         monkeypatch.setattr(meetings, "follower", Followed)
         monkeypatch.setattr(meetings, "crossing", crossing)
         monkeypatch.setattr(meetings, "end_of", end_of)
         monkeypatch.setattr(meetings, "refine_losses", lambda solution, _: solution)
+        monkeypatch.setattr(meetings, "with_loss", lambda branch, value, solution, _: solution)
+        monkeypatch.setattr(meetings, "loss_slope", lambda solution, parameter: solution.slope)
         monkeypatch.setattr(
             meetings, "loss_difference", lambda one, other: (one.training_loss - other.training_loss, 1e-5)
         )
@@ -222,7 +230,7 @@ def test_a_carrier_is_located_as_finely_as_the_losses_on_it_ask(monkeypatch):
     def end_of(row, name, inside, outside, accuracy, seed):
         asked.append(accuracy)
         value = plane.begins[name](row.at) + accuracy / 2
-        return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),), accuracy)
+        return Event("spinodal", (name,), value, (plane.solved(name, value, row.at),), accuracy)
 
     monkeypatch.setattr(meetings, "end_of", end_of)
     point = met(found, (1e-2, 1e-3), 0)
@@ -247,7 +255,7 @@ def test_a_meeting_that_finer_solutions_do_not_have_is_unconfirmed(monkeypatch, 
             raise NotConvergedError("none")
         if row.accuracy < 1e-3 and finer == "an end elsewhere":
             value += 0.01
-        return Event("spinodal", (name,), value, (Solved(plane.losses[name](value, row.at)),))
+        return Event("spinodal", (name,), value, (plane.solved(name, value, row.at),))
 
     monkeypatch.setattr(meetings, "end_of", end_of)
     point = met(found, (1e-3, 1e-3), 0)
