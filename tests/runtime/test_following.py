@@ -15,6 +15,7 @@ from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.continuation import correct
 from saddleforge.branches.equations import BranchEquations, CrossingEquations
 from saddleforge.following.critical import as_solution, critical_line
+from saddleforge.following.events import located_again
 from saddleforge.following.first_event import instability, spinodal
 from saddleforge.following.follow import follow
 from saddleforge.following.walk import Walk
@@ -290,3 +291,16 @@ def test_what_cannot_be_followed_says_why() -> None:
         critical_line(problem, "onset", over=("lambda_", 0.1, 1.0))
     with pytest.raises(InputError, match="follow it in another one"):
         critical_line(problem, "spinodal", over=("alpha", 0.1, 1.0), on="semantic")
+
+
+def test_an_event_is_located_again_from_where_a_problem_nearby_has_it(agree: Callable[..., None]) -> None:
+    problem, there = (sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=width) for width in (0.5, 0.51))
+    event = spinodal(problem, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
+    again = located_again(event, there, 1e-6, 1e-3)
+    known = spinodal(there, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
+    assert again.status == "converged" and abs(again.value - event.value) > 1e-3
+    agree((again.value, again.error), (known.value, known.error), "half widths")
+    assert again.evidence["type"] == known.evidence["type"] == "fold"
+    other = replace(event, evidence={**event.evidence, "toward": "toward theta"})
+    with pytest.raises(NotConvergedError, match="is another one there"):
+        located_again(other, there, 1e-6, 1e-3)

@@ -1,8 +1,9 @@
 """Points where boundaries of a plane meet: found between rows, and located where the losses of a plane say."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
+from scipy.optimize import brentq
 
 import saddleforge as sf
 from saddleforge.errors import NotConvergedError
@@ -216,6 +217,59 @@ def test_two_branches_end_in_a_point_and_before_it_one_stops_to_cross_the_other(
     for point, height in ((equal, HEIGHT + loss / 0.1 / nearer), (both, HEIGHT)):
         assert point.status == "converged" and point.at_error < 1e-3
         assert abs(point.value - AT) <= point.error and abs(point.at - height) <= point.at_error
+
+
+class Curved(Plane):
+    """Crossings by bisection, of losses that are not straight."""
+
+    def crossing_of(self, one, other, y):
+        def gap(x):
+            return self.losses[one](x, y) - self.losses[other](x, y)
+
+        try:
+            return brentq(gap, VALUES[0] - 0.5, VALUES[-1])
+        except ValueError:  # no change of sign
+            return super().crossing_of(one, other, y)
+
+
+@pytest.mark.parametrize("meets", [False, True])
+def test_a_difference_that_vanishes_where_two_branches_end_is_no_meeting_before(monkeypatch, meets):
+    """Both end in uninformed, positional with a loss that is flat there: what coarse losses say of its sign is noise."""
+    flat = 0.1
+
+    def ends(y):
+        return AT + 5 * (HEIGHT - y)
+
+    lift = 0.02 if meets else 0.0  # of a fold, above uninformed
+    plane = Curved(
+        {
+            "semantic": lambda x, y: -2 * (x - AT),
+            "positional": lambda x, y: lift - flat * (x - ends(y)) ** 2,
+            "uninformed": lambda x, y: 0.0,
+        },
+        {"semantic": lambda y: AT},
+        {"positional": ends},
+    )
+    found = next(s for s in between(plane, 0.0, 0.3) if s.branches == ("semantic", "positional", "uninformed"))
+    assert found.explained
+    plane.located(monkeypatch)
+
+    def coarse(one, other):
+        error = one.training_loss_error + other.training_loss_error
+        return one.training_loss - other.training_loss - 0.9 * error, error
+
+    solved, finest = plane.solved, 2e-3
+    monkeypatch.setattr(plane, "solved", lambda *where: replace(solved(*where), training_loss_error=0.02))
+    refined = lambda solution, tolerance: replace(solution, training_loss_error=max(finest, tolerance))  # noqa: E731
+    monkeypatch.setattr(meetings, "refine_losses", refined)
+    monkeypatch.setattr(meetings, "with_loss", lambda branch, value, solution, tolerance: refined(solution, tolerance))
+    monkeypatch.setattr(meetings, "loss_difference", coarse)
+    point = met(found, (1e-3, 1e-3), 0)
+    if not meets:
+        assert point is None
+        return
+    height = HEIGHT - (lift / flat) ** 0.5 / 5
+    assert point.status != BRACKETED and abs(point.at - height) <= point.at_error
 
 
 def test_a_carrier_is_located_as_finely_as_the_losses_on_it_ask(monkeypatch):

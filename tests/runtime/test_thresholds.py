@@ -12,6 +12,7 @@ from saddleforge import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
 from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.thresholds.conditions import observable_names, parse_condition
+from saddleforge.thresholds.locating import Evaluation, loss_slope, root_between
 
 
 def ridge_test_error(alpha: float, penalty: float = 0.1, noise: float = 0.25) -> float:
@@ -284,3 +285,27 @@ def test_one_step_of_breaking_moves_the_transition_down():
     assert abs(off - expected) <= found.error + found.evidence["symmetric"]["error"]
     assert off < 0
     assert "replica symmetric 1.2" in found.table()
+
+
+def test_a_root_behind_a_bracket_of_coarse_signs_lies_within_the_half_width():
+    """At both ends the difference is positive; the coarse one is off by more than it is itself."""
+    root, slope = 1.15, -1e-3
+
+    def evaluate(value, tolerance):
+        error = 3e-4 if tolerance is None else tolerance
+        return Evaluation(value, slope * (value - root) - 0.8 * error, error, 0.0, slope, ())
+
+    left, right = (evaluate(value, None) for value in (0.8, 1.0))
+    assert left.difference > 0 > right.difference
+    found = root_between(left, right, 1e-2, evaluate, lambda: None)
+    assert abs(found.value - root) <= found.best.error / abs(found.slope) + found.error
+
+
+def test_the_slope_of_a_loss_along_a_branch_is_that_at_fixed_overlaps(ridge):
+    """Of alpha E[M], and of the others differences by the rule of the loss: both as neighbours solve it."""
+    solution = sf.solve(ridge, accuracy=1e-9)
+    assert loss_slope(replace(solution, averages=None), "alpha") == pytest.approx(loss_slope(solution, "alpha"), 1e-6)
+    for name in ("alpha", "Delta", "lambda"):
+        value = ridge.value_of(name)
+        ends = [sf.solve(ridge.with_(**{name: value + step}), accuracy=1e-9).training_loss for step in (-1e-3, 1e-3)]
+        assert loss_slope(solution, name) == pytest.approx((ends[1] - ends[0]) / 2e-3, rel=1e-4)
