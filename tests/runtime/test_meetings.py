@@ -234,7 +234,7 @@ class Curved(Plane):
 
 @pytest.mark.parametrize("meets", [False, True])
 def test_a_difference_that_vanishes_where_two_branches_end_is_no_meeting_before(monkeypatch, meets):
-    """Both end in uninformed, positional with a loss that is flat there: what coarse losses say of its sign is noise."""
+    """Both end in uninformed, positional with a loss that is flat there: signs of coarse differences are noise."""
     flat = 0.1
 
     def ends(y):

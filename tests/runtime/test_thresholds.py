@@ -289,10 +289,10 @@ def test_one_step_of_breaking_moves_the_transition_down():
 
 def test_a_root_behind_a_bracket_of_coarse_signs_lies_within_the_half_width():
     """At both ends the difference is positive; the coarse one is off by more than it is itself."""
-    root, slope = 1.15, -1e-3
+    root = 1.15
 
     def evaluate(value, tolerance):
-        error = 3e-4 if tolerance is None else tolerance
+        error, slope = 3e-4 if tolerance is None else tolerance, -1e-3 * (1 + 0.02 * (value - root))
         return Evaluation(value, slope * (value - root) - 0.8 * error, error, 0.0, slope, ())
 
     left, right = (evaluate(value, None) for value in (0.8, 1.0))
