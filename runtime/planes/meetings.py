@@ -300,7 +300,8 @@ def _toward_a_root(
             tick()
         if _changes(found[0], found[-1]):
             break
-        if suspect.explained and (not _is_sure(found[-1]) or (len(found) > 1 and _keeps_sign(found[-2], found[-1], missing))):
+        stays = len(found) > 1 and _keeps_sign(found[-2], found[-1], missing)
+        if suspect.explained and (stays or not _is_sure(found[-1])):
             break
     if len(found) < 2:
         raise NotConvergedError("the branches that meet are found together on one row only")
