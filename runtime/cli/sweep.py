@@ -86,7 +86,7 @@ def sweep(
     """Solve over a grid or a table of parameters, from several starts, side by side; the same command goes on."""
     share = None if shard is None else _share(shard)
     if bool(over) == (points is not None):
-        raise InputError("give what is swept: --over NAME=FROM:TO:N, once or more, or --points TABLE.csv")
+        raise InputError("give what is swept: either --over NAME=FROM:TO:N, once or more, or --points TABLE.csv")
     if share is not None and output is None:
         raise InputError("--shard keeps its records beside -o: name a file")
     grid = _grid(over or [])
