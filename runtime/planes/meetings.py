@@ -70,6 +70,13 @@ class Meeting:
     at_error: float
     status: str
 
+    @property
+    def lines(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Kind and branches of the boundaries that may meet here: ends first, and the crossings of every pair."""
+        ending = {TRIPLE: (), END: self.branches[:1], ENDS: self.branches}[self.kind]
+        pairs = ((one, other) for one in self.branches for other in self.branches if one != other)
+        return *((SPINODAL, (name,)) for name in ending), *((CROSSING, pair) for pair in pairs)
+
 
 @dataclass(frozen=True)
 class Suspect:

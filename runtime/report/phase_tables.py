@@ -9,6 +9,7 @@ import xarray
 
 from .._version import __version__
 from ..planes.diagram import PhaseDiagram
+from ..planes.meetings import Meeting
 from ..presenting import to_dataset
 from ..problems.columns import column_of
 from .contract import clean, parameters_json
@@ -23,8 +24,8 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
     of the grid.
 
     Boundaries along `point`: kind, between (the branches), value, error, at and located (their status). The points
-    where they meet along `triple`: triple_kind, triple_between (in words), triple_value, triple_error, triple_at,
-    triple_at_error and triple_located.
+    where they meet along `triple`: triple_kind, triple_between (in words), triple_lines (JSON: kind and between of what
+    may meet there), triple_value, triple_error, triple_at, triple_at_error and triple_located.
     """
     from .phases import meeting_name, phase_name
 
@@ -59,6 +60,7 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
             "located": ("point", np.array([b.status for b in found_lines], object)),
             "triple_kind": ("triple", np.array([m.kind for m in points], object)),
             "triple_between": ("triple", np.array([meeting_name(m.kind, m.branches) for m in points], object)),
+            "triple_lines": ("triple", np.array([_lines_of(m) for m in points], object)),
             "triple_value": ("triple", np.array([m.value for m in points], float)),
             "triple_error": ("triple", np.array([m.error for m in points], float)),
             "triple_at": ("triple", np.array([m.at for m in points], float)),
@@ -83,3 +85,7 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
         "judged": int(diagram.judged),
     }
     return dataset
+
+
+def _lines_of(meeting: Meeting) -> str:
+    return json.dumps([[kind, " and ".join(branches)] for kind, branches in meeting.lines])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 import xarray
 
@@ -252,6 +253,27 @@ def test_a_triple_point_that_finer_solutions_do_not_have_is_told_and_drawn_apart
     (axes,) = diagram.plot(tmp_path / "phases.png").axes
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels.count("triple point") == 1 and labels.count("triple point, unconfirmed") == 1
+
+
+def test_lines_and_regions_are_drawn_through_the_points_where_they_meet(tmp_path):
+    """A crossing, on the lower row only, runs into the point at which a branch ends; one on both rows does not."""
+    diagram = made_diagram()
+    lower_only = replace(diagram, boundaries=tuple(b for b in diagram.boundaries if b.kind != "crossing" or b.at < 0.2))
+    for made, crossing in ((diagram, [2.5, 3.5]), (lower_only, [2.5, 2.2])):
+        (axes,) = made.plot(tmp_path / "phases.png").axes
+        drawn = [list(line.get_xdata()) for line in axes.lines]
+        assert crossing in drawn and [1.5, 2.2] in drawn
+    unsure = replace(diagram, meetings=(replace(diagram.meetings[0], status="unconfirmed"),))
+    (axes,) = unsure.plot(tmp_path / "phases.png").axes
+    assert [1.5, 2.2] not in [list(line.get_xdata()) for line in axes.lines]
+    regions = [
+        next(iter(figure.axes[0].collections)).get_array().filled(-1) for figure in (diagram.plot(), unsure.plot())
+    ]
+    at = np.linspace(0.1, 0.3, len(regions[0])).searchsorted(0.15)
+    cuts = [
+        np.linspace(1.0, 4.0, regions[0].shape[1])[np.flatnonzero(np.diff(row))] for row in (r[at] for r in regions)
+    ]
+    assert cuts[0] == pytest.approx([2.2], abs=0.02) and cuts[1] == pytest.approx([2.75], abs=0.02)
 
 
 def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_hatching(tmp_path):

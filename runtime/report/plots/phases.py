@@ -145,11 +145,24 @@ def _regions(
         share = (at - y[upper - 1]) / (y[upper] - y[upper - 1])
         (names, cuts), (others, above) = rows[upper - 1], rows[upper]
         if names == others:
-            cuts = (1 - share) * cuts + share * above
+            cuts = _between(dataset, (y[upper - 1], y[upper]), (cuts, above), share)
         elif share > 0.5:
             names, cuts = others, above
         found[n] = np.array(names)[np.searchsorted(cuts, wide)]
     return found
+
+
+def _between(
+    dataset: xarray.Dataset, ends: tuple[float, float], cuts: tuple[np.ndarray, np.ndarray], share: float
+) -> np.ndarray:
+    """Cuts at a share of the way from row to row: straight, but for the one next to a point where boundaries meet."""
+    found = (1 - share) * cuts[0] + share * cuts[1]
+    for value, at, _ in _meetings(dataset) if len(found) else ():
+        there = (at - ends[0]) / (ends[1] - ends[0])
+        if 0 < there < 1:
+            k = int(np.abs((1 - there) * cuts[0] + there * cuts[1] - value).argmin())
+            found[k] = np.interp(share, (0, there, 1), (cuts[0][k], value, cuts[1][k]))
+    return np.maximum.accumulate(found)
 
 
 def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float) -> tuple[list[int], np.ndarray]:
@@ -215,8 +228,34 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
         style, marker = _KINDS[kind]
         value, error, at, _ = points.T
         colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        axes.plot(value, at, style, color=colour, zorder=3)
+        axes.plot(*_through(dataset, kind, between, points), style, color=colour, zorder=3)
         axes.errorbar(value, at, xerr=error, fmt=marker, color=colour, markersize=3.5, capsize=2, zorder=4)
+
+
+def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str]]]]:
+    """Place and second parameter of the points that are located and not doubted, and the lines that may meet there."""
+    if not dataset.sizes.get("triple"):
+        return []
+    columns = (dataset[f"triple_{n}"].values.tolist() for n in ("value", "at", "lines", "located"))
+    return [
+        (value, at, json.loads(lines))
+        for value, at, lines, located in zip(*columns, strict=True)
+        if located not in (BRACKETED, UNCONFIRMED)
+    ]
+
+
+def _through(dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A line through its points and those where it meets others: on the way from row to row an end, and a crossing
+    where it is on one of the rows only."""
+    y = np.sort(dataset[column_of(json.loads(dataset.attrs["phases"])[1])].values)
+    line = {float(at): float(value) for value, _, at, _ in points}
+    for value, at, lines in _meetings(dataset):
+        upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
+        beside = sum(float(row) in line for row in y[upper - 1 : upper + 1])
+        if [kind, between] in lines and (beside == 1 or (beside == 2 and kind == SPINODAL)):
+            line[at] = value
+    heights = np.array(sorted(line))
+    return np.array([line[at] for at in heights]), heights
 
 
 def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
