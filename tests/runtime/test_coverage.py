@@ -415,7 +415,7 @@ def two_opinions() -> Problem:
 @pytest.mark.slow
 def test_bars_of_grids_hold_where_kinks_move_with_the_labels():
     """Pieces between the kinks, which know where they are, are exact to ten digits: lines agree with them to eight."""
-    exact = sf.solve(two_opinions(), accuracy=1e-6)
+    exact = sf.solve(two_opinions(), accuracy=1e-11)
     assert exact.success and integrated(exact.problem).dimension == 2 and exact.rule.describe()["rule"] == "pieces"
     found, known = [], {observable: number(exact, observable) for observable in OBSERVABLES}
     for integrator, sizes in (("lines", (200,)), ("prox-space", range(32, 216, 4))):
