@@ -19,6 +19,7 @@ from .recovery import drawn_from_nothing, recovery
 from .state import Point, State
 
 KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
+_ROUNDING = 2e-12  # of a threshold, relative: sums over up to a million products of exponentials
 # Logits of the shares at which alpha(s) is looked at, and how accurately: for integrals of one field, and of more.
 _FINE_SCAN = (np.linspace(-7.0, 7.0, 57), 1e-5)
 _COARSE_SCAN = (np.linspace(-5.0, 5.0, 21), 1e-4)
@@ -110,7 +111,7 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     if state.channel.is_sampled(np.zeros_like(state.rho)):
         drawn = drawn_from_nothing(state, accuracy)
         evidence = {"growth_of_q_per_alpha": drawn.growth, "points": drawn.points}
-        return BayesThreshold(problem, "weak_recovery", drawn.alpha, max(drawn.error, 1e-13 * drawn.alpha), evidence)
+        return BayesThreshold(problem, "weak_recovery", drawn.alpha, max(drawn.error, _ROUNDING * drawn.alpha), evidence)
     counts = list(state.channel.counts)
     current = growth(state)[0]
     error = np.inf
@@ -130,7 +131,7 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
         problem,
         "weak_recovery",
         value,
-        max(value**2 * error, 1e-13 * value),
+        max(value**2 * error, _ROUNDING * value),
         {"growth_of_q_per_alpha": current, "points": state.channel.counts[1:]},
     )
 
@@ -140,7 +141,7 @@ def column_recovery(problem: Problem, of: int, given: Mapping[int, float | str],
     found = recovery(problem, of, given, accuracy)
     known = {f"overlap_of_column_{column}": float(found.q[0, column - 1, column - 1]) for column in sorted(given)}
     evidence = {"column": of, **known, "growth_of_q_per_alpha": found.growth, "points": found.points}
-    return BayesThreshold(problem, "weak_recovery", found.alpha, max(found.error, 1e-13 * found.alpha), evidence)
+    return BayesThreshold(problem, "weak_recovery", found.alpha, max(found.error, _ROUNDING * found.alpha), evidence)
 
 
 def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
@@ -163,7 +164,7 @@ def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
         problem,
         "algorithmic",
         found.alpha,
-        max(change, 1e-13) * found.alpha,
+        max(change, _ROUNDING) * found.alpha,
         {"share_of_overlap_at_the_fold": found.share, "points": state.channel.counts},
     )
 
@@ -268,7 +269,7 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
         problem,
         "information_theoretic",
         again.alpha,
-        max(change + abs(again.alpha - point.alpha) / again.alpha, 1e-13) * again.alpha,
+        max(change + abs(again.alpha - point.alpha) / again.alpha, _ROUNDING) * again.alpha,
         {"share_of_overlap": again.share, "free_entropy": state.free_entropy(again.q, again.alpha, again.averages)},
     )
 
@@ -310,7 +311,7 @@ def _between_solutions(state: State, accuracy: float) -> BayesThreshold:
         state.problem,
         "information_theoretic",
         finer,
-        2 * abs(finer - alpha) + max(change, 1e-13) * alpha,
+        2 * abs(finer - alpha) + max(change, _ROUNDING) * alpha,
         {"shares_of_overlap": [less.share, more.share], "coexist_from": bottom.alpha, "coexist_to": top.alpha},
     )
 
