@@ -111,7 +111,8 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     if state.channel.is_sampled(np.zeros_like(state.rho)):
         drawn = drawn_from_nothing(state, accuracy)
         evidence = {"growth_of_q_per_alpha": drawn.growth, "points": drawn.points}
-        return BayesThreshold(problem, "weak_recovery", drawn.alpha, max(drawn.error, _ROUNDING * drawn.alpha), evidence)
+        error = max(drawn.error, _ROUNDING * drawn.alpha)
+        return BayesThreshold(problem, "weak_recovery", drawn.alpha, error, evidence)
     counts = list(state.channel.counts)
     current = growth(state)[0]
     error = np.inf

@@ -1,16 +1,17 @@
 """Two layers of attention on two tokens, apart from the library: the branch of the second layer, and the first on it.
 
-The first layer's fields (a, b), of which nothing is known, count through the logits of its attention, e + tau and
-e - tau with e = (a - b)^2 / 2 and tau = (a^2 - b^2) / 2. Their law is exp(-e/2 - tau^2/(2e)) / (2 pi e) de dtau. In the
-mean m and half the difference h of the second layer's fields A + c is triangular: of u the mean is (1 + c) m + d h,
-d = sinh tau / (cosh e + cosh tau), and half the difference (c + s) h with s = sinh e / (cosh e + cosh tau) = tanh kappa.
-Both m and h have variance V/2 around omega, which has variance q/2, and u is known up to its sign. So what is observed
-is rho = |half the difference of u| and M = mean of u / (1 + c), and given these everything is a sum over (kappa, tau)
-and the sign, in which h = rho / (c + s). Gaussians in (h, omega_h) and in x = omega_m - M, x' = omega_m + M are apart,
-so that sums over tau are a product of matrices, those over kappa another one, and x, x', omega_h and rho are left.
+The first layer's fields (a, b), of which nothing is known, count through the logits of its attention, e + tau and e -
+tau with e = (a - b)^2 / 2 and tau = (a^2 - b^2) / 2. Their law is exp(-e/2 - tau^2/(2e)) / (2 pi e) de dtau. In the
+mean m and half the difference h of the second layer's fields A + c is triangular: of u the mean is (1 + c) m + d h, d
+= sinh tau / (cosh e + cosh tau), and half the difference (c + s) h with s = sinh e / (cosh e + cosh tau) = tanh
+kappa. Both m and h have variance V/2 around omega, which has variance q/2, and u is known up to its sign. So what is
+observed is rho = |half the difference of u| and M = mean of u / (1 + c), and given these everything is a sum over
+(kappa, tau) and the sign, in which h = rho / (c + s). Gaussians in (h, omega_h) and in x = omega_m - M, x' = omega_m
++ M are apart, so that sums over tau are a product of matrices, those over kappa another one, and x, x', omega_h and
+rho are left.
 
-All sums are midpoint rules in variables in which the summands fall off faster than any power, and converge faster than
-any.
+All sums are midpoint rules in variables in which the summands fall off faster than any power, and converge faster
+than any.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ def first_layer(kappas, taus):
     kappa = np.exp(t - np.exp(-t))
     weight = kappa * (1 + np.exp(-t)) * step
     scale = np.sqrt(np.minimum(kappa, 1))[:, None]
-    u, along = np.array([midpoints(0.0, top, taus)[0] for top in np.arcsinh(90 / scale[:, 0])]), np.arcsinh(90 / scale)
-    tau = scale * np.sinh(u)
-    weights = weight[:, None] * scale * np.cosh(u) * along / taus
+    u, along = midpoints(0.0, 1.0, taus)
+    top = np.arcsinh(90 / scale)
+    tau = scale * np.sinh(top * u)
+    weights = weight[:, None] * scale * np.cosh(top * u) * top * along
     k = kappa[:, None]
     sinh = np.where(k > 20, k - np.log(2), np.log(np.sinh(np.minimum(k, 20))))
     cosh = np.where(tau > 20, tau - np.log(2), np.log(np.cosh(np.minimum(tau, 20))))
