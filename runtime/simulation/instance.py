@@ -39,11 +39,13 @@ class Coordinates:
 
 
 def coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> Coordinates:
-    """Draw the coordinates: each spectral atom its share of them, (tau, pi) Gaussian within an atom.
+    """Draw the coordinates: each spectral atom its share of them, (tau, pi) Gaussian within an atom but for rows of
+    few values.
 
     Args:
         exact: give (tau, pi) in every atom exactly the Gram matrix of the law, so that the overlaps of the teacher and
-            of the means do not fluctuate; else they do, by terms of order 1/sqrt(d).
+            of the means do not fluctuate; else they do, by terms of order 1/sqrt(d). Rows of few values have it where
+            their numbers in an atom can be in the proportions of their probabilities.
 
     Raises:
         InputError: d is too small for the law.
@@ -51,25 +53,8 @@ def coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> Coor
     law = problem.law
     generator = stream(seed, _ROWS)
     counts = shares_of(law.weights, d)
-    size = problem.contexts + problem.teacher_rank
-    rows = []
-    for count, gram in zip(counts, law.gram, strict=True):
-        values, vectors = np.linalg.eigh(gram)
-        factor = vectors * np.sqrt(np.maximum(values, 0.0))
-        rank = int(np.sum(values > 1e-12 * max(values[-1], 1e-300)))
-        draws = generator.standard_normal((count, size))
-        if exact and count:
-            if count < rank:
-                raise InputError(
-                    f"d = {d} leaves {count} coordinates to a spectral atom whose Gram matrix has rank {rank}; "
-                    "take a larger d, or sample the teacher freely"
-                )
-            draws = draws[:, size - rank :]  # eigenvalues ascend: the last ones count
-            left, _, right = np.linalg.svd(draws, full_matrices=False)
-            draws = np.sqrt(count) * left @ right  # the orthonormal frame nearest to the draw
-            rows.append(draws @ factor[:, size - rank :].T)
-        else:
-            rows.append(draws @ factor.T)
+    draw = _gaussian if law.rows is None else _of_few_values
+    rows = [draw(problem, gram, count, generator, exact) for count, gram in zip(counts, law.gram, strict=True)]
     z = np.concatenate(rows)
     contexts = problem.contexts
     return Coordinates(
@@ -77,6 +62,62 @@ def coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> Coor
         pi=np.ascontiguousarray(z[:, contexts:]),
         gamma=np.repeat(law.gamma, counts, axis=0),
     )
+
+
+def _gaussian(
+    problem: Problem, gram: np.ndarray, count: int, generator: np.random.Generator, exact: bool
+) -> np.ndarray:
+    """(tau, pi) of the coordinates of one atom, (count, C + t), Gaussian."""
+    size = problem.contexts + problem.teacher_rank
+    values, vectors = np.linalg.eigh(gram)
+    factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    rank = _rank(values)
+    draws = generator.standard_normal((count, size))
+    if not (exact and count):
+        return draws @ factor.T
+    _suffices(count, rank)
+    return _frame(draws[:, size - rank :]) @ factor[:, size - rank :].T  # eigenvalues ascend: the last ones count
+
+
+def _of_few_values(
+    problem: Problem, gram: np.ndarray, count: int, generator: np.random.Generator, exact: bool
+) -> np.ndarray:
+    """The same where the teacher's rows take few values, each in its share of the coordinates; tau given them."""
+    contexts = problem.contexts
+    assert problem.law.rows is not None
+    shares, values = problem.law.rows
+    if exact:
+        which = generator.permutation(np.repeat(np.arange(len(shares)), shares_of(shares, count)))
+    else:
+        which = generator.choice(len(shares), size=count, p=shares)
+    pi = values[which]
+    slopes = np.linalg.pinv(gram[contexts:, contexts:], hermitian=True) @ gram[contexts:, :contexts]
+    rest, vectors = np.linalg.eigh(gram[:contexts, :contexts] - gram[:contexts, contexts:] @ slopes)
+    kept = slice(contexts - _rank(rest), None)
+    draws = generator.standard_normal((count, contexts))[:, kept]
+    if exact and count and draws.shape[1]:
+        _suffices(count, draws.shape[1] + pi.shape[1])
+        draws = _frame(draws - pi @ np.linalg.lstsq(pi, draws, rcond=None)[0])
+    return np.concatenate([pi @ slopes + draws @ (vectors * np.sqrt(np.maximum(rest, 0.0)))[:, kept].T, pi], axis=1)
+
+
+def _rank(values: np.ndarray) -> int:
+    """Of a matrix whose eigenvalues ascend."""
+    return int(np.sum(values > 1e-12 * max(values[-1], 1e-300)))
+
+
+def _suffices(count: int, rank: int) -> None:
+    if count < rank:
+        raise InputError(
+            f"{count} coordinates fall to a spectral atom whose Gram matrix has rank {rank}; take a larger d, or sample"
+            " the teacher freely"
+        )
+
+
+def _frame(draws: np.ndarray) -> np.ndarray:
+    """The orthogonal columns of length sqrt(count) nearest to the draws."""
+    left, _, right = np.linalg.svd(draws, full_matrices=False)
+    return np.sqrt(len(draws)) * left @ right
 
 
 def shares_of(weights: np.ndarray, d: int) -> np.ndarray:

@@ -384,6 +384,33 @@ def test_a_channel_with_noise_has_neither_weak_recovery_nor_solutions_that_coexi
         sf.bayes_threshold(sf.problem("ridge_regression"), "information_theoretic")
 
 
+SIGNS = """
+import saddleforge as sf
+import sympy as sp
+
+fields = lambda label, s: label * sp.exp(s)
+output = sf.Output(fields, {"label": (-1, 1)}, {"s": "real"}, read=lambda Y: [sp.sign(Y[0, 0])])
+
+@sf.model(law=sf.binary_teacher, output=output)
+def signs(X, Y):
+    return sf.square(Y - X) / 2
+"""
+
+
+@pytest.mark.slow
+def test_messages_of_a_binary_perceptron_know_what_state_evolution_says(tmp_path):
+    """Of weights +1 and -1, below the alpha at which all of them are found; teachers are drawn from these."""
+    (tmp_path / "signs.py").write_text(SIGNS)
+    problem = sf.problem(tmp_path / "signs.py", alpha=1.2)
+    expected = sf.bayes_optimal(problem).q.item()
+    assert expected == pytest.approx(
+        sf.bayes_optimal(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=1.2)).q.item()
+    )
+    passed = sf.bayes_messages(problem, d=2000, seeds=6)
+    mean, error = passed.estimate("overlaps")
+    assert passed.success and abs(mean.item() - expected) < 4 * error.item() < 0.06
+
+
 NOISY = """
 import saddleforge as sf
 import sympy as sp

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,6 +64,23 @@ def test_a_free_teacher_fluctuates_as_one_over_root_d():
     at = problem("ridge_regression")
     squares = [np.mean(coordinates(at, 400, seed, exact=False).pi ** 2) for seed in range(200)]
     assert np.std(squares) == pytest.approx(np.sqrt(2 / 400), rel=0.2)
+
+
+def test_rows_of_few_values_are_drawn_as_such_and_means_given_them():
+    """Weights +1 and -1 in equal numbers, or freely; means that they are a part of have the law's Gram matrix, too."""
+    at = problem(Path(__file__).parents[2] / "examples" / "binary_perceptron.py", alpha=1)
+    exact, free = (coordinates(at, 1000, 3, exact=exact) for exact in (True, False))
+    assert set(np.unique(exact.pi)) == set(np.unique(free.pi)) == {-1.0, 1.0}
+    assert exact.pi.sum() == 0 != free.pi.sum() and abs(free.pi.mean()) < 5 / 1000**0.5
+    gram = np.array([[[0.8, 0.5], [0.5, 1.0]]])
+    held = SimpleNamespace(law=replace(at.law, gram=gram), contexts=1, teacher_rank=1)
+    exact, free = (coordinates(held, 4000, 3, exact=exact) for exact in (True, False))
+    for drawn, far in ((exact, 1e-12), (free, 0.08)):
+        both = np.concatenate([drawn.tau, drawn.pi], axis=1)
+        assert set(np.unique(drawn.pi)) == {-1.0, 1.0}
+        assert both.T @ both / 4000 == pytest.approx(gram[0], abs=far)
+    with pytest.raises(InputError, match="1 coordinates fall to a spectral atom whose Gram matrix has rank 2"):
+        coordinates(held, 1, 0)
 
 
 def test_a_spectrum_gives_its_shares_of_the_coordinates_and_tokens_their_covariance():
