@@ -14,7 +14,12 @@ import saddleforge as sf
     regulariser=sf.Ridge(0.1),
     metric=lambda h, Y: (1 - sp.sign(h[0]) * sp.sign(Y[0])) / 2,
     starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
-    output=sf.Output(lambda label, size: label * size, observed={"label": (-1, 1)}, hidden={"size": "positive"}),
+    output=sf.Output(
+        lambda label, s: label * sp.exp(s),
+        observed={"label": (-1, 1)},
+        hidden={"s": "real"},
+        read=lambda Y: [sp.sign(Y[0, 0])],
+    ),
 )
 def binary_perceptron(X, Y):
     """Square loss on the labels of a perceptron with binary weights."""

@@ -19,6 +19,7 @@ import saddleforge as sf
         lambda u, v, sigma, e: [[e * sp.exp((u + v) / 2), e * sigma * sp.exp((u - v) / 2)]],
         observed={"u": "real", "sigma": (-1, 1)},
         hidden={"v": "real", "e": (-1, 1)},
+        read=lambda Y: [sp.log(sp.Abs(Y[0, 0] * Y[0, 1])), sp.sign(Y[0, 0] * Y[0, 1])],
     ),
 )
 def product_of_two(X, Y):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice, permutations, product
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,23 @@ class Channel:
         if t < 2 or not self._centred or not alike:
             return False
         return not self._tells(np.linalg.qr(np.random.default_rng(1).normal(size=(t, t)))[0])
+
+    @cached_property
+    def exchanges(self) -> list[np.ndarray]:
+        """Permutations of the teacher's columns, (t, t) each, that neither what is observed tells nor their law; signs
+        may go with them. The first leaves all where they are."""
+        law, t = self.problem.law, self.problem.teacher_rank
+        grams = law.gram[:, -t:, -t:]
+        found = [np.eye(t)]
+        if not self._centred:
+            return found
+        for order in islice(permutations(range(t)), 1, None):
+            exchange = np.eye(t)[list(order)]
+            alike = np.abs(exchange @ grams @ exchange.T - grams).max() < 1e-12 * np.abs(grams).max()
+            signs = product((1, -1), repeat=t)
+            if alike and not all(self._tells(exchange * np.array(sign)) for sign in signs):
+                found.append(exchange)
+        return found
 
     @property
     def _centred(self) -> bool:

@@ -38,9 +38,9 @@ class MessageRun:
 
     Attributes:
         status: "converged", "max_iterations" or "not_finite".
-        overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), each column of f with the sign that makes its
-            own positive, or all of them turned to it where no rotation is told; known: rho* - V, what the messages
-            say of themselves, (C, t, t).
+        overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), columns of f exchanged where that is not told,
+            each with the sign that makes its own positive, or all of them turned to the teacher's where no rotation is
+            told; known: rho* - V, what the messages say of themselves, (C, t, t).
         change: of f in the last iteration, relative to the teacher's size.
     """
 
@@ -168,8 +168,10 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
         left, _, right = np.linalg.svd(with_teacher.sum(axis=0))
         turn = (left @ right).T
     else:
-        turn = np.diag(np.where(np.einsum("caa->a", with_teacher) < 0, -1.0, 1.0))
-    return MessageRun(instance.seed, status, done, turn @ with_teacher, rho - V, change)
+        turn = max(channel.exchanges, key=lambda turn: np.abs(np.einsum("ab,cba->ca", turn, with_teacher)).sum())
+        signs = np.einsum("ab,cba->a", turn, with_teacher)
+        turn = np.where(signs < 0, -1.0, 1.0)[:, None] * turn
+    return MessageRun(instance.seed, status, done, turn @ with_teacher, turn @ (rho - V) @ turn.T, change)
 
 
 def _observed(instance: Instance, planted: Planted) -> list[np.ndarray]:

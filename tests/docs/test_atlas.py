@@ -182,8 +182,8 @@ def runs(problem: Any, d: int, name: str = "", start: str = "semantic", seeds: i
     return (found.estimate(name).mean, found.estimate(name).standard_error) if name else found
 
 
-def of_messages(alpha: float) -> tuple[float, float]:
-    found = sf.bayes_messages(sf.problem("phase_retrieval", alpha=alpha), d=1000, seeds=4)
+def of_messages(alpha: float, model: Any = "phase_retrieval", seeds: int = 4) -> tuple[float, float]:
+    found = sf.bayes_messages(sf.problem(model, alpha=alpha), d=1000, seeds=seeds)
     overlaps = np.array([run.overlaps.item() for run in found.runs])
     return overlaps.mean(), overlaps.std(ddof=1) / np.sqrt(len(overlaps))
 
@@ -232,6 +232,7 @@ SIMULATED: dict[str, Callable[[], tuple[float, float]]] = {
     "14, above": lambda: runs(lasso(0.1), 500, "test_error", seeds=8),
     "15, between": lambda: of_messages(1.0),
     "15, above": lambda: of_messages(1.3),
+    "16": lambda: of_messages(1.2, BINARY, 8),
     "18": lambda: likelihood_at_finite_d()[0],
     "19": lambda: likelihood_at_finite_d()[1],
     "20": lambda: runs(ridge(2, 1e-6), 400, "test_error"),

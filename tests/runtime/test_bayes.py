@@ -12,6 +12,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.bayes import mixture
+from saddleforge.bayes.channel import Channel
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
 from saddleforge.bayes.preimages import Preimages
 from saddleforge.bayes.prior import Prior
@@ -649,3 +650,13 @@ def test_a_dense_sparse_teacher_is_a_gaussian_one():
 def test_signs_are_predicted_with_the_angle():
     best = sf.bayes_optimal(sf.problem("logistic_regression", alpha=2.0))
     assert best.test_error == pytest.approx(np.arccos(best.cosine()) / np.pi, rel=1e-8)
+
+
+def test_columns_that_what_is_observed_does_not_tell_apart_are_those_that_may_be_exchanged():
+    """z1 z2 is the same of (z2, z1); a first and a second layer are told apart, as are columns of other length."""
+    told = {
+        name: Channel(sf.problem(EXAMPLES / f"{name}.py", alpha=1)).exchanges
+        for name in ("product_of_two", "deep_attention")
+    }
+    assert [exchange.tolist() for exchange in told["product_of_two"]] == [[[1, 0], [0, 1]], [[0, 1], [1, 0]]]
+    assert len(told["deep_attention"]) == 1
