@@ -48,6 +48,8 @@ _HALVINGS = 10  # toward where one of the branches is not on the carrier any mor
 
 Made = TypeVar("Made")
 Refined = Callable[[Solution, float], Solution | None]
+Ends = tuple[Change, Change]
+"""An end of a branch on the rows on both sides."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,10 @@ class Suspect:
     kind: str
     branches: tuple[str, ...]
     rows: tuple[Row, Row]
-    carrier: tuple[Change, Change]
+    carrier: Ends
     between: tuple[float, float]
     pair: tuple[str, str]
-    crossed: tuple[Change, Change] | None = None
+    crossed: Ends | None = None
     explained: bool = False
 
 
@@ -371,7 +373,7 @@ class _Carried:
     def __init__(self, suspect: Suspect, accuracy: float, seed: int, share: float = 1.0) -> None:
         self._suspect, self._accuracy, self._seed, self._share = suspect, accuracy / 2, seed, share
         self._places: dict[float, tuple[float, float]] = {}
-        self._ended: dict[tuple[str, float], Threshold] = {}
+        self._ended: dict[tuple[Ends, float], Threshold] = {}
         self._beside: dict[tuple[str, float], Solution] = {}
         self._steepness = 0.0  # of the difference, in the place of the carrier
 
@@ -401,7 +403,7 @@ class _Carried:
         if found.moved > left:  # the place of the carrier leaves too much
             found = self._evaluated(row, self._asked(found.place[1] * left / found.moved), tolerance)
         self._places[at] = found.place
-        self._steepness = found.moved / found.place[1]
+        self._steepness = found.moved / found.place[1] if found.place[1] else 0.0
         return found.evaluation
 
     def _asked(self, accuracy: float) -> float:
@@ -450,11 +452,11 @@ class _Carried:
             verify=False,
         )
 
-    def _end(self, row: Row, changes: tuple[Change, Change], accuracy: float) -> Threshold:
+    def _end(self, row: Row, changes: Ends, accuracy: float) -> Threshold:
         """Of a branch that ends on the rows on both sides."""
-        (name,) = changes[0].branches
-        at = min((at for branch, at in self._ended if branch == name), key=lambda at: abs(at - row.at), default=row.at)
-        before = self._ended.get((name, at))
+        rows = [at for known, at in self._ended if known == changes]
+        at = min(rows, key=lambda at: abs(at - row.at), default=row.at)
+        before = self._ended.get((changes, at))
         found = None
         if before is not None and at == row.at and before.error <= accuracy:
             return before
@@ -463,10 +465,10 @@ class _Carried:
                 found = located_again(before, row.problem, accuracy, row.accuracy)
         if found is None or before is None or abs(found.value - before.value) > row.cell:
             found = self._walked(row, changes, accuracy)
-        self._ended[(name, row.at)] = found
+        self._ended[(changes, row.at)] = found
         return found
 
-    def _walked(self, row: Row, changes: tuple[Change, Change], accuracy: float) -> Threshold:
+    def _walked(self, row: Row, changes: Ends, accuracy: float) -> Threshold:
         """The same from a point of the row as near as it is found again at."""
         change = changes[0]
         (name,), way = change.branches, np.sign(change.ends[1] - change.ends[0])
