@@ -205,6 +205,8 @@ def _extended(
     event: Threshold, kind: str, names: tuple[str, str], span: tuple[float, float], second: float, condition: str | None
 ) -> tuple[Any, np.ndarray]:
     """The event's equations with both parameters free, and its unknowns."""
+    if kind in ("spinodal", "instability"):
+        return extended(event, names, span, (second,))
     maps = [BranchMap.of(solution, names, span) for solution in event.solutions]
     states = [m.coordinates(s.overlaps.pack()) for m, s in zip(maps, event.solutions, strict=True)]
     parameters = np.array([event.value, second])
@@ -212,7 +214,7 @@ def _extended(
     if kind == "crossing":
         unit = abs(event.solutions[0].training_loss)
         equations = CrossingEquations(maps[0], maps[1], unit)
-    elif kind == "where":
+    else:
         assert condition is not None
         difference = parse_condition(condition)
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
@@ -221,8 +223,6 @@ def _extended(
             return difference(as_solution(problem, overlaps, rule, difference.averaged))[0]
 
         equations = ConditionEquations(maps[0], measured, scale)
-    else:
-        return extended(event, names, span, (second,))
     return equations, np.concatenate([*states, parameters])
 
 
