@@ -118,7 +118,9 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
     phi = np.zeros(0)
     columns: list[list[np.ndarray]] = [[], [], [], []]
     sizes = np.array([np.abs(block).max() for block in blocks])
-    sizes = np.maximum(sizes, _LEAST * sizes.max())
+    # Where labels are recovered q^, a variance, is far smaller than the others, and steps are held to its own size.
+    sizes[sizes == 0] = _LEAST * sizes.max()
+    sizes[1:] = np.maximum(sizes[1:], _LEAST * sizes.max())
     for changes in zip(*d_hats, strict=True):
         ratio = max(
             (float(np.abs(change).max() / size) for change, size in zip(changes, sizes, strict=True) if size > 0),

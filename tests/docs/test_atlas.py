@@ -307,5 +307,40 @@ def test_simulations_are_what_the_page_says(number):
     _, rounding = shown(re.sub(r"\(\d+\)", "", row[4]))
     assert abs(mean - said) <= 0.1 * bar + 1.1 * rounding  # seeds give the same data; where descent ends is rounded
     assert bar == pytest.approx(error, rel=0.5, abs=rounding)
-    if not row[5].startswith("descent"):
+    if not row[6].startswith("descent"):
         assert abs(mean - theory) < 4 * error + 1e-6
+
+
+AT_CROSSING = ATTENTION.with_(alpha=1.2515356)
+JUDGED: dict[str, Callable[[], list[Any]]] = {
+    "1": lambda: [sf.solve(AT_CROSSING, start, accuracy=1e-3) for start in ("semantic", "positional")],
+    "2": lambda: [sf.solve(ATTENTION.with_(alpha=1.492271), "semantic", accuracy=1e-4)],
+    "4": lambda: [sf.solve(sf.problem(among_outliers, alpha=10), accuracy=1e-4)],
+    "10": lambda: [sf.solve(sf.problem(moduli, alpha=3, lambda_=1e-6), "uninformed", accuracy=1e-4)],
+    "11": lambda: [sf.solve(sf.problem(moduli, alpha=3, lambda_=0.13317552342239194), "uninformed", accuracy=1e-4)],
+    "12, below": lambda: [
+        sf.solve(sf.problem(margin, alpha=CAPACITY - 0.3, lambda_=1e-2), "uninformed", accuracy=1e-4)
+    ],
+    "12, above": lambda: [
+        sf.solve(sf.problem(margin, alpha=CAPACITY + 0.3, lambda_=1e-2), "uninformed", accuracy=1e-4)
+    ],
+    "13, below": lambda: [sf.solve(margins(-1), accuracy=1e-4)],
+    "13, above": lambda: [sf.solve(margins(1), accuracy=1e-4)],
+    "14, below": lambda: [sf.solve(lasso(-0.1), accuracy=1e-4)],
+    "14, above": lambda: [sf.solve(lasso(0.1), accuracy=1e-4)],
+    "18": lambda: [sf.solve(maximum_likelihood(), accuracy=1e-4)],
+    "20": lambda: [sf.solve(ridge(2, 1e-6), accuracy=1e-4)],
+    "21": lambda: [sf.solve(ridge(0.5, 1e-6), accuracy=1e-4)],
+    "22": lambda: [sf.solve(ridge(2, 0.25), accuracy=1e-4)],
+    "23": lambda: [sf.solve(LASSO, accuracy=1e-4)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", JUDGED)
+def test_verdicts_are_what_the_page_says(number):
+    (row,) = [row for row in table("Beside") if row[0] == number]
+    for solution in JUDGED[number]():
+        verdict = solution.stability.verdict
+        assert verdict.startswith(row[5].split(" (")[0])
+        assert ("(jumps)" in row[5]) == ("through proximal jumps" in verdict)

@@ -8,6 +8,7 @@ from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.integration.rule import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import clean
+from saddleforge.saddle_point.printed_slopes import map_slopes
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.stability.assess import Stability, modes_of, replicon_matrix
@@ -275,3 +276,15 @@ def test_a_failed_solution_has_no_stability():
     assert solution.status == "left_domain"
     assert solution.stability is None
     assert np.isnan(solution.training_loss)
+
+
+def test_where_the_lasso_recovers_the_teacher_slopes_keep_the_variance_of_the_conjugates_positive():
+    """Without noise and at a weak penalty q^ is 1e-6 of V^; its steps are of its own size."""
+    problem = sf.problem("lasso_regression", alpha=0.6124, Delta=0.0, density=0.2, lambda_=1e-3)
+    solution = sf.solve(problem, accuracy=1e-4)
+    assert solution.conjugates.q.item() < 1e-5 * solution.conjugates.V.item()
+    found = solution.stability
+    assert found.verdict.startswith("RS stable") and found.slopes_by == "printed derivatives"
+    # Without noise the law of labels less fields knows q and theta through q - 2 theta alone.
+    by_q, _, _, by_theta = map_slopes(StateMap(problem, solution.rule), solution.overlaps.pack()).state.T
+    assert by_theta == pytest.approx(-2 * by_q, rel=1e-6, abs=1e-12 * abs(by_q[1])) and abs(by_q[1]) > 1e5
