@@ -29,6 +29,7 @@ from .planted import Planted, suits
 from .prior import Prior
 
 _LOOK, _ROUGH = 10, 2e-2  # iterations between looks at the sum over what is hidden, and how finely it is taken
+_NOTHING = 1e-12  # of V beside rho*, below which the teacher is known
 _BEGIN = 0.1  # size of the random posterior means at the start, in units of the teacher's rows
 
 
@@ -37,7 +38,8 @@ class MessageRun:
     """Message passing on one draw.
 
     Attributes:
-        status: "converged", "max_iterations" or "not_finite".
+        status: "converged", "max_iterations", "not_finite", or "unresolved" where the messages became sure of all on a
+            sum over hidden coordinates that may be too coarse to tell.
         overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), columns of f exchanged where that is not told,
             each with the sign that makes its own positive, or all of them turned to the teacher's where no rotation is
             told; known: rho* - V, what the messages say of themselves, (C, t, t).
@@ -161,7 +163,9 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
         change = float(np.sqrt(np.mean((new - f) ** 2))) / size
         f = damping * f + (1 - damping) * new
         V = np.einsum("ic,iab->cab", known.gamma, spread) / d
-        if change < tolerance:
+        if np.linalg.eigvalsh(V).max() < _NOTHING * rho.max():  # all is known, or the sum over the hidden too coarse
+            status = "unresolved" if planted.hides else "converged"
+        elif change < tolerance:
             status = "converged"
     with_teacher = np.einsum("ic,ia,ib->cab", known.gamma, f, known.pi) / d
     if channel.kept_by_rotations:

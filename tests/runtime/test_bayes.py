@@ -176,6 +176,13 @@ def test_messages_end_where_state_evolution_does():
     assert "seed" in below.table() and below.to_json()["status"] == "converged"
 
 
+@pytest.mark.slow
+def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
+    """Binary rows far above the threshold: V is nothing after a few iterations, of which no inverse is taken."""
+    passed = sf.bayes_messages(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0), 200, seeds=2)
+    assert not passed.success and {run.status for run in passed.runs} == {"unresolved"}
+
+
 def test_messages_want_a_linear_channel_and_numbers_in_range():
     with pytest.raises(sf.InputError, match="linear equations"):
         sf.bayes_messages(sf.problem("perceptron", alpha=1.0), 100)
