@@ -69,6 +69,21 @@ def change(one: Averages, other: Averages) -> float:
     return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))
 
 
+def squares(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t: int) -> np.ndarray:
+    """Sums of g_l g_l^T and of squares of dg/domega, in the order of `posterior.collect`."""
+    count = g.shape[1] // t
+    blocks = g.reshape(len(g), count, t)
+    first = np.stack([(shares[:, None] * blocks[:, l]).T @ blocks[:, l] for l in range(count)])
+    if not curvature.shape[1]:
+        return first.ravel()
+    response = np.empty((count, t, t, count, t, t))
+    for l in range(count):
+        for k in range(count):
+            D = curvature[:, l * t : (l + 1) * t, k * t : (k + 1) * t].reshape(len(g), t * t)
+            response[l, :, :, k] = ((shares[:, None] * D).T @ D).reshape(t, t, t, t).transpose(0, 2, 1, 3)
+    return np.concatenate([first.ravel(), response.ravel()])
+
+
 def half(nodes: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One of each pair of opposite nodes, with the weight of both."""
     if not nodes.shape[1]:

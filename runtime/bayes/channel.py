@@ -22,22 +22,24 @@ from ..channel.lattices import points_in_ball, sampling_lattice
 from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
-from ..threads import share, used
-from .averages import Averages, add_up, change, half, varying, width
-from .mixture import averages_by_omega
+from ..threads import share
+from .averages import Averages, add_up, change, varying, width
 from .planted import Planted, suits
+from .products import Directions, Grid, averages_by_products, directions, halves, plain_grid, shifted_grid, turned
+from .shifts import Shift, find_shift
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0), "angle": (-np.pi, np.pi)}
-_CLOSE = 1.2  # standard deviations of omega around zero in which its nodes lie closest
 _SCAN = 2e5  # points of a look over all coordinates
 _NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
-_MOST_NODES = {True: 3e8, False: 1e11}  # evaluations of one average, by fields and by omega
-_MOST_VARYING, _MOST_COORDINATES = 2, 4  # fields of omega, and coordinates of the channel, that products are taken for
-_MOST_BY_FIELDS = 5  # both together, where nothing continuous stays hidden
+_MOST_EVALUATIONS, _MOST_NODES = 3e8, 6e7  # of one average by fields; of the coordinates, all combinations
+_LITTLE_KNOWN = 1e-2  # variance of omega beside that of Y around it below which a shift is a coordinate like others
+_MOST_COORDINATES, _MOST_BY_OMEGA = 4, 2e10  # coordinates of the channel, and nodes, that products are taken for
+_MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
+_AT_REST = 0.25  # share of a tolerance below which an axis is not looked at again
 
 
 def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,6 +101,7 @@ class Channel:
         few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
         self.counts = [few] * (1 + sum(c.continuous for c in self.every))
         self._tables: dict[Any, Any] = {}
+        self._shifts: dict[tuple[int, ...], Shift | None] = {}
         self.planted = Planted(problem, lambda: self.boxes)
         for labels, _ in problem.label_choices:
             if not self.module.needs_at(problem.constants(labels)) > 0:
@@ -117,13 +120,16 @@ class Channel:
         contexts = self.problem.context_of(labels)
         return self.problem.law.teacher_means[contexts].ravel(), self.rho_star[contexts]
 
-    def _log_density(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """log of the normal density of the fields Y."""
+    def _log_density(self, fields: np.ndarray, labels: tuple[int, ...], shift: Shift | None = None) -> np.ndarray:
+        """log of the normal density of the fields Y; with a shift that of all but where they are along it."""
         mean, covariances = self._law_of_fields(labels)
         precision = block_diag(*np.linalg.inv(covariances))
         step = fields - mean
         with np.errstate(over="ignore", invalid="ignore"):
             exponent = -0.5 * np.einsum("nhi,ij,nhj->nh", step, precision, step)
+            if shift is not None:
+                along = precision @ shift.direction
+                exponent += 0.5 * (step @ along) ** 2 / (shift.direction @ along)
         return exponent - 0.5 * np.linalg.slogdet(2 * np.pi * covariances)[1].sum()
 
     @cached_property
@@ -155,7 +161,7 @@ class Channel:
 
     def _joint(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
         """Largest log weight over the discrete coordinates on a grid of the continuous ones."""
-        fields, jacobian, likelihood, seen, unseen = self._table(labels, boxes, counts)
+        fields, jacobian, likelihood, seen, unseen, _ = self._table(labels, boxes, counts)
         with np.errstate(invalid="ignore"):
             weights = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
         weights = np.where(np.isfinite(weights), weights, -np.inf)
@@ -168,8 +174,11 @@ class Channel:
         left = iter(counts)
         return [next(left) if c.continuous else len(c.values) for c in self.every]
 
-    def _table(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> tuple[np.ndarray, ...]:
-        """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,)."""
+    def _table(
+        self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int], shift: Shift | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,), and
+        what a shift is multiplied with at these (H,); the coordinate that shifts is zero."""
         groups, position = [], 0
         for group in (self.observed, self.hidden):
             axes = []
@@ -178,23 +187,30 @@ class Channel:
                 if coordinate.continuous:
                     box, count = boxes[position], counts[position]
                     position += 1
-                axes.append(coordinate.axis(box, count))
+                if shift is not None and coordinate is self.observed[shift.axis]:
+                    axes.append((np.zeros(1), np.zeros(1)))
+                else:
+                    axes.append(coordinate.axis(box, count))
             groups.append(_product(axes))
         (observed, seen), (hidden, unseen) = groups
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             tables = self.module.fields_at(observed, hidden, self.problem.constants(labels))
-        return (*tables, seen, unseen)
+        return (*tables, seen, unseen, np.ones(len(unseen)) if shift is None else shift.factor_of(hidden))
 
-    def table(self, labels: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    def table(self, labels: tuple[int, ...], shift: Shift | None = None) -> tuple[np.ndarray, ...]:
         """What is not negligible: fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights
-        (N,); the law of Y with all of them (N, H); the likelihood (N, H). All but the fields are logarithms."""
-        key = (labels, tuple(self.counts))
+        (N,); the law of Y with all of them (N, H), the coordinate of a shift integrated over; the likelihood (N, H);
+        what the shift is multiplied with, (H,). The second to fifth are logarithms."""
+        key = (labels, shift is None, tuple(self.counts))
         if key not in self._tables:
             self._tables.clear()
-            fields, jacobian, likelihood, seen, unseen = self._table(labels, self.boxes[labels], self.counts[1:])
+            counts = self.counts[1:]
+            sizes = [n for i, n in enumerate(map(float, self._shape(counts))) if shift is None or i != shift.axis]
+            self._check_size(float(np.prod(sizes)), _MOST_NODES)
+            fields, jacobian, likelihood, seen, unseen, shifts = self._table(labels, self.boxes[labels], counts, shift)
             with np.errstate(invalid="ignore"):
                 measure = jacobian + likelihood + unseen
-                law = measure + seen[:, None] + self._log_density(fields, labels)
+                law = measure + seen[:, None] + self._log_density(fields, labels, shift)
             law = np.where(np.isfinite(law), law, -np.inf)
             rows = law.max(axis=1) > law.max() + _LOWEST
             columns = (law > law.max() - 80.0).any(axis=0)
@@ -202,7 +218,8 @@ class Channel:
             measure = np.where(np.isfinite(measure) & np.isfinite(fields).all(axis=2), measure, -np.inf)
             fields = np.where(np.isfinite(fields), fields, 0.0)
             self._tables[key] = tuple(
-                np.ascontiguousarray(a) for a in (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept])
+                np.ascontiguousarray(a)
+                for a in (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept], shifts[columns])
             )
         return self._tables[key]
 
@@ -216,27 +233,19 @@ class Channel:
         weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
         return nodes, weights
 
-    def _close_at_zero(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same with nodes x = _CLOSE sinh t. Where what is observed leaves signs open both count where omega is as
-        small as what is unknown, and the posterior mean turns there as tanh does, steeply; farther out it does not."""
-        count = self.counts[0]
-        step = 2 * np.arcsinh(_REACH_OF_SEVERAL / _CLOSE) / count
-        t = step * (np.arange(count) - (count - 1) / 2)
-        x = _CLOSE * np.sinh(t)
-        law = step * _CLOSE * np.cosh(t) * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
-        nodes, weights = tensor([(x, law)] * dimension)
-        kept = weights > _NEGLIGIBLE * weights.max(initial=0.0)
-        return np.ascontiguousarray(nodes[kept]), weights[kept]
-
     def is_sampled(self, q: np.ndarray) -> bool:
-        """Whether averages at q are taken by sampling: too many coordinates for a product."""
+        """Whether averages at q are taken by sampling: too many coordinates for a product, or too many nodes of them
+        and of omega."""
         if not suits(self.module):
             return False
-        varied = varying(q[: self.problem.tokens * self.problem.clusters : self.problem.clusters], self._scale)
+        contexts = slice(None, self.problem.tokens * self.problem.clusters, self.problem.clusters)
         coordinates = sum(c.continuous for c in self.every)
         if self.by_fields:
-            return varied.shape[1] + coordinates > _MOST_BY_FIELDS
-        return varied.shape[1] > _MOST_VARYING or coordinates > _MOST_COORDINATES
+            return varying(q[contexts], self._scale).shape[1] + coordinates > _MOST_BY_FIELDS
+        found = directions(q[contexts], self.rho_star[contexts] - q[contexts])
+        nodes = plain_grid(found, START_POINTS_OF_SEVERAL).size
+        observed = sum(c.continuous for c in self.observed)
+        return coordinates > _MOST_COORDINATES or nodes * START_POINTS_OF_SEVERAL**observed > _MOST_BY_OMEGA
 
     @property
     def dear(self) -> bool:
@@ -328,53 +337,80 @@ class Channel:
         )
 
     def _by_product(self, q: np.ndarray, curved: bool) -> Averages:
-        law, most = self.problem.law, _MOST_NODES[self.by_fields]
         outer = np.zeros_like(q)
         response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = norm = 0.0
         for labels, probability in self.problem.label_choices:
-            contexts = self.problem.context_of(labels)
-            fields, measure, seen, law_of_y, _ = self.table(labels)
-            self_overlap, rho = q[contexts], law.rho_star[contexts]
-            gain = self_overlap @ np.linalg.inv(rho)
-            spread = self_overlap - gain @ self_overlap if self.by_fields else self_overlap
-            factor = varying(spread, self._scale)
-            nodes, weights = (self._normal_nodes if self.by_fields else self._close_at_zero)(factor.shape[1])
-            if not self.by_fields and len(self.kept_by_signs) == q.shape[1]:
-                nodes, weights = half(nodes, weights)
-            if float(np.prod(fields.shape[:2])) * len(nodes) * (fields.shape[1] if self.by_fields else 1) > most:
-                raise NotConvergedError(
-                    f"the average over the output channel of {self.problem.solver.name} needs more than "
-                    f"{most:g} evaluations"
-                )
-            variance = rho - self_overlap
-            precision = np.linalg.inv(variance)
-            log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
-            mean = law.teacher_means[contexts].ravel()
-            if self.by_fields:
-                rows = np.zeros((len(fields), width(fields.shape[2], q.shape[1], curved)))
-                share(
-                    self.module.averages_by_fields, len(rows),
-                    fields, measure, law_of_y, mean, block_diag(*gain), factor, precision, log_norm, nodes, weights,
-                    int(curved), rows,
-                )  # fmt: skip
-                total = rows.sum(axis=0)
-            else:
-                total = averages_by_omega(
-                    fields,
-                    measure,
-                    seen,
-                    mean + nodes @ factor.T,
-                    weights,
-                    precision,
-                    log_norm,
-                    curved,
-                    used(),
-                )
+            total = (self._sum_by_fields if self.by_fields else self._sum_by_omega)(q, labels, curved)
             norm += probability * total[0]
             log_evidence += probability * total[1]
-            add_up(outer, response, contexts, probability * total[2:])
+            add_up(outer, response, self.problem.context_of(labels), probability * total[2:])
         return Averages(outer, log_evidence, norm, response)
+
+    def _sum_by_fields(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
+        """Fields first, and omega given them: (1, log Z, g_l g_l^T, with `curved` squares of dg/domega)."""
+        law, contexts = self.problem.law, self.problem.context_of(labels)
+        fields, measure, _, law_of_y, *_ = self.table(labels)
+        known, rho = q[contexts], law.rho_star[contexts]
+        gain = known @ np.linalg.inv(rho)
+        factor = varying(known - gain @ known, self._scale)
+        nodes, weights = self._normal_nodes(factor.shape[1])
+        self._check_size(float(np.prod(fields.shape[:2])) * len(nodes) * fields.shape[1], _MOST_EVALUATIONS)
+        precision = np.linalg.inv(rho - known)
+        log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * (rho - known))[1].sum()
+        rows = np.zeros((len(fields), width(fields.shape[2], q.shape[1], curved)))
+        share(
+            self.module.averages_by_fields, len(rows),
+            fields, measure, law_of_y, law.teacher_means[contexts].ravel(), block_diag(*gain), factor, precision,
+            log_norm, nodes, weights, int(curved), rows,
+        )  # fmt: skip
+        return rows.sum(axis=0)
+
+    def _sum_by_omega(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
+        """omega first, and what is observed given it: the same."""
+        law, contexts = self.problem.law, self.problem.context_of(labels)
+        found = directions(q[contexts], law.rho_star[contexts] - q[contexts])
+        shift = self._shift(labels)
+        along = None if shift is None else turned(found, shift.direction)
+        if along is None or along[0].known[along[1]] < _LITTLE_KNOWN:
+            shift = None
+        else:
+            found = along[0]
+        fields, measure, seen, law_of_y, _, shifts = self.table(labels, shift)
+        fields = fields - law.teacher_means[contexts].ravel()
+        if shift is None or along is None:
+            halved = halves(found, self.kept_by_signs, q.shape[1])
+            grid, shifts = plain_grid(found, self.counts[0], halved), np.zeros(len(shifts))
+        else:
+            grid, shifts = self._shifted(found, along[1], shift, fields, law_of_y, shifts)
+        return averages_by_products(
+            fields, measure, seen, law_of_y, shifts, found, grid, (len(contexts), q.shape[1]), curved
+        )
+
+    def _shifted(
+        self, found: Directions, along: int, shift: Shift, fields: np.ndarray, law_of_y: np.ndarray,
+        shifts: np.ndarray,
+    ) -> tuple[Grid, np.ndarray]:  # fmt: skip
+        """Nodes of omega, and factors of the shift at the hidden nodes in units of y."""
+        back = found.from_fields[along]
+        shifts = shifts * (back @ shift.direction)
+        reach = float(np.abs(fields[law_of_y > law_of_y.max() + _LOWEST] @ back).max())
+        points = self.counts[1 + sum(c.continuous for c in self.observed[: shift.axis])]
+        halved = halves(found, self.kept_by_signs, self.problem.teacher_rank, along)
+        return shifted_grid(found, along, np.unique(shifts), reach, self.counts[0], points, halved), shifts
+
+    def _check_size(self, size: float, most: float) -> None:
+        if size > most:
+            raise NotConvergedError(
+                f"the average over the output channel of {self.problem.solver.name} needs more than {most:g} "
+                "evaluations"
+            )
+
+    def _shift(self, labels: tuple[int, ...]) -> Shift | None:
+        """The observed coordinate that shifts the fields, if one does."""
+        if labels not in self._shifts:
+            self._shifts[labels] = find_shift(self.problem, labels)
+        return self._shifts[labels]
 
     def settle(self, q: np.ndarray, tolerance: float) -> tuple[Averages, float]:
         """Refine axis after axis until averages change by less than `tolerance` relative to their size.
@@ -388,14 +424,16 @@ class Channel:
             self.planted.settle(q, max(tolerance, 1e-5))
             return self.averages(q), 0.0
         current = self.averages(q)
+        changes = [np.inf] * len(self.counts)
         while True:
-            changes = []
             for axis in range(len(self.counts)):
+                if changes[axis] < _AT_REST * tolerance:
+                    continue
                 before = list(self.counts)
                 self.counts[axis] = int(np.ceil(self.counts[axis] * _GROWTH))
                 finer = self.averages(q)
-                changes.append(change(current, finer))
-                if changes[-1] < tolerance:
+                changes[axis] = change(current, finer)
+                if changes[axis] < tolerance:
                     self.counts = before
                 else:
                     current = finer

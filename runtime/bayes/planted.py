@@ -22,8 +22,7 @@ from ..channel.nodes import sobol_normal
 from ..errors import NotConvergedError
 from ..problems.problem import Problem
 from ..threads import share
-from .averages import Averages, add_up, change, root, varying
-from .mixture import squares
+from .averages import Averages, add_up, change, root, squares, varying
 
 REPLICATES = 8
 _REACH = 5.0  # standard deviations of what is hidden

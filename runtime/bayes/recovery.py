@@ -21,10 +21,10 @@ from .state import Point, State
 
 BRANCH = "branch"
 _LOGITS = np.arange(-3.0, 7.1, 0.5)  # of the overlaps at which the growth is looked at on the branch
-_MOST_STARTED, _STARTED = 32, 20  # points of omega, and of coordinates of the channel, to begin with on a branch
+_STARTED = 24  # points to begin with on a branch
 _FIELD_POINTS, _STARTS = 6, 10  # to begin with where columns are known exactly
-_PER_WIDTH = 10.5  # points of omega, beside the widths of what is unknown in that of what is known
-_NEAR = 1e-2  # of log growth from zero: what its slopes are then off by is below 1e-4
+_NEAR = 3.0  # log of the growth, in accuracies, up to which slopes lead to its zero
+_TELLING = 1e-6  # logits apart that slopes are taken of
 _GROWTH, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 12, 16
 
 
@@ -82,7 +82,7 @@ def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accura
         for column, share in shares.items():
             q[:, column, column] = float(share) * rho[:, column, column]
         return _refined(_Fixed(problem, of - 1, q), accuracy)
-    return _refined(_Branch(problem, of - 1, known), accuracy)
+    return _refined(_Branch(problem, of - 1, known, accuracy), accuracy)
 
 
 def _growth(state: State, of: int, averages: Averages, alpha: float) -> float:
@@ -182,13 +182,13 @@ class _Exact:
 class _Branch:
     """Overlaps on the branch on which the others are learned from the same samples."""
 
-    def __init__(self, problem: Problem, of: int, known: list[int]) -> None:
-        self.state, self.of = State(problem, known), of
+    def __init__(self, problem: Problem, of: int, known: list[int], accuracy: float) -> None:
+        self.state, self.of, self.near_enough = State(problem, known), of, _NEAR * accuracy
         self.near = self.state.everything / 2
-        self.place: tuple[float, float, float] | None = None
+        self.place: tuple[float, tuple[float, float, np.ndarray]] | None = None
         self.guess: Point | None = None
         self.counts = self.state.channel.counts
-        self.counts[:] = [_MOST_STARTED, *[_STARTED] * (len(self.counts) - 1)]
+        self.counts[:] = [_STARTED] * len(self.counts)
 
     def _excess(self, logit: float) -> tuple[float, Point, float]:
         """log of the growth at the point of the branch with this overlap."""
@@ -200,37 +200,39 @@ class _Branch:
 
     def find(self) -> tuple[float, float, np.ndarray]:
         """By the secant rule from where a look along the branch finds a change of sign; for another rule from the last
-        place, where one step with its slopes does if that is small."""
+        place."""
         if self.place is None:
             low, high = self._bracket()
             below, above = self._excess(low), self._excess(high)
+            slopes = self._slopes(low, below, high, above)
         else:
-            high, slope, alpha_slope = self.place
-            above = self._excess(high)
-            if abs(above[0]) < _NEAR:
-                return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
-            low, below = high, above
-            high = high - float(np.clip(above[0] / slope, -0.5, 0.5))
+            high, slopes = self.place
             above = self._excess(high)
         for _ in range(30):
-            slope = (above[0] - below[0]) / (high - low)
-            alpha_slope = (above[1].alpha - below[1].alpha) / (high - low)
-            if abs(above[0]) < _NEAR / 100:
+            slope, alpha_slope, q_slope = slopes
+            step = -above[0] / slope
+            if abs(above[0]) < self.near_enough:
                 break
-            low, below, high = high, above, float(np.clip(high - above[0] / slope, high - 1, high + 1))
+            low, below, high = high, above, high + float(np.clip(step, -1, 1))
             above = self._excess(high)
+            if abs(high - low) > _TELLING:
+                slopes = self._slopes(low, below, high, above)
         else:
             raise NotConvergedError("the growth on the branch has no zero where it was looked for")
-        self.place = (high, slope, alpha_slope)
-        return above[1].alpha - alpha_slope * above[0] / slope, above[2] / above[1].alpha, above[1].q
+        self.place = (high, slopes)
+        return above[1].alpha + alpha_slope * step, above[2] / above[1].alpha, above[1].q + q_slope * step
 
-    def resolve(self, q: np.ndarray) -> bool:
-        """Whether omega is divided more finely now: as finely as what is left unknown at q asks for."""
-        counts, left_over = self.counts, np.linalg.eigvalsh(self.state.rho - q).min()
-        needed = int(_PER_WIDTH * np.sqrt(np.linalg.eigvalsh(q).max() / left_over))
-        refined = needed > counts[0]
-        counts[0] = max(needed, counts[0])
-        return refined
+    @staticmethod
+    def _slopes(
+        low: float, below: tuple[float, Point, float], high: float, above: tuple[float, Point, float]
+    ) -> tuple[float, float, np.ndarray]:
+        """Of the logarithm of the growth, alpha and q between two places."""
+        run = high - low
+        return (
+            (above[0] - below[0]) / run,
+            (above[1].alpha - below[1].alpha) / run,
+            (above[1].q - below[1].q) / run,
+        )
 
     def _bracket(self) -> tuple[float, float]:
         last = None
@@ -254,8 +256,6 @@ def _refined(place: _Fixed | _Exact | _Branch, accuracy: float) -> Recovery:
         return _drawn(place, accuracy)
     counts = place.counts
     alpha, growth, q = place.find()
-    if isinstance(place, _Branch) and place.resolve(q):
-        alpha, growth, q = place.find()
     for _ in range(_MOST_ROUNDS):
         error = 0.0
         for axis in range(len(counts)):

@@ -14,6 +14,7 @@ from ..errors import InputError, NotConvergedError
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left, step
+from .averages import Averages
 from .linear import growth, radius
 from .prediction import errors_by_metric, test_error
 from .state import State
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
 _MOST_STEPS = 4000
+_MOST_REFINED = 4
 _RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of draws gains, and what is doubted of it
 
 
@@ -161,12 +163,16 @@ def bayes_optimal(
     whole = state.everything
     q = whole * (1 - 1e-3) if start == "informed" else state.nothing
     # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
-    tolerance, rough = (accuracy, 0.1) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
+    tolerance, rough = (accuracy, 0.03) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
+    reach = 2e-2 if state.channel.dear else 1e-3  # what a settled rule may move the solution of a rough one
+    counts = list(state.channel.counts)
     if start == "uninformed" and state.uninformative:
         factor, direction = growth(state)
         if alpha * factor <= 1:
             return _nothing_learned(state)
         q = _nudged(state, q, direction)
+        if state.channel.dear:
+            state.channel.counts = list(counts)  # where nothing is known a rule may be fine
     scale = float(np.abs(state.pack(whole)).max())
     change = state.settle(q, alpha, rough)
     state.check_held(q, alpha)
@@ -189,16 +195,21 @@ def bayes_optimal(
         settled = abs(ratio - before) < 0.02 and steps > 4 and gap < 0.05 * (1 - ratio)
         if steps >= patience and falling and (settled or gap < tolerance * max(1 - ratio, 1e-3)):
             patience = int(1.5 * steps) + 1
-            polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale, accuracy)
+            averages = state.channel.averages(q, curved=True) if _inside(state, q) else None
+            polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale, accuracy, averages)
             # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
             if polished is not None and (start == "informed" or state.share(polished) > 0.999 * state.share(q)):
                 change = state.settle(polished, alpha, tolerance)
-                again = _newton(state, polished, alpha, 1e-3 * scale, accuracy)
-                if again is not None and start == "uninformed" and (away := _unstable(state, again, alpha)) is not None:
+                again = _newton(state, polished, alpha, reach * scale, accuracy, averages)
+                if again is not None:
+                    averages = state.channel.averages(again, curved=True)
+                    away = _unstable(state, averages, alpha) if start == "uninformed" else None
+                    if away is None:
+                        return _finished(state, again, averages, start, steps, change, accuracy)
                     q, last, patience = _nudged(state, again, away), np.inf, steps + 5
+                    if state.channel.dear:
+                        state.channel.counts = list(counts)
                     state.settle(q, alpha, rough)
-                elif again is not None:
-                    return _finished(state, again, start, steps, change, accuracy)
         if steps % 50 == 0:
             state.settle(q, alpha, rough)
     return _result(state, q, start, "not_converged", gap, steps, np.full_like(q, np.nan))
@@ -210,13 +221,16 @@ def _nudged(state: State, q: np.ndarray, direction: np.ndarray) -> np.ndarray:
     return q + 1e-3 * direction / np.abs(direction).max() * sizes[sizes > 0].min()
 
 
-def _unstable(state: State, q: np.ndarray, alpha: float) -> np.ndarray | None:
+def _unstable(state: State, averages: Averages, alpha: float) -> np.ndarray | None:
     """The direction in which a solution is left, (C, t, t), of positive trace; None where it is stable.
 
     Where a column is unknown by symmetry the solution lies on a set that the map keeps, and Newton finds it whether or
     not it is stable.
+
+    Args:
+        averages: at the solution, with their derivative in q.
     """
-    matrix = state.jacobian(state.channel.averages(q, curved=True), alpha)
+    matrix = state.jacobian(averages, alpha)
     values, vectors = np.linalg.eig(matrix)
     leading = int(np.argmax(values.real))
     if not values[leading].real > 1:
@@ -233,25 +247,33 @@ def _left(state: State, q: np.ndarray) -> float:
     return float(np.max(np.abs(np.linalg.eigvals(np.linalg.solve(rho, rho - q[block])))))
 
 
-def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: float) -> np.ndarray | None:
+def _inside(state: State, q: np.ndarray) -> bool:
+    """Whether 0 <= q < rho*, of the columns that are learned, roundings aside."""
+    block = np.ix_(range(len(q)), state.columns, state.columns)
+    scale = np.abs(state.rho).max()
+    return bool(
+        np.linalg.eigvalsh(q[block]).min() > -1e-4 * scale and np.linalg.eigvalsh((state.rho - q)[block]).min() > 0
+    )
+
+
+def _newton(
+    state: State, q: np.ndarray, alpha: float, reach: float, accuracy: float, near: Averages | None = None
+) -> np.ndarray | None:
     """Newton on the map's gap, then Broyden's method; None where it does not converge to a solution within `reach`.
 
     A solution that leaves less than half of what q leaves unknown is refused: q may be on its way to rho*.
+
+    Args:
+        near: averages with their derivative in q, there or close by, to begin with.
     """
     x = state.pack(q)
     scale = np.abs(state.pack(state.rho)).max()
-    block = np.ix_(range(len(q)), state.columns, state.columns)
     # A rough rule's average of derivatives is not quite the derivative of its averages, which Broyden's update learns.
     rest = accuracy / 30 if state.channel.dear else 1e-13
-
-    def inside(at: np.ndarray) -> bool:
-        there = state.unpack(at)[block]
-        lowest, room = np.linalg.eigvalsh(there).min(), np.linalg.eigvalsh(state.rho[block] - there).min()
-        return bool(lowest > -1e-4 * scale and room > 0)
-
-    matrix, move, value = None, np.zeros_like(x), np.zeros_like(x)
+    move, value = np.zeros_like(x), np.zeros_like(x)
+    matrix = None if near is None else state.jacobian(near, alpha) - np.eye(len(x))
     for _ in range(24):
-        if not inside(x):
+        if not _inside(state, state.unpack(x)):
             return None
         budget.check()
         averages = state.channel.averages(state.unpack(x), curved=matrix is None)
@@ -260,7 +282,7 @@ def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: f
             break
         if matrix is None:
             matrix = state.jacobian(averages, alpha) - np.eye(len(x))
-        else:
+        elif move.any():
             matrix += np.outer(value - before - matrix @ move, move) / (move @ move)
         try:
             move = -np.linalg.solve(matrix, value)
@@ -272,26 +294,55 @@ def _newton(state: State, q: np.ndarray, alpha: float, reach: float, accuracy: f
     else:
         return None
     found = state.unpack(x)
-    near = np.abs(found - q).max() <= 3 * reach + 1e-9 * scale
-    return found if near and inside(x) and _left(state, found) > 0.5 * _left(state, q) else None
+    close = np.abs(found - q).max() <= 3 * reach + 1e-9 * scale
+    return found if close and _inside(state, found) and _left(state, found) > 0.5 * _left(state, q) else None
 
 
-def _finished(state: State, q: np.ndarray, start: str, steps: int, change: float, accuracy: float) -> BayesSolution:
-    """Half widths from a finer rule on every axis, or from replicates."""
+def _finished(
+    state: State, q: np.ndarray, averages: Averages, start: str, steps: int, change: float, accuracy: float
+) -> BayesSolution:
+    """With half widths from a finer rule on every axis, and rules refined until these are as asked; or from replicates.
+
+    Args:
+        averages: at q, with their derivative.
+    """
     if state.channel.is_sampled(q):
         return _sampled(state, q, start, steps, accuracy)
+    alpha, scale = state.problem.alpha, float(np.abs(state.rho).max())
+    best, tolerance = None, accuracy
+    for _ in range(_MOST_REFINED):
+        try:
+            widths = _half_widths(state, q, averages)
+        except (NotConvergedError, np.linalg.LinAlgError):
+            break
+        residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
+        best = _result(state, q, start, "converged", residual, steps, widths, change, averages)
+        if (worst := float(widths.max()) / scale) <= accuracy:
+            break
+        tolerance *= 0.3 * min(accuracy / worst, 1.0)
+        left(f"half width {worst:.1g}, asked {accuracy:g}")
+        try:
+            change = state.settle(q, alpha, tolerance)
+            finer = _newton(state, q, alpha, scale, accuracy, averages)
+        except NotConvergedError:
+            break
+        if finer is None:
+            break
+        q, averages = finer, state.channel.averages(finer, curved=True)
+    return best or _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan), change)
+
+
+def _half_widths(state: State, q: np.ndarray, averages: Averages) -> np.ndarray:
+    """Twice what a rule finer by a quarter on every axis moves a solution by, (C, t, t): the gap there through
+    (1 - J)^{-1}."""
     alpha, counts, count = state.problem.alpha, list(state.channel.counts), state.prior.count
-    residual = float(np.abs(state.image(q, alpha) - q).max() / np.abs(state.rho).max())
-    state.channel.counts = [int(np.ceil(1.25 * n)) for n in counts]
-    state.prior.count = int(1.25 * count)
+    state.channel.counts, state.prior.count = [int(np.ceil(1.25 * n)) for n in counts], int(1.25 * count)
     try:
-        finer = _newton(state, q, alpha, np.abs(state.rho).max(), accuracy)
-    except NotConvergedError:
-        finer = None
-    state.channel.counts, state.prior.count = counts, count
-    status = "converged" if finer is not None else "not_converged"
-    widths = 2 * np.abs(finer - q) if finer is not None else np.full_like(q, np.nan)
-    return _result(state, q, start, status, residual, steps, widths + 1e-13 * np.abs(state.everything), change)
+        gap = state.pack(state.image(q, alpha) - q)
+    finally:
+        state.channel.counts, state.prior.count = counts, count
+    moved = np.linalg.solve(np.eye(len(gap)) - state.jacobian(averages, alpha), gap)
+    return 2 * np.abs(state.unpack(moved)) + 1e-13 * np.abs(state.everything)
 
 
 def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: float) -> BayesSolution:
@@ -344,11 +395,11 @@ def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) ->
 
 def _result(
     state: State, q: np.ndarray, start: str, status: str, residual: float, steps: int, widths: np.ndarray,
-    change: float = 0.0,
+    change: float = 0.0, averages: Averages | None = None,
 ) -> BayesSolution:  # fmt: skip
     alpha = state.problem.alpha
     found = status == "converged"
-    averages = state.channel.averages(q, curved=found)
+    averages = averages or state.channel.averages(q, curved=found)
     phi = state.free_entropy(q, alpha, averages)
     hats = state.hats(averages.outer, alpha)
     error = (change + 1e-14) * (1 + alpha * abs(averages.log_evidence))

@@ -350,7 +350,7 @@ def exact_log_evidence(state: State) -> float:
     """E log P(observed | Y), what is observed being discrete: zero for labels without noise."""
     total = 0.0
     for labels, probability in state.problem.label_choices:
-        *_, law, likelihood = state.channel.table(labels)
+        *_, law, likelihood, _ = state.channel.table(labels)
         weights = np.exp(law)
         total += probability * float(np.sum(np.where(weights > 0, weights * likelihood, 0.0)))
     return total
