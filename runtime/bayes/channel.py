@@ -36,7 +36,7 @@ _SCAN = 2e5  # points of a look over all coordinates
 _NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
 _MOST_EVALUATIONS, _MOST_NODES = 3e8, 6e7  # of one average by fields; of the coordinates, all combinations
 _LITTLE_KNOWN = 1e-2  # variance of omega beside that of Y around it below which a shift is a coordinate like others
-_MOST_COORDINATES, _MOST_BY_OMEGA = 4, 2e10  # coordinates of the channel, and nodes, that products are taken for
+_MOST_COORDINATES, _MOST_PRODUCTS = 4, 6e9  # of the channel, and multiplications of an average, that sums are taken for
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _AT_REST = 0.25  # share of a tolerance below which an axis is not looked at again
@@ -234,18 +234,30 @@ class Channel:
         return nodes, weights
 
     def is_sampled(self, q: np.ndarray) -> bool:
-        """Whether averages at q are taken by sampling: too many coordinates for a product, or too many nodes of them
-        and of omega."""
+        """Whether averages at q are taken by sampling: too many coordinates for a product, or nodes of them and of
+        omega."""
         if not suits(self.module):
             return False
         contexts = slice(None, self.problem.tokens * self.problem.clusters, self.problem.clusters)
         coordinates = sum(c.continuous for c in self.every)
         if self.by_fields:
             return varying(q[contexts], self._scale).shape[1] + coordinates > _MOST_BY_FIELDS
-        found = directions(q[contexts], self.rho_star[contexts] - q[contexts])
-        nodes = plain_grid(found, START_POINTS_OF_SEVERAL).size
-        observed = sum(c.continuous for c in self.observed)
-        return coordinates > _MOST_COORDINATES or nodes * START_POINTS_OF_SEVERAL**observed > _MOST_BY_OMEGA
+        return (
+            coordinates > _MOST_COORDINATES or self._products_at(q[contexts], self.rho_star[contexts]) > _MOST_PRODUCTS
+        )
+
+    def _products_at(self, known: np.ndarray, rho: np.ndarray) -> float:
+        """Multiplications of hidden nodes with those of omega in one average by a rough rule."""
+        found = directions(known, rho - known)
+        grid = plain_grid(found, START_POINTS_OF_SEVERAL, halves(found, self.kept_by_signs, rho.shape[1]))
+        labels = self.problem.label_choices
+        shift = self._shift(labels[0][0])
+        sizes = [
+            START_POINTS_OF_SEVERAL if c.continuous else max(len(c.values), 1)
+            for i, c in enumerate(self.every)
+            if not (shift and found.varying and i == shift.axis)
+        ]
+        return float(np.prod([float(n) for n in sizes])) * grid.reached * len(labels)
 
     @property
     def dear(self) -> bool:

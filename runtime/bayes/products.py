@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..channel.nodes import tensor
-from ..loops.products import collect_sums
+from ..problems.compiled import loops
 from ..threads import share
 
 REACH = 7.2  # standard deviations of omega: in four dimensions 2e-10 lie beyond
@@ -143,6 +143,12 @@ class Grid:
         """Nodes of omega, those of `first` once."""
         return float(np.prod([float(len(a.nodes)) for a in (self.first, *self.others) if a is not None]))
 
+    @property
+    def reached(self) -> float:
+        """Nodes of omega that one hidden node matters at, about."""
+        shares = [min(1.0, 2 * _WINDOW / max(float(np.ptp(a.nodes)), 1e-300)) for a in (self.first, *self.others) if a]
+        return self.size * float(np.prod(shares))
+
     def parts(self, moments: int) -> list[Grid]:
         """The same in parts along the last direction, whose tables of sums are no larger than need be."""
         if not self.others:
@@ -253,6 +259,8 @@ def averages_by_products(
     parts = grid.parts(moments)
     rows = [(np.zeros(2), np.zeros((D, D)), np.zeros((len(pairs), len(pairs)))) for _ in fields]
 
+    collect = loops("products").collect_sums
+
     def fill(begin: int, end: int) -> None:
         for n in range(begin, end):
             if not kept[n].any():
@@ -266,7 +274,7 @@ def averages_by_products(
                 if len(found_sums) == 1:
                     found_sums.append((np.zeros((len(others), 1, moments)), np.zeros((len(others), 2), int)))
                 (first, spans), (second, more) = found_sums
-                collect_sums(
+                collect(
                     first, second, np.stack([spans, more]), places, part.along, part.nodes, weights, others, factor,
                     _LEAST, curved, *rows[n],
                 )  # fmt: skip
