@@ -25,11 +25,20 @@ from ..problems.problem import Problem
 from ..threads import share
 from .averages import Averages, add_up, change, varying, width
 from .planted import Planted, suits
-from .products import Directions, Grid, averages_by_products, directions, halves, plain_grid, shifted_grid, turned
+from .products import (
+    REACH,
+    Directions,
+    Grid,
+    averages_by_products,
+    directions,
+    halves,
+    plain_grid,
+    shifted_grid,
+    turned,
+)
 from .shifts import Shift, find_shift
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
-_REACH_OF_SEVERAL = 7.2  # in four dimensions 2e-10 lie beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
 _T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0), "angle": (-np.pi, np.pi)}
 _SCAN = 2e5  # points of a look over all coordinates
@@ -228,8 +237,8 @@ class Channel:
         points across it have."""
         if dimension < 2:
             return tensor([midpoints(self.counts[0], _REACH)] * dimension)
-        spacing = 2 * _REACH_OF_SEVERAL / self.counts[0]
-        nodes = spacing * points_in_ball(sampling_lattice(dimension), _REACH_OF_SEVERAL / spacing)
+        spacing = 2 * REACH / self.counts[0]
+        nodes = spacing * points_in_ball(sampling_lattice(dimension), REACH / spacing)
         weights = spacing**dimension * np.exp(-(nodes * nodes).sum(axis=1) / 2) / (2 * np.pi) ** (dimension / 2)
         return nodes, weights
 

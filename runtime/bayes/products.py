@@ -139,14 +139,19 @@ class Grid:
         return places, weights
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All there are, `first` last."""
+        return self.others if self.first is None else (*self.others, self.first)
+
+    @property
     def size(self) -> float:
         """Nodes of omega, those of `first` once."""
-        return float(np.prod([float(len(a.nodes)) for a in (self.first, *self.others) if a is not None]))
+        return float(np.prod([float(len(a.nodes)) for a in self.axes]))
 
     @property
     def reached(self) -> float:
         """Nodes of omega that one hidden node matters at, about."""
-        shares = [min(1.0, 2 * _WINDOW / max(float(np.ptp(a.nodes)), 1e-300)) for a in (self.first, *self.others) if a]
+        shares = [min(1.0, 2 * _WINDOW / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.axes]
         return self.size * float(np.prod(shares))
 
     def parts(self, moments: int) -> list[Grid]:
@@ -256,9 +261,8 @@ def averages_by_products(
         np.pad(np.cumsum(grid.weights, axis=1), ((0, 0), (1, 0))),
         np.pad(np.cumsum(grid.weights, axis=0), ((1, 0), (0, 0))),
     )
-    parts = grid.parts(moments)
+    parts = [(part, *part.beside(D)) for part in grid.parts(moments)]
     rows = [(np.zeros(2), np.zeros((D, D)), np.zeros((len(pairs), len(pairs)))) for _ in fields]
-
     collect = loops("products").collect_sums
 
     def fill(begin: int, end: int) -> None:
@@ -267,9 +271,8 @@ def averages_by_products(
                 continue
             top = measure[n, kept[n]].max()
             factor = np.exp(top + log_weights[n] + log_norm)
-            groups = [np.flatnonzero(kept[n] & (shifts == factor)) for factor in grid.factors]
-            for part in parts:
-                places, others = part.beside(D)
+            groups = [np.flatnonzero(kept[n] & (shifts == multiple)) for multiple in grid.factors]
+            for part, places, others in parts:
                 found_sums = [_sums(y[n, some], measure[n, some] - top, part, found.varying, pairs) for some in groups]
                 if len(found_sums) == 1:
                     found_sums.append((np.zeros((len(others), 1, moments)), np.zeros((len(others), 2), int)))
@@ -281,13 +284,13 @@ def averages_by_products(
             rows[n][0][1] += (top + log_norm) * rows[n][0][0]
 
     share(fill, len(fields))
-    sums, squares, responses = (np.sum(parts, axis=0) for parts in zip(*rows, strict=True))
+    sums, squares, responses = (np.sum(all_rows, axis=0) for all_rows in zip(*rows, strict=True))
     return np.concatenate([sums, *_in_fields(squares, responses, pairs, found, blocks)])
 
 
 def _blocks(y: np.ndarray) -> Iterator[np.ndarray]:
     """Indices of nodes (H, R) that lie close together, by halving along the longest extent."""
-    waiting = [np.arange(len(y))]
+    waiting = [np.arange(len(y))] if len(y) else []
     while waiting:
         members = waiting.pop()
         if len(members) <= _BLOCK or not y.shape[1]:
@@ -310,7 +313,7 @@ def _sums(
     shape = [len(a.nodes) for a in grid.others]
     table = np.zeros((*shape, len(grid.nodes), moments.shape[1]))
     from_, up_to = np.full(shape, len(grid.nodes)), np.zeros(shape, int)
-    axes = [*grid.others] if grid.first is None else [*grid.others, grid.first]
+    axes = grid.axes
     for members in _blocks(y[:, [a.direction for a in axes]]):
         windows, kernels = [], []
         for nodes, at in ((a.nodes, y[members, a.direction]) for a in axes):

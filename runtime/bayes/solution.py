@@ -307,19 +307,19 @@ def _finished(
         averages: at q, with their derivative.
     """
     if state.channel.is_sampled(q):
-        return _sampled(state, q, start, steps, accuracy)
+        return _sampled(state, q, averages, start, steps, accuracy)
     alpha, scale = state.problem.alpha, float(np.abs(state.rho).max())
     best, tolerance = None, accuracy
-    for _ in range(_MOST_REFINED):
+    for refined in range(_MOST_REFINED):
         try:
             widths = _half_widths(state, q, averages)
         except (NotConvergedError, np.linalg.LinAlgError):
             break
         residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
         best = _result(state, q, start, "converged", residual, steps, widths, change, averages)
-        if (worst := float(widths.max()) / scale) <= accuracy:
+        if (worst := float(widths.max()) / scale) <= accuracy or refined == _MOST_REFINED - 1:
             break
-        tolerance *= 0.3 * min(accuracy / worst, 1.0)
+        tolerance *= 0.3 * accuracy / worst
         left(f"half width {worst:.1g}, asked {accuracy:g}")
         try:
             change = state.settle(q, alpha, tolerance)
@@ -345,8 +345,11 @@ def _half_widths(state: State, q: np.ndarray, averages: Averages) -> np.ndarray:
     return 2 * np.abs(state.unpack(moved)) + 1e-13 * np.abs(state.everything)
 
 
-def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: float) -> BayesSolution:
+def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps: int, accuracy: float) -> BayesSolution:
     """With as many draws as bring half widths of q below the accuracy.
+
+    Args:
+        averages: at q, with their derivative.
 
     Raises:
         NotConvergedError: that would be too many.
@@ -354,12 +357,11 @@ def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: floa
     alpha, scale = state.problem.alpha, float(np.abs(state.rho).max())
     planted = state.channel.planted
     while True:
-        averages = state.channel.averages(q, curved=True)
         widths = state.spread(q, averages, alpha)
         worst = float(widths.max()) / scale
         if worst <= accuracy:
             residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
-            return _result(state, q, start, "converged", residual, steps, widths)
+            return _result(state, q, start, "converged", residual, steps, widths, averages=averages)
         further, most = max(1, int(np.ceil(np.log2(worst / accuracy) / _RATE))), planted.most_draws
         # Half widths of few draws are rough.
         if planted.log2 == most or planted.log2 + further > most + _DOUBT * (most - planted.log2):
@@ -372,7 +374,7 @@ def _sampled(state: State, q: np.ndarray, start: str, steps: int, accuracy: floa
         finer = _newton(state, q, alpha, scale, accuracy)
         if finer is None:
             return _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan))
-        q = finer
+        q, averages = finer, state.channel.averages(finer, curved=True)
 
 
 def _nothing_learned(state: State) -> BayesSolution:

@@ -129,6 +129,21 @@ def test_products_of_matrices_are_the_sums_over_all_hidden_nodes(columns):
     )
 
 
+def test_a_sign_that_no_hidden_node_has_does_not_count():
+    """All nodes are shifted by + m: on a grid of both signs, and of the one that is there."""
+    random = np.random.default_rng(5)
+    fields, measure = random.normal(size=(4, 40, 1)), random.normal(size=(4, 40))
+    found, shifts = products.directions(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
+    both, one = (
+        products.averages_by_products(
+            fields, measure, np.zeros(4), measure, shifts, found,
+            products.shifted_grid(found, 0, np.array(factors), 6.0, 24, 30), (1, 1), curved=True,
+        )
+        for factors in ((-1.0, 1.0), (1.0,))
+    )  # fmt: skip
+    assert both == pytest.approx(one, rel=1e-9)
+
+
 @pytest.mark.parametrize("curved", [False, True])
 def test_what_shifts_the_fields_need_not_be_a_coordinate_of_the_sum(deep, curved, monkeypatch):
     """Mean of u with the sign of u open, known of the second column to one half: on a grid of omega - v m, and with m a
