@@ -9,7 +9,7 @@ to perfect recovery.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, permutations, product
@@ -26,7 +26,9 @@ from ..threads import share
 from .averages import Averages, add_up, change, varying, width
 from .planted import Planted, suits
 from .products import (
+    LEAST_SHARE,
     REACH,
+    Cut,
     Directions,
     Grid,
     averages_by_products,
@@ -36,7 +38,7 @@ from .products import (
     shifted_grid,
     turned,
 )
-from .shifts import Shift, find_shift
+from .shifts import Shift, channels_alike, find_shift
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
@@ -45,10 +47,12 @@ _SCAN = 2e5  # points of a look over all coordinates
 _NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
 _MOST_EVALUATIONS, _MOST_NODES = 3e8, 6e7  # of one average by fields; of the coordinates, all combinations
 _LITTLE_KNOWN = 1e-2  # variance of omega beside that of Y around it below which a shift is a coordinate like others
+_ROUGH = Cut(1e-6)
 _MOST_COORDINATES, _MOST_PRODUCTS = 4, 6e9  # of the channel, and multiplications of an average, that sums are taken for
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
-_AT_REST = 0.25  # share of a tolerance below which an axis is not looked at again
+_KEPT = 64  # averages that are kept, as rules are compared at one q
+_LEVELS, _MOST_LEVELS = 30.0, 9  # factor between tolerances on the way to the one asked for, and most of them
 
 
 def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,6 +98,7 @@ class Channel:
 
     Attributes:
         counts: points of the normal fields, then of each continuous coordinate, observed before hidden.
+        cut: what sums by products leave out.
         planted: the rule for fields that stay hidden, where a product has too many dimensions.
 
     Raises:
@@ -109,7 +114,9 @@ class Channel:
         self.by_fields = not any(c.continuous for c in self.hidden)
         few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
         self.counts = [few] * (1 + sum(c.continuous for c in self.every))
+        self.cut = Cut()
         self._tables: dict[Any, Any] = {}
+        self._found: dict[Any, Averages] = {}
         self._shifts: dict[tuple[int, ...], Shift | None] = {}
         self.planted = Planted(problem, lambda: self.boxes)
         for labels, _ in problem.label_choices:
@@ -247,26 +254,27 @@ class Channel:
         omega."""
         if not suits(self.module):
             return False
-        contexts = slice(None, self.problem.tokens * self.problem.clusters, self.problem.clusters)
         coordinates = sum(c.continuous for c in self.every)
         if self.by_fields:
+            contexts = slice(None, self.problem.tokens * self.problem.clusters, self.problem.clusters)
             return varying(q[contexts], self._scale).shape[1] + coordinates > _MOST_BY_FIELDS
-        return (
-            coordinates > _MOST_COORDINATES or self._products_at(q[contexts], self.rho_star[contexts]) > _MOST_PRODUCTS
-        )
+        return coordinates > _MOST_COORDINATES or self._products_at(q) > _MOST_PRODUCTS
 
-    def _products_at(self, known: np.ndarray, rho: np.ndarray) -> float:
+    def _products_at(self, q: np.ndarray) -> float:
         """Multiplications of hidden nodes with those of omega in one average by a rough rule."""
-        found = directions(known, rho - known)
-        grid = plain_grid(found, START_POINTS_OF_SEVERAL, halves(found, self.kept_by_signs, rho.shape[1]))
-        labels = self.problem.label_choices
-        shift = self._shift(labels[0][0])
+        distinct = {self._alike(q, labels): labels for labels, _ in self.problem.label_choices}
+        return sum(self._products_of(q, labels) for labels in distinct.values())
+
+    def _products_of(self, q: np.ndarray, labels: tuple[int, ...]) -> float:
+        known, rho = q[self.problem.context_of(labels)], self._law_of_fields(labels)[1]
+        found, shift = directions(known, rho - known), self._shift(labels)
+        grid = plain_grid(found, START_POINTS_OF_SEVERAL, _ROUGH, halves(found, self.kept_by_signs, rho.shape[1]))
         sizes = [
             START_POINTS_OF_SEVERAL if c.continuous else max(len(c.values), 1)
             for i, c in enumerate(self.every)
             if not (shift and found.varying and i == shift.axis)
         ]
-        return float(np.prod([float(n) for n in sizes])) * grid.reached * len(labels)
+        return float(np.prod([float(n) for n in sizes])) * grid.reached(_ROUGH)
 
     @property
     def dear(self) -> bool:
@@ -282,10 +290,12 @@ class Channel:
     def kept_by_signs(self) -> list[int]:
         """Columns of the teacher whose sign what is observed does not tell: the law of the fields is even in them."""
         law, t = self.problem.law, self.problem.teacher_rank
-        if not self._centred:
+        if not self._normal:
             return []
         found = []
         for column in range(t):
+            if np.abs(law.teacher_means[..., column]).max() > 0:
+                continue
             others = [a for a in range(t) if a != column]
             turn = np.eye(t)
             turn[column, column] = -1
@@ -320,10 +330,19 @@ class Channel:
         return found
 
     @property
+    def _normal(self) -> bool:
+        """Whether rows are normal, and what is observed follows from the fields."""
+        return suits(self.module) and self.problem.law.rows is None
+
+    @property
     def _centred(self) -> bool:
-        """Whether rows are normal, their mean is zero, and what is observed follows from the fields."""
-        law = self.problem.law
-        return suits(self.module) and law.rows is None and not np.abs(law.teacher_means).max() > 0
+        """Whether their mean is zero, too."""
+        return self._normal and not np.abs(self.problem.law.teacher_means).max() > 0
+
+    @cached_property
+    def _kept_by_minus(self) -> bool:
+        """Whether what is observed does not tell the sign of all fields at once."""
+        return self._normal and not self._tells(-np.eye(self.problem.teacher_rank))
 
     def _tells(self, turn: np.ndarray) -> bool:
         """Whether what is observed is another where all columns are turned by a matrix (t, t)."""
@@ -336,8 +355,14 @@ class Channel:
 
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
-        found = self.planted.averages(q, curved) if self.is_sampled(q) else self._by_product(q, curved)
-        return self._even(found, q)
+        if self.is_sampled(q):
+            return self._even(self.planted.averages(q, curved), q)
+        key = (q.tobytes(), tuple(self.counts), self.cut, curved)
+        if key not in self._found:
+            if len(self._found) >= _KEPT:
+                self._found.pop(next(iter(self._found)))
+            self._found[key] = self._even(self._by_product(q, curved), q)
+        return self._found[key]
 
     def _even(self, found: Averages, q: np.ndarray) -> Averages:
         """What is zero by the sign of a column that is not coupled to others, exactly zero."""
@@ -361,12 +386,29 @@ class Channel:
         outer = np.zeros_like(q)
         response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = norm = 0.0
+        sums: dict[Any, np.ndarray] = {}
         for labels, probability in self.problem.label_choices:
-            total = (self._sum_by_fields if self.by_fields else self._sum_by_omega)(q, labels, curved)
+            alike = self._alike(q, labels)
+            if alike not in sums:
+                sums[alike] = (self._sum_by_fields if self.by_fields else self._sum_by_omega)(q, labels, curved)
+            total = sums[alike]
             norm += probability * total[0]
             log_evidence += probability * total[1]
             add_up(outer, response, self.problem.context_of(labels), probability * total[2:])
         return Averages(outer, log_evidence, norm, response)
+
+    def _alike(self, q: np.ndarray, labels: tuple[int, ...]) -> tuple[Any, ...]:
+        """What the averages of a choice of labels follow from."""
+        mean, covariances = self._law_of_fields(labels)
+        if self._kept_by_minus and mean.any() and mean[np.flatnonzero(mean)[0]] < 0:
+            mean = -mean
+        known = q[self.problem.context_of(labels)]
+        return (self._channels[labels], known.tobytes(), mean.tobytes(), covariances.tobytes())
+
+    @cached_property
+    def _channels(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """Choice of labels -> the first with the same channel."""
+        return channels_alike(self.problem)
 
     def _sum_by_fields(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
         """Fields first, and omega given them: (1, log Z, g_l g_l^T, with `curved` squares of dg/domega)."""
@@ -401,11 +443,11 @@ class Channel:
         fields = fields - law.teacher_means[contexts].ravel()
         if shift is None or along is None:
             halved = halves(found, self.kept_by_signs, q.shape[1])
-            grid, shifts = plain_grid(found, self.counts[0], halved), np.zeros(len(shifts))
+            grid, shifts = plain_grid(found, self.counts[0], self.cut, halved), np.zeros(len(shifts))
         else:
             grid, shifts = self._shifted(found, along[1], shift, fields, law_of_y, shifts)
         return averages_by_products(
-            fields, measure, seen, law_of_y, shifts, found, grid, (len(contexts), q.shape[1]), curved
+            fields, measure, seen, law_of_y, shifts, found, grid, (len(contexts), q.shape[1]), self.cut, curved
         )
 
     def _shifted(
@@ -418,7 +460,8 @@ class Channel:
         reach = float(np.abs(fields[law_of_y > law_of_y.max() + _LOWEST] @ back).max())
         points = self.counts[1 + sum(c.continuous for c in self.observed[: shift.axis])]
         halved = halves(found, self.kept_by_signs, self.problem.teacher_rank, along)
-        return shifted_grid(found, along, np.unique(shifts), reach, self.counts[0], points, halved), shifts
+        grid = shifted_grid(found, along, np.unique(shifts), reach, self.counts[0], points, self.cut, halved)
+        return grid, shifts
 
     def _check_size(self, size: float, most: float) -> None:
         if size > most:
@@ -433,10 +476,21 @@ class Channel:
             self._shifts[labels] = find_shift(self.problem, labels)
         return self._shifts[labels]
 
-    def settle(self, q: np.ndarray, tolerance: float) -> tuple[Averages, float]:
-        """Refine axis after axis until averages change by less than `tolerance` relative to their size.
+    def leave_out(self, accuracy: float) -> None:
+        """Let sums by products lose a hundredth of an accuracy asked for."""
+        self.cut = Cut(float(np.clip(1e-2 * accuracy, LEAST_SHARE, 1e-4)))
 
-        Returns the averages and the sum of the last changes.
+    def settle(
+        self, q: np.ndarray, tolerance: float, moved: Callable[[Averages, Averages], float] = change
+    ) -> tuple[Averages, float]:
+        """Refine each axis, the others as they are, until averages move by less than `tolerance`.
+
+        First roughly, so that the others are never far from fine.
+
+        Args:
+            moved: what a rule and a finer one differ by; by default relative to the size of the averages.
+
+        Returns the averages and the sum of the last moves.
 
         Raises:
             NotConvergedError: the rule would grow too large.
@@ -444,24 +498,41 @@ class Channel:
         if self.is_sampled(q):
             self.planted.settle(q, max(tolerance, 1e-5))
             return self.averages(q), 0.0
+        self.leave_out(tolerance)
+        moves = [np.inf] * len(self.counts)
         current = self.averages(q)
-        changes = [np.inf] * len(self.counts)
-        while True:
-            for axis in range(len(self.counts)):
-                if changes[axis] < _AT_REST * tolerance:
-                    continue
-                before = list(self.counts)
-                self.counts[axis] = int(np.ceil(self.counts[axis] * _GROWTH))
-                finer = self.averages(q)
-                changes[axis] = change(current, finer)
-                if changes[axis] < tolerance:
-                    self.counts = before
+        for level in reversed([tolerance * _LEVELS**k for k in range(_MOST_LEVELS) if tolerance * _LEVELS**k < 1]):
+            start, settled = list(self.counts), list(self.counts)
+            for axis in [axis for axis, move in enumerate(moves) if not move < level]:
+                before, counts = current, list(start)
+                if moves[axis] < np.inf:  # that a finer rule moves by more is known
+                    counts[axis] = _finer(counts[axis])
+                    self.counts = list(counts)
+                    before = self.averages(q)
+                while True:
+                    count, counts[axis] = counts[axis], _finer(counts[axis])
+                    self.counts = list(counts)
+                    finer = self.averages(q)
+                    last, moves[axis] = moves[axis], moved(before, finer)
+                    if moves[axis] < level:
+                        break
+                    settled[axis], before = count, finer
+                if last < np.inf and not self.by_fields:  # errors fall geometrically, and more nodes are dear
+                    share = np.log(last / level) / np.log(last / max(moves[axis], 1e-300))
+                    settled[axis] = int(np.ceil(settled[axis] + (count - settled[axis]) * share))
+                    moves[axis] = level
                 else:
-                    current = finer
-            if max(changes) < tolerance:
-                if abs(current.norm - 1) > max(1e-6, 10 * tolerance):
-                    raise InputError(
-                        f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: "
-                        f"probabilities of what is observed add up to {current.norm:.9g}"
-                    )
-                return current, sum(changes)
+                    settled[axis] = count
+            self.counts = settled
+            if settled != start:
+                current = self.averages(q)
+        if abs(current.norm - 1) > max(1e-6, 10 * tolerance):
+            raise InputError(
+                f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: "
+                f"probabilities of what is observed add up to {current.norm:.9g}"
+            )
+        return current, sum(moves)
+
+
+def _finer(count: float) -> int:
+    return int(np.ceil(_GROWTH * count))

@@ -23,14 +23,47 @@ from ..channel.nodes import tensor
 from ..problems.compiled import loops
 from ..threads import share
 
-REACH = 7.2  # standard deviations of omega: in four dimensions 2e-10 lie beyond
-_WINDOW = 9.0  # standard deviations of Y around omega beyond which a hidden node does not count
-_NEGLIGIBLE = 34.0  # logarithm of the share of the largest weight at which others are left out
-_LEAST = 1e-21  # weight of a node of omega and of what is observed
+REACH = 7.2  # standard deviations of omega that numbers of points are counted across
+LEAST_SHARE = 5.5e-12
 _BLOCK = 96  # hidden nodes of a block
 _DENSE, _ZONE = 0.25, 3.0  # spacing beside the usual one at zero, and how far that reaches
 _PRODUCT = 262_144  # multiplications of a product, small enough for one thread of the library that does it
 _MOST_SUMS = 1e7  # numbers of one table of sums
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is left out, by the share of an average that is lost so, about.
+
+    With the least share omega ends at `REACH`.
+    """
+
+    share: float = LEAST_SHARE
+
+    @property
+    def tenth(self) -> Cut:
+        """A tenth of it."""
+        return Cut(max(self.share / 10, LEAST_SHARE))
+
+    @property
+    def reach(self) -> float:
+        """Standard deviations of omega."""
+        return float(np.sqrt(-2 * np.log(self.share)))
+
+    @property
+    def window(self) -> float:
+        """Standard deviations of Y around omega beyond which a hidden node does not count."""
+        return float(np.sqrt(-2 * np.log(1e-3 * self.share)))
+
+    @property
+    def negligible(self) -> float:
+        """Logarithm of the share of the largest weight at which other hidden nodes are left out."""
+        return float(-np.log(1e-3 * self.share))
+
+    @property
+    def least(self) -> float:
+        """Weight of a node of omega and of what is observed."""
+        return 1e-9 * self.share
 
 
 @dataclass(frozen=True)
@@ -88,7 +121,7 @@ class Axis(NamedTuple):
     weights: np.ndarray
 
 
-def axis(direction: int, variance: float, count: float, even: bool) -> Axis:
+def axis(direction: int, variance: float, count: float, even: bool, cut: Cut) -> Axis:
     """So many points across the law, or across what is unknown if that is narrower, and closer ones at zero; where
     `even` the positive half, with the weights of both.
 
@@ -96,7 +129,7 @@ def axis(direction: int, variance: float, count: float, even: bool) -> Axis:
     mean turns there as tanh does, steeply; farther out it does not.
     """
     unit, step = min(1.0, np.sqrt(variance)), 2 * REACH / count
-    half = int(np.ceil((REACH * np.sqrt(variance) / unit + (1 - _DENSE) * _ZONE) / step))
+    half = int(np.ceil((cut.reach * np.sqrt(variance) / unit + (1 - _DENSE) * _ZONE) / step))
     t = step * (np.arange(0 if even else -half, half) + 0.5)
     x = unit * (t - (1 - _DENSE) * _ZONE * np.tanh(t / _ZONE))
     slope = unit * (1 - (1 - _DENSE) / np.cosh(t / _ZONE) ** 2)
@@ -148,10 +181,9 @@ class Grid:
         """Nodes of omega, those of `first` once."""
         return float(np.prod([float(len(a.nodes)) for a in self.axes]))
 
-    @property
-    def reached(self) -> float:
+    def reached(self, cut: Cut) -> float:
         """Nodes of omega that one hidden node matters at, about."""
-        shares = [min(1.0, 2 * _WINDOW / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.axes]
+        shares = [min(1.0, 2 * cut.window / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.axes]
         return self.size * float(np.prod(shares))
 
     def parts(self, moments: int) -> list[Grid]:
@@ -187,9 +219,9 @@ def halves(found: Directions, even: Sequence[int], t: int, along: int | None = N
     return chosen or rest[-1:] * (len(even) == t)
 
 
-def plain_grid(found: Directions, count: float, halved: Sequence[int] = ()) -> Grid:
+def plain_grid(found: Directions, count: float, cut: Cut, halved: Sequence[int] = ()) -> Grid:
     """Without a shift; of some directions the positive half."""
-    axes = [axis(i, found.known[i], count, i in halved) for i in found.varying]
+    axes = [axis(i, found.known[i], count, i in halved, cut) for i in found.varying]
     if not axes:
         return Grid(None, (), np.ones((1, 1)))
     return Grid(axes[0], tuple(axes[1:]), axes[0].weights[:, None])
@@ -202,6 +234,7 @@ def shifted_grid(
     reach: float,
     count: float,
     points: float,
+    cut: Cut,
     halved: Sequence[int] = (),
 ) -> Grid:
     """With a shift along a direction.
@@ -210,10 +243,10 @@ def shifted_grid(
         factors: of the shift, in units of y, distinct ones; reach: of y in this direction, the shift aside; points: as
             `count`, of omega - v m; halved: directions of which the positive half will do.
     """
-    others = tuple(axis(i, found.known[i], count, i in halved) for i in found.varying if i != along)
+    others = tuple(axis(i, found.known[i], count, i in halved, cut) for i in found.varying if i != along)
     variance = found.known[along]
     step = 2 * REACH / points * min(1.0, np.sqrt(variance))
-    reach += _WINDOW
+    reach += cut.window
     if len(factors) == 1:
         half = int(np.ceil(reach / step))
         nodes = step * (np.arange(-half, half) + 0.5)
@@ -222,11 +255,12 @@ def shifted_grid(
     one, two = map(float, factors)
     # omega = (two x - one x') / (two - one) at nodes x = omega - one m, x' = omega - two m
     widest = max(abs(two), abs(one)) / min(abs(two), abs(one))
-    half = int(np.ceil((widest * reach + abs(two - one) / min(abs(one), abs(two)) * REACH * np.sqrt(variance)) / step))
+    beyond = abs(two - one) / min(abs(one), abs(two)) * cut.reach * np.sqrt(variance)
+    half = int(np.ceil((widest * reach + beyond) / step))
     nodes = step * (np.arange(-half, half) + 0.5)
     squares = ((two * nodes[:, None] - one * nodes) / (two - one)) ** 2 / variance
     weights = step**2 / abs(two - one) * np.exp(-squares / 2) / np.sqrt(2 * np.pi * variance)
-    weights[squares > REACH**2] = 0.0
+    weights[squares > cut.reach**2] = 0.0
     return Grid(Axis(along, nodes, weights[:, 0]), others, weights, (one, two))
 
 
@@ -239,6 +273,7 @@ def averages_by_products(
     found: Directions,
     grid: Grid,
     blocks: tuple[int, int],
+    cut: Cut,
     curved: bool,
 ) -> np.ndarray:
     """Averages over omega and what is observed, (1, log Z, g_l g_l^T, with `curved` squares of dg/domega).
@@ -255,7 +290,7 @@ def averages_by_products(
     moments = 1 + D + len(pairs)
     y = fields @ found.from_fields.T
     log_norm = -np.linalg.slogdet(found.to_fields)[1] - D * np.log(2 * np.pi) / 2
-    kept = law > law.max() - _NEGLIGIBLE
+    kept = law > law.max() - cut.negligible
     weights = (
         grid.weights,
         np.pad(np.cumsum(grid.weights, axis=1), ((0, 0), (1, 0))),
@@ -264,26 +299,30 @@ def averages_by_products(
     parts = [(part, *part.beside(D)) for part in grid.parts(moments)]
     rows = [(np.zeros(2), np.zeros((D, D)), np.zeros((len(pairs), len(pairs)))) for _ in fields]
     collect = loops("products").collect_sums
+    counts = kept.sum(axis=1)
+    # The first one tells what threads are worth.
+    longest_first = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
 
     def fill(begin: int, end: int) -> None:
-        for n in range(begin, end):
-            if not kept[n].any():
-                continue
+        for n in longest_first[begin:end]:
             top = measure[n, kept[n]].max()
             factor = np.exp(top + log_weights[n] + log_norm)
             groups = [np.flatnonzero(kept[n] & (shifts == multiple)) for multiple in grid.factors]
             for part, places, others in parts:
-                found_sums = [_sums(y[n, some], measure[n, some] - top, part, found.varying, pairs) for some in groups]
+                found_sums = [
+                    _sums(y[n, some], measure[n, some] - top, part, found.varying, pairs, cut.window)
+                    for some in groups
+                ]
                 if len(found_sums) == 1:
                     found_sums.append((np.zeros((len(others), 1, moments)), np.zeros((len(others), 2), int)))
                 (first, spans), (second, more) = found_sums
                 collect(
                     first, second, np.stack([spans, more]), places, part.along, part.nodes, weights, others, factor,
-                    _LEAST, curved, *rows[n],
+                    cut.least, curved, *rows[n],
                 )  # fmt: skip
             rows[n][0][1] += (top + log_norm) * rows[n][0][0]
 
-    share(fill, len(fields))
+    share(fill, len(longest_first))
     sums, squares, responses = (np.sum(all_rows, axis=0) for all_rows in zip(*rows, strict=True))
     return np.concatenate([sums, *_in_fields(squares, responses, pairs, found, blocks)])
 
@@ -302,7 +341,7 @@ def _blocks(y: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _sums(
-    y: np.ndarray, measure: np.ndarray, grid: Grid, varying: list[int], pairs: np.ndarray
+    y: np.ndarray, measure: np.ndarray, grid: Grid, varying: list[int], pairs: np.ndarray, window: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Moments of the hidden nodes at all omega, (nodes of the others, nodes of the first, K), and of the first those
     from and up to which they are not zero, (nodes of the others, 2)."""
@@ -317,7 +356,7 @@ def _sums(
     for members in _blocks(y[:, [a.direction for a in axes]]):
         windows, kernels = [], []
         for nodes, at in ((a.nodes, y[members, a.direction]) for a in axes):
-            low, high = np.searchsorted(nodes, [at.min() - _WINDOW, at.max() + _WINDOW])
+            low, high = np.searchsorted(nodes, [at.min() - window, at.max() + window])
             windows.append(slice(low, high))
             kernels.append(np.exp(-((nodes[low:high] - at[:, None]) ** 2) / 2))
         if any(window.start == window.stop for window in windows):

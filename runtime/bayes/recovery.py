@@ -189,6 +189,7 @@ class _Branch:
         self.guess: Point | None = None
         self.counts = self.state.channel.counts
         self.counts[:] = [_STARTED] * len(self.counts)
+        self.state.channel.leave_out(accuracy)
 
     def _excess(self, logit: float) -> tuple[float, Point, float]:
         """log of the growth at the point of the branch with this overlap."""
@@ -270,7 +271,7 @@ def _refined(place: _Fixed | _Exact | _Branch, accuracy: float) -> Recovery:
             else:
                 alpha, growth, q = finer
         if error < accuracy * alpha:
-            return Recovery(alpha, error, growth, q, list(counts))
+            return Recovery(alpha, error + place.state.channel.cut.share * alpha, growth, q, list(counts))
     raise NotConvergedError(f"alpha = {alpha:.8g} moves by {error:.1e} still; ask for a larger --accuracy")
 
 

@@ -73,6 +73,19 @@ def _shift_along(problem: Problem, labels: tuple[int, ...], axis: int) -> Shift 
     return Shift(axis, longest, tuple(discrete), choices, factors)
 
 
+def channels_alike(problem: Problem) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Choice of labels -> the first whose channel takes random coordinates to the same fields with the same density."""
+    module, random = problem.solver.bayes, np.random.default_rng(0)
+    nodes = _random(module.OBSERVED, random), _random(module.HIDDEN, random)
+    firsts: dict[bytes, tuple[int, ...]] = {}
+    found = {}
+    for labels, _ in problem.label_choices:
+        with np.errstate(all="ignore"):
+            tables = module.fields_at(*nodes, problem.constants(labels))
+        found[labels] = firsts.setdefault(b"".join(np.asarray(table).tobytes() for table in tables), labels)
+    return found
+
+
 def _random(coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator) -> np.ndarray:
     """Values of coordinates, (_PROBES, len(coordinates))."""
     columns = [

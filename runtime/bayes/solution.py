@@ -27,6 +27,7 @@ STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
 _MOST_STEPS = 4000
 _MOST_REFINED = 4
+_SETTLED = 0.5  # share of what was unknown where a rule was settled, below which it is settled again
 _RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of draws gains, and what is doubted of it
 
 
@@ -163,18 +164,19 @@ def bayes_optimal(
     whole = state.everything
     q = whole * (1 - 1e-3) if start == "informed" else state.nothing
     # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
-    tolerance, rough = (accuracy, 0.03) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
+    tolerance, rough = (accuracy / 2, 0.01) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
     reach = 2e-2 if state.channel.dear else 1e-3  # what a settled rule may move the solution of a rough one
     counts = list(state.channel.counts)
     if start == "uninformed" and state.uninformative:
         factor, direction = growth(state)
         if alpha * factor <= 1:
-            return _nothing_learned(state)
+            return _nothing_learned(state, tolerance)
         q = _nudged(state, q, direction)
         if state.channel.dear:
             state.channel.counts = list(counts)  # where nothing is known a rule may be fine
     scale = float(np.abs(state.pack(whole)).max())
-    change = state.settle(q, alpha, rough)
+    settled_at = _left(state, q)
+    state.settle(q, alpha, rough)
     state.check_held(q, alpha)
     steps, last, ratio, patience = 0, np.inf, 0.0, 0
     gap = np.inf
@@ -199,18 +201,20 @@ def bayes_optimal(
             polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale, accuracy, averages)
             # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
             if polished is not None and (start == "informed" or state.share(polished) > 0.999 * state.share(q)):
-                change = state.settle(polished, alpha, tolerance)
+                state.settle(polished, alpha, tolerance, averages)
                 again = _newton(state, polished, alpha, reach * scale, accuracy, averages)
                 if again is not None:
                     averages = state.channel.averages(again, curved=True)
                     away = _unstable(state, averages, alpha) if start == "uninformed" else None
                     if away is None:
-                        return _finished(state, again, averages, start, steps, change, accuracy)
+                        return _finished(state, again, averages, start, steps, tolerance, accuracy)
                     q, last, patience = _nudged(state, again, away), np.inf, steps + 5
                     if state.channel.dear:
                         state.channel.counts = list(counts)
                     state.settle(q, alpha, rough)
-        if steps % 50 == 0:
+        # What is known better asks for a finer rule; by one that is too rough all would seem to be known.
+        if steps % 50 == 0 or unknown < _SETTLED * settled_at:
+            settled_at = unknown
             state.settle(q, alpha, rough)
     return _result(state, q, start, "not_converged", gap, steps, np.full_like(q, np.nan))
 
@@ -299,7 +303,7 @@ def _newton(
 
 
 def _finished(
-    state: State, q: np.ndarray, averages: Averages, start: str, steps: int, change: float, accuracy: float
+    state: State, q: np.ndarray, averages: Averages, start: str, steps: int, tolerance: float, accuracy: float
 ) -> BayesSolution:
     """With half widths from a finer rule on every axis, and rules refined until these are as asked; or from replicates.
 
@@ -309,40 +313,38 @@ def _finished(
     if state.channel.is_sampled(q):
         return _sampled(state, q, averages, start, steps, accuracy)
     alpha, scale = state.problem.alpha, float(np.abs(state.rho).max())
-    best, tolerance = None, accuracy
+    best = None
     for refined in range(_MOST_REFINED):
         try:
-            widths = _half_widths(state, q, averages)
+            widths, phi_error = _half_widths(state, q, averages)
         except (NotConvergedError, np.linalg.LinAlgError):
             break
         residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
-        best = _result(state, q, start, "converged", residual, steps, widths, change, averages)
+        best = _result(state, q, start, "converged", residual, steps, widths, phi_error, averages)
         if (worst := float(widths.max()) / scale) <= accuracy or refined == _MOST_REFINED - 1:
             break
         tolerance *= 0.3 * accuracy / worst
         left(f"half width {worst:.1g}, asked {accuracy:g}")
         try:
-            change = state.settle(q, alpha, tolerance)
+            state.settle(q, alpha, tolerance, averages)
             finer = _newton(state, q, alpha, scale, accuracy, averages)
         except NotConvergedError:
             break
         if finer is None:
             break
         q, averages = finer, state.channel.averages(finer, curved=True)
-    return best or _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan), change)
+    return best or _result(state, q, start, "not_converged", np.nan, steps, np.full_like(q, np.nan))
 
 
-def _half_widths(state: State, q: np.ndarray, averages: Averages) -> np.ndarray:
-    """Twice what a rule finer by a quarter on every axis moves a solution by, (C, t, t): the gap there through
-    (1 - J)^{-1}."""
-    alpha, counts, count = state.problem.alpha, list(state.channel.counts), state.prior.count
-    state.channel.counts, state.prior.count = [int(np.ceil(1.25 * n)) for n in counts], int(1.25 * count)
-    try:
-        gap = state.pack(state.image(q, alpha) - q)
-    finally:
-        state.channel.counts, state.prior.count = counts, count
-    moved = np.linalg.solve(np.eye(len(gap)) - state.jacobian(averages, alpha), gap)
-    return 2 * np.abs(state.unpack(moved)) + 1e-13 * np.abs(state.everything)
+def _half_widths(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
+    """Twice what a rule finer by a quarter on every axis moves a solution by, (C, t, t), and Phi."""
+    alpha = state.problem.alpha
+    with state.finer():
+        finer = state.channel.averages(q)
+        moved = state.answer(state.reached(finer, alpha) - q, alpha, averages)
+        phi = state.free_entropy(q, alpha, finer)
+    widths = 2 * moved + 1e-13 * np.abs(state.everything)
+    return widths, 2 * abs(phi - state.free_entropy(q, alpha, averages))
 
 
 def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps: int, accuracy: float) -> BayesSolution:
@@ -377,10 +379,14 @@ def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps:
         q, averages = finer, state.channel.averages(finer, curved=True)
 
 
-def _nothing_learned(state: State) -> BayesSolution:
+def _nothing_learned(state: State, tolerance: float) -> BayesSolution:
     """q = 0, stable."""
-    zero = np.zeros_like(state.rho)
-    return _result(state, zero, "uninformed", "converged", 0.0, 0, zero)
+    alpha, zero = state.problem.alpha, np.zeros_like(state.rho)
+    state.settle(zero, alpha, tolerance)
+    averages = state.channel.averages(zero, curved=True)
+    return _result(
+        state, zero, "uninformed", "converged", 0.0, 0, zero, _half_widths(state, zero, averages)[1], averages
+    )
 
 
 def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) -> BayesSolution:
@@ -397,14 +403,14 @@ def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) ->
 
 def _result(
     state: State, q: np.ndarray, start: str, status: str, residual: float, steps: int, widths: np.ndarray,
-    change: float = 0.0, averages: Averages | None = None,
+    phi_error: float = 0.0, averages: Averages | None = None,
 ) -> BayesSolution:  # fmt: skip
     alpha = state.problem.alpha
     found = status == "converged"
     averages = averages or state.channel.averages(q, curved=found)
     phi = state.free_entropy(q, alpha, averages)
     hats = state.hats(averages.outer, alpha)
-    error = (change + 1e-14) * (1 + alpha * abs(averages.log_evidence))
+    error = phi_error + 1e-14 * (1 + alpha * abs(averages.log_evidence))
     if averages.samples:
         values = [state.free_entropy(q, alpha, sample) for sample in averages.samples]
         error += float(two_standard_errors(np.array(values)))

@@ -305,9 +305,8 @@ def _between_solutions(state: State, accuracy: float) -> BayesThreshold:
     change = sum(state.settle(point.q, alpha, accuracy / 8) for point in both(alpha))
     alpha = _root(excess, *ends)
     less, more = both(alpha)
-    counts, count = list(state.channel.counts), state.prior.count
-    state.channel.counts, state.prior.count = [int(np.ceil(1.25 * n)) for n in counts], int(1.25 * count)
-    finer = _root(excess, *ends)
+    with state.finer():
+        finer = _root(excess, *ends)
     return BayesThreshold(
         state.problem,
         "information_theoretic",

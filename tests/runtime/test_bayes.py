@@ -115,14 +115,14 @@ def test_products_of_matrices_are_the_sums_over_all_hidden_nodes(columns):
     unknown = turn @ (np.eye(2) - np.diag(columns)) @ turn.T
     fields, measure, log_weights = random.normal(size=(5, 300, 2)), random.normal(size=(5, 300)), np.full(5, -3.0)
     found = products.directions(known[None], unknown[None])
-    grid = products.plain_grid(found, 30)
+    grid = products.plain_grid(found, 30, products.Cut())
     axes = [a for a in (grid.first, *grid.others)]
     nodes, weights = tensor([(a.nodes, a.weights) for a in axes])
     omega = nodes @ found.to_fields[:, [a.direction for a in axes]].T
     assert weights.sum() == pytest.approx(1, abs=1e-6)
     assert np.cov(omega.T, aweights=weights, bias=True) == pytest.approx(known, abs=1e-6)
     whole = products.averages_by_products(
-        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), curved=True
+        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), products.Cut(), curved=True
     )
     assert whole == pytest.approx(
         _by_sums(fields, measure, log_weights, known[None], unknown[None], omega, weights), rel=1e-9, abs=1e-12
@@ -134,14 +134,53 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
     random = np.random.default_rng(5)
     fields, measure = random.normal(size=(4, 40, 1)), random.normal(size=(4, 40))
     found, shifts = products.directions(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
+    cut = products.Cut()
     both, one = (
         products.averages_by_products(
             fields, measure, np.zeros(4), measure, shifts, found,
-            products.shifted_grid(found, 0, np.array(factors), 6.0, 24, 30), (1, 1), curved=True,
+            products.shifted_grid(found, 0, np.array(factors), 6.0, 24, 30, cut), (1, 1), cut, curved=True,
         )
         for factors in ((-1.0, 1.0), (1.0,))
     )  # fmt: skip
     assert both == pytest.approx(one, rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-7])
+def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
+    channel, q = Channel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
+    channel.counts = [10] * len(channel.counts)
+    whole = channel.averages(q, curved=True)
+    channel.cut = products.Cut(share)
+    less = channel.averages(q, curved=True)
+    for name in ("outer", "response", "log_evidence", "norm"):
+        lost = np.abs(getattr(less, name) - getattr(whole, name)).max() / np.abs(getattr(whole, name)).max()
+        assert lost < share, name
+    assert np.abs(less.outer - whole.outer).max() > 1e-3 * share * whole.outer.max()
+
+
+def test_labels_with_the_same_sums_are_summed_once(monkeypatch):
+    """Two clusters with opposite means: what is observed tells no common sign, so that two of four choices are new."""
+    problem = sf.problem("attention_on_mixture", taught=[[-0.2], [0.2]] * 2)
+    channel, q = Channel(problem), np.full((4, 1, 1), 0.1)
+    assert len({channel._alike(q, labels) for labels, _ in problem.label_choices}) == 2
+    once = channel.averages(q, curved=True)
+    monkeypatch.setattr(Channel, "_alike", lambda self, q, labels: labels)
+    each = Channel(problem).averages(q, curved=True)
+    for name in ("outer", "response", "log_evidence", "norm"):
+        assert getattr(once, name) == pytest.approx(getattr(each, name), rel=1e-12), name
+
+
+@pytest.mark.parametrize("accuracy", [1e-2, 1e-4])
+def test_a_solution_is_known_as_well_as_asked_and_as_is_said(deep, accuracy):
+    """The second layer alone at alpha = 0.4, beside the one at 1e-5; and where nothing is learned, Phi."""
+    best = sf.bayes_optimal(deep, columns=[2], accuracy=accuracy)
+    assert abs(best.q[0, 1, 1] - 0.486202) <= best.half_widths[0, 1, 1] + 2e-6
+    assert best.half_widths.max() <= accuracy
+    assert abs(best.free_entropy + 0.9562432) <= best.free_entropy_error + 4e-7
+    nothing = sf.bayes_optimal(deep.with_(alpha=0.15), accuracy=accuracy)
+    assert np.abs(nothing.q).max() == 0
+    assert abs(nothing.free_entropy + 0.3642289787) <= nothing.free_entropy_error
+    assert nothing.free_entropy_error < accuracy
 
 
 @pytest.mark.parametrize("curved", [False, True])
@@ -706,6 +745,27 @@ def test_draws_and_products_agree_on_mixtures():
         values = np.array([getattr(sample, name) for sample in drawn.samples])
         spread = values.std(axis=0) / np.sqrt(7)
         assert np.abs(values.mean(axis=0) - getattr(product, name)).max() < 5 * spread.max(), name
+
+
+@pytest.mark.slow
+def test_means_along_one_column_are_means_along_any_direction_of_both():
+    """Attention with two teacher columns tells no rotation of them: with the means turned so is what is known, whether
+    or not one column keeps its sign."""
+    turn = np.array([[np.cos(0.6), -np.sin(0.6)], [np.sin(0.6), np.cos(0.6)]])
+    means = np.array([[-0.25, 0.0], [0.25, 0.0]] * 2)
+    along, turned = (
+        Channel(sf.problem("attention_on_mixture", teacher_rank=2, taught=taught)) for taught in (means, means @ turn.T)
+    )
+    assert along.kept_by_signs == [1] and turned.kept_by_signs == []
+    q = np.repeat(np.diag([0.11339, 0.05866])[None], 4, axis=0)
+    found = []
+    for channel, known in ((along, q), (turned, turn @ q @ turn.T)):
+        channel.counts = [16, 18, 16, 16, 16]
+        channel.leave_out(1e-3)
+        found.append(channel.averages(known))
+    one, other = found
+    assert turn @ one.outer @ turn.T == pytest.approx(other.outer, abs=1e-3)
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-4)
 
 
 @pytest.mark.slow
