@@ -343,7 +343,7 @@ def _half_widths(state: State, q: np.ndarray, averages: Averages) -> tuple[np.nd
         finer = state.channel.averages(q)
         moved = state.answer(state.reached(finer, alpha) - q, alpha, averages)
         phi = state.free_entropy(q, alpha, finer)
-    widths = 2 * moved + 1e-13 * np.abs(state.everything)
+    widths = 2 * moved + np.where(q == 0, 0.0, 1e-13 * np.abs(state.rho).max())
     return widths, 2 * abs(phi - state.free_entropy(q, alpha, averages))
 
 
