@@ -13,7 +13,6 @@ al., arXiv 1806.05451). The channel is one whose observed coordinates follow fro
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +29,7 @@ from .prior import Prior
 
 _LOOK, _ROUGH = 10, 2e-2  # iterations between looks at the sum over what is hidden, and how finely it is taken
 _NOTHING = 1e-12  # of V beside rho*, below which the teacher is known
+_NO_ENTRY = 1e-3  # of the same times d, where rows take few values: less than one of them is another, by far
 _BEGIN = 0.1  # size of the random posterior means at the start, in units of the teacher's rows
 
 
@@ -38,8 +38,8 @@ class MessageRun:
     """Message passing on one draw.
 
     Attributes:
-        status: "converged", "max_iterations", "not_finite", or "unresolved" where the messages became sure of all on a
-            sum over hidden coordinates that may be too coarse to tell.
+        status: "converged", "max_iterations", "not_finite", or "unresolved" where the messages are so sure in the end
+            that the sum over hidden coordinates is too coarse to tell.
         overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), columns of f exchanged where that is not told,
             each with the sign that makes its own positive, or all of them turned to the teacher's where no rotation is
             told; known: rho* - V, what the messages say of themselves, (C, t, t).
@@ -143,15 +143,15 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
     rho, t, planted = problem.law.rho_star, problem.teacher_rank, channel.planted
     observed = _observed(instance, planted)
     size = np.sqrt(np.mean(known.pi**2))
+    nothing = _NOTHING if problem.law.rows is None else _NO_ENTRY / d
     f = _BEGIN * size * stream(instance.seed, STARTS).standard_normal((d, t))
     g = np.zeros((instance.n, problem.tokens, t))
     V, status, change = rho.copy(), "max_iterations", np.inf
     done = 0
     while done < most and status == "max_iterations":
         budget.check()
-        if planted.hides and done % _LOOK == 0:
-            with suppress(NotConvergedError):  # the finest sum that there is
-                planted.settle(rho - V, _ROUGH)
+        if done % _LOOK == 0:
+            _is_fine(planted, rho - V)
         done += 1
         field, V_hat, g = _channel(instance, planted, observed, f, V, g, damping)
         A = np.einsum("ic,cab->iab", known.gamma, V_hat)
@@ -163,10 +163,10 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
         change = float(np.sqrt(np.mean((new - f) ** 2))) / size
         f = damping * f + (1 - damping) * new
         V = np.einsum("ic,iab->cab", known.gamma, spread) / d
-        if np.linalg.eigvalsh(V).max() < _NOTHING * rho.max():  # all is known, or the sum over the hidden too coarse
-            status = "unresolved" if planted.hides else "converged"
-        elif change < tolerance:
+        if change < tolerance or np.linalg.eigvalsh(V).max() < nothing * rho.max():
             status = "converged"
+    if status != "not_finite" and not _is_fine(planted, rho - V):
+        status = "unresolved"
     with_teacher = np.einsum("ic,ia,ib->cab", known.gamma, f, known.pi) / d
     if channel.kept_by_rotations:
         left, _, right = np.linalg.svd(with_teacher.sum(axis=0))
@@ -176,6 +176,17 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
         signs = np.einsum("ab,cba->a", turn, with_teacher)
         turn = np.where(signs < 0, -1.0, 1.0)[:, None] * turn
     return MessageRun(instance.seed, status, done, turn @ with_teacher, turn @ (rho - V) @ turn.T, change)
+
+
+def _is_fine(planted: Planted, known: np.ndarray) -> bool:
+    """Whether the sum over what is hidden is fine enough with so much known, refined where it can be."""
+    if not planted.is_rough:
+        return True
+    try:
+        planted.settle(known, _ROUGH)
+    except (NotConvergedError, np.linalg.LinAlgError):  # the finest sum that there is; nothing left that is unknown
+        return False
+    return True
 
 
 def _observed(instance: Instance, planted: Planted) -> list[np.ndarray]:

@@ -23,6 +23,7 @@ from ..errors import NotConvergedError
 from ..problems.problem import Problem
 from ..threads import share
 from .averages import Averages, add_up, change, root, squares, varying
+from .half_lines import HalfLines, find_half_lines
 
 REPLICATES = 8
 _REACH = 5.0  # standard deviations of what is hidden
@@ -96,6 +97,8 @@ class Planted:
         Raises:
             NotConvergedError: it would take too many nodes.
         """
+        if not self.is_rough:
+            return
         few = Planted(self.problem, self.boxes, 6, self.inner)
         current = few._replicate(q, False, 0)
         while True:
@@ -116,6 +119,8 @@ class Planted:
         """log Z_out (N,), g (N, L t) and, where `curved`, dg/domega at points of their own."""
         contexts = self.problem.context_of(labels)
         variance = self.problem.law.rho_star[contexts] - q[contexts]
+        if (half_lines := self._half_lines[labels]) is not None and half_lines.suit(variance):
+            return half_lines.posterior(observed, omega, variance)
         module, free = self.problem.solver.bayes, self._free
         places = [module.FREE[i] for i in free]
         factor = np.linalg.cholesky(block_diag(*variance)[np.ix_(places, places)])
@@ -145,9 +150,18 @@ class Planted:
         return _MOST_DRAWS + int(np.clip(np.log2(_USUAL / nodes), 0, 3))
 
     @property
-    def hides(self) -> bool:
-        """Whether anything continuous stays hidden."""
-        return any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes.HIDDEN)
+    def is_rough(self) -> bool:
+        """Whether anything continuous stays hidden that is summed over on nodes."""
+        hides = any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes.HIDDEN)
+        contexts = self.problem.context_of
+        return hides and not all(
+            lines is not None and lines.suit(self.problem.law.rho_star[contexts(labels)])
+            for labels, lines in self._half_lines.items()
+        )
+
+    @cached_property
+    def _half_lines(self) -> dict[tuple[int, ...], HalfLines | None]:
+        return {labels: find_half_lines(self.problem, labels) for labels, _ in self.problem.label_choices}
 
     @cached_property
     def _free(self) -> list[int]:

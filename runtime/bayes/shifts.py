@@ -55,7 +55,7 @@ def _shift_along(problem: Problem, labels: tuple[int, ...], axis: int) -> Shift 
     module, random = problem.solver.bayes, np.random.default_rng(0)
     discrete = [i for i, (_, kind, _) in enumerate(module.HIDDEN) if kind == "discrete"]
     choices = tuple(product(*(module.HIDDEN[i][2] for i in discrete)))
-    observed, hidden = _random(module.OBSERVED, random), _random(module.HIDDEN, random)
+    observed, hidden = random_coordinates(module.OBSERVED, random), random_coordinates(module.HIDDEN, random)
     moves = []
     for choice in choices:
         hidden[:, discrete] = choice
@@ -76,7 +76,7 @@ def _shift_along(problem: Problem, labels: tuple[int, ...], axis: int) -> Shift 
 def channels_alike(problem: Problem) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Choice of labels -> the first whose channel takes random coordinates to the same fields with the same density."""
     module, random = problem.solver.bayes, np.random.default_rng(0)
-    nodes = _random(module.OBSERVED, random), _random(module.HIDDEN, random)
+    nodes = random_coordinates(module.OBSERVED, random), random_coordinates(module.HIDDEN, random)
     firsts: dict[bytes, tuple[int, ...]] = {}
     found = {}
     for labels, _ in problem.label_choices:
@@ -86,8 +86,10 @@ def channels_alike(problem: Problem) -> dict[tuple[int, ...], tuple[int, ...]]:
     return found
 
 
-def _random(coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator) -> np.ndarray:
-    """Values of coordinates, (_PROBES, len(coordinates))."""
+def random_coordinates(
+    coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator
+) -> np.ndarray:
+    """Values of coordinates, some at random, (N, len(coordinates))."""
     columns = [
         random.choice(values, _PROBES) if kind == "discrete" else np.abs(random.normal(size=_PROBES))
         for _, kind, values in coordinates

@@ -12,9 +12,10 @@ import pytest
 from scipy.linalg import block_diag
 
 import saddleforge as sf
-from saddleforge.bayes import products
+from saddleforge.bayes import planted, products
 from saddleforge.bayes.averages import squares
 from saddleforge.bayes.channel import Channel
+from saddleforge.bayes.half_lines import find_half_lines
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
 from saddleforge.bayes.preimages import Preimages
 from saddleforge.bayes.prior import Prior
@@ -280,10 +281,57 @@ def test_messages_end_where_state_evolution_does():
     assert "seed" in below.table() and below.to_json()["status"] == "converged"
 
 
+def test_above_the_algorithmic_threshold_messages_find_all_binary_weights():
+    """Perceptron, threshold 1.4926: what they say of themselves is true on the way, and they rest there."""
+    passed = sf.bayes_messages(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=2.0), 500, seeds=3)
+    assert passed.success
+    for run in passed.runs:
+        assert run.overlaps.item() == pytest.approx(1, abs=1e-5) and run.known.item() == pytest.approx(1, abs=1e-5)
+
+
+def test_a_length_that_stays_hidden_is_integrated_in_closed_form():
+    """The sign of a field: log Z, g and dg/domega beside sums over nodes, on both sides and far on the wrong one."""
+    planted = Channel(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=1.0)).planted
+    observed, omega = np.array([[1.0], [-1.0], [1.0], [-1.0]]), np.array([[0.3], [0.3], [-2.0], [1.5]])
+    q = np.full((1, 1, 1), 0.6)
+    closed = planted.posterior(observed, omega, q, (0,), curved=True)
+    assert not planted.is_rough
+    planted._half_lines[(0,)] = None
+    planted.inner = 0.02
+    for one, other in zip(closed, planted.posterior(observed, omega, q, (0,), curved=True), strict=True):
+        assert one == pytest.approx(other, rel=1e-7)
+    assert planted.is_rough
+
+
+LENGTHS = {
+    "from a place on": ("lambda y, s: y * sp.exp(s) + 0.3 * y", "", True),
+    "however it is told": ("lambda y, s: y * sp.exp(s) + (1 + y) * sp.exp(2 * s)", "", True),
+    "up to an end": ("lambda y, s: y / (1 + sp.exp(-s))", "", False),
+    "not alike along it": ("lambda y, s: y * sp.exp(s)", "log_likelihood=lambda y, s: -sp.exp(-s), ", False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LENGTHS)
+def test_half_lines_are_found_by_what_the_channel_does(name, tmp_path):
+    fields, likelihood, there = LENGTHS[name]
+    (tmp_path / "lengths.py").write_text(
+        "import saddleforge as sf\nimport sympy as sp\n\n"
+        f"output = sf.Output({fields}, {{'y': (-1, 1)}}, {{'s': 'real'}}, {likelihood}"
+        "read=lambda Y: [sp.sign(Y[0])])\n\n"
+        "@sf.model(output=output)\ndef lengths(X, Y):\n    return sf.half_square(Y - X)\n"
+    )
+    found = find_half_lines(sf.problem(tmp_path / "lengths.py", alpha=1.0), (0,))
+    assert (found is not None) == there
+
+
 @pytest.mark.slow
 def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
-    """Binary rows far above the threshold: V is nothing after a few iterations, of which no inverse is taken."""
-    passed = sf.bayes_messages(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0), 200, seeds=2)
+    """Binary rows far above the threshold, with the closed form taken away."""
+    problem = sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planted, "find_half_lines", lambda problem, labels: None)
+        passed = sf.bayes_messages(problem, 200, seeds=2)
     assert not passed.success and {run.status for run in passed.runs} == {"unresolved"}
 
 
