@@ -326,6 +326,26 @@ def test_half_lines_are_found_by_what_the_channel_does(name, tmp_path):
 
 
 @pytest.mark.slow
+def test_beside_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_path):
+    """Two tokens: the sign of one field, the size of the other; beside sums over nodes."""
+    (tmp_path / "beside.py").write_text(
+        "import saddleforge as sf\nimport sympy as sp\n\n"
+        "output = sf.Output(lambda y, u, s, sign: sf.Matrix([y * sp.exp(s), sign * u]), "
+        "{'y': (-1, 1), 'u': 'positive'}, {'s': 'real', 'sign': (-1, 1)}, read=lambda Y: [sp.sign(Y[0]), abs(Y[1])])\n\n"
+        "@sf.model(tokens=2, output=output)\ndef beside(X, Y):\n    return sf.half_square(Y[0] - X[0])\n"
+    )
+    planted = Channel(sf.problem(tmp_path / "beside.py", alpha=1.0)).planted
+    observed = np.array([[1.0, 0.4], [-1.0, 0.2], [1.0, 1.5]])
+    omega, q = np.array([[0.3, 0.1], [0.6, -0.5], [-2.0, 1.0]]), np.array([[[0.6]], [[0.3]]])
+    assert not planted.is_rough
+    closed = planted.posterior(observed, omega, q, (0, 0), curved=True)
+    planted._half_lines[(0, 0)] = None
+    planted.inner = 0.02
+    for one, other in zip(closed, planted.posterior(observed, omega, q, (0, 0), curved=True), strict=True):
+        assert one == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.slow
 def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
     """Binary rows far above the threshold, with the closed form taken away."""
     problem = sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0)
