@@ -310,8 +310,7 @@ def averages_by_products(
             groups = [np.flatnonzero(kept[n] & (shifts == multiple)) for multiple in grid.factors]
             for part, places, others in parts:
                 found_sums = [
-                    _sums(y[n, some], measure[n, some] - top, part, found.varying, pairs, cut.window)
-                    for some in groups
+                    _sums(y[n, some], measure[n, some] - top, part, found.varying, pairs, cut.window) for some in groups
                 ]
                 if len(found_sums) == 1:
                     found_sums.append((np.zeros((len(others), 1, moments)), np.zeros((len(others), 2), int)))

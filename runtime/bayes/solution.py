@@ -27,7 +27,7 @@ STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
 _MOST_STEPS = 4000
 _MOST_REFINED = 4
-_SETTLED = 0.5  # share of what was unknown where a rule was settled, below which it is settled again
+_SETTLED, _WELL_KNOWN = 0.5, 1e-3  # share of what was unknown where a rule was settled, below which it is settled again
 _RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of draws gains, and what is doubted of it
 
 
@@ -213,7 +213,8 @@ def bayes_optimal(
                         state.channel.counts = list(counts)
                     state.settle(q, alpha, rough)
         # What is known better asks for a finer rule; by one that is too rough all would seem to be known.
-        if steps % 50 == 0 or unknown < _SETTLED * settled_at:
+        finer = state.channel.dear and _WELL_KNOWN < unknown < _SETTLED * settled_at
+        if finer or steps % 50 == 0:
             settled_at = unknown
             state.settle(q, alpha, rough)
     return _result(state, q, start, "not_converged", gap, steps, np.full_like(q, np.nan))
@@ -337,14 +338,19 @@ def _finished(
 
 
 def _half_widths(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
-    """Twice what a rule finer by a quarter on every axis moves a solution by, (C, t, t), and Phi."""
+    """Twice what a finer rule moves a solution by, (C, t, t), and Phi."""
+    image, moved = _by_finer_rule(state, q, averages)
+    widths = 2 * state.answer(image - q, state.problem.alpha, averages)
+    return widths + np.where(q == 0, 0.0, 1e-13 * np.abs(state.rho).max()), 2 * moved
+
+
+def _by_finer_rule(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
+    """The image of q, and what Phi moves by."""
     alpha = state.problem.alpha
     with state.finer():
         finer = state.channel.averages(q)
-        moved = state.answer(state.reached(finer, alpha) - q, alpha, averages)
-        phi = state.free_entropy(q, alpha, finer)
-    widths = 2 * moved + np.where(q == 0, 0.0, 1e-13 * np.abs(state.rho).max())
-    return widths, 2 * abs(phi - state.free_entropy(q, alpha, averages))
+        image, phi = state.reached(finer, alpha), state.free_entropy(q, alpha, finer)
+    return image, abs(phi - state.free_entropy(q, alpha, averages))
 
 
 def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps: int, accuracy: float) -> BayesSolution:
@@ -384,9 +390,8 @@ def _nothing_learned(state: State, tolerance: float) -> BayesSolution:
     alpha, zero = state.problem.alpha, np.zeros_like(state.rho)
     state.settle(zero, alpha, tolerance)
     averages = state.channel.averages(zero, curved=True)
-    return _result(
-        state, zero, "uninformed", "converged", 0.0, 0, zero, _half_widths(state, zero, averages)[1], averages
-    )
+    phi_error = 2 * _by_finer_rule(state, zero, averages)[1]
+    return _result(state, zero, "uninformed", "converged", 0.0, 0, zero, phi_error, averages)
 
 
 def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) -> BayesSolution:

@@ -331,7 +331,8 @@ def test_beside_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_path
     (tmp_path / "beside.py").write_text(
         "import saddleforge as sf\nimport sympy as sp\n\n"
         "output = sf.Output(lambda y, u, s, sign: sf.Matrix([y * sp.exp(s), sign * u]), "
-        "{'y': (-1, 1), 'u': 'positive'}, {'s': 'real', 'sign': (-1, 1)}, read=lambda Y: [sp.sign(Y[0]), abs(Y[1])])\n\n"
+        "{'y': (-1, 1), 'u': 'positive'}, {'s': 'real', 'sign': (-1, 1)}, "
+        "read=lambda Y: [sp.sign(Y[0]), abs(Y[1])])\n\n"
         "@sf.model(tokens=2, output=output)\ndef beside(X, Y):\n    return sf.half_square(Y[0] - X[0])\n"
     )
     planted = Channel(sf.problem(tmp_path / "beside.py", alpha=1.0)).planted
