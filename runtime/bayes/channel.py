@@ -49,6 +49,7 @@ _MOST_EVALUATIONS, _MOST_NODES = 3e8, 6e7  # of one average by fields; of the co
 _LITTLE_KNOWN = 1e-2  # variance of omega beside that of Y around it below which a shift is a coordinate like others
 _ROUGH = Cut(1e-6)
 _MOST_COORDINATES, _MOST_PRODUCTS = 4, 6e9  # of the channel, and multiplications of an average, that sums are taken for
+_FEW_PRODUCTS = 1e4  # multiplications up to which an average is cheap, as of one field
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _KEPT = 64  # averages that are kept, as rules are compared at one q
@@ -112,13 +113,13 @@ class Channel:
         self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
         self.every = [*self.observed, *self.hidden]
         self.by_fields = not any(c.continuous for c in self.hidden)
-        few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
-        self.counts = [few] * (1 + sum(c.continuous for c in self.every))
         self.cut = Cut()
         self._tables: dict[Any, Any] = {}
         self._found: dict[Any, Averages] = {}
         self._shifts: dict[tuple[int, ...], Shift | None] = {}
         self.planted = Planted(problem, lambda: self.boxes)
+        few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
+        self.counts = [few] * (1 + sum(c.continuous for c in self.every))
         for labels, _ in problem.label_choices:
             if not self.module.needs_at(problem.constants(labels)) > 0:
                 raise InputError(
@@ -276,11 +277,14 @@ class Channel:
         ]
         return float(np.prod([float(n) for n in sizes])) * grid.reached(_ROUGH)
 
-    @property
+    @cached_property
     def dear(self) -> bool:
         """Whether averages take long, or are drawn, where anything is known of all columns: rules are then asked no
         more than half widths will tell."""
-        return suits(self.module) and (not self.by_fields or self.is_sampled(self.rho_star / 2))
+        half = self.rho_star / 2
+        return suits(self.module) and (
+            self.is_sampled(half) or (not self.by_fields and self._products_at(half) > _FEW_PRODUCTS)
+        )
 
     @cached_property
     def _scale(self) -> float:
@@ -517,7 +521,7 @@ class Channel:
                     if moves[axis] < level:
                         break
                     settled[axis], before = count, finer
-                if last < np.inf and not self.by_fields:  # errors fall geometrically, and more nodes are dear
+                if last < np.inf and self.dear:  # errors fall geometrically, and more nodes are dear
                     share = np.log(last / level) / np.log(last / max(moves[axis], 1e-300))
                     settled[axis] = int(np.ceil(settled[axis] + (count - settled[axis]) * share))
                     moves[axis] = level

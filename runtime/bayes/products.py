@@ -131,8 +131,9 @@ def axis(direction: int, variance: float, count: float, even: bool, cut: Cut) ->
     unit, step = min(1.0, np.sqrt(variance)), 2 * REACH / count
     half = int(np.ceil((cut.reach * np.sqrt(variance) / unit + (1 - _DENSE) * _ZONE) / step))
     t = step * (np.arange(0 if even else -half, half) + 0.5)
-    x = unit * (t - (1 - _DENSE) * _ZONE * np.tanh(t / _ZONE))
-    slope = unit * (1 - (1 - _DENSE) / np.cosh(t / _ZONE) ** 2)
+    bend = np.tanh(t / _ZONE)
+    x = unit * (t - (1 - _DENSE) * _ZONE * bend)
+    slope = unit * (1 - (1 - _DENSE) * (1 - bend**2))
     weights = (1 + even) * step * slope * np.exp(-x * x / (2 * variance)) / np.sqrt(2 * np.pi * variance)
     return Axis(direction, x, weights)
 
