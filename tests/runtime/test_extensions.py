@@ -105,7 +105,7 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished, monkeyp
 
     for module in (base_case, extensions):
         monkeypatch.setattr(module, "curve", never)
-        monkeypatch.setattr(module, "located", never)
+        monkeypatch.setattr(module, "threshold_near", never)
     monkeypatch.setattr(extensions, "onset_result", never)
     assert reproduce(out, ["extensions"]).results == finished[0].results
     assert {name: (out / name).read_bytes() for name in names} == before
