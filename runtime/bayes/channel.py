@@ -25,6 +25,7 @@ from ..problems.problem import Problem
 from ..threads import share
 from .averages import Averages, add_up, change, varying, width
 from .planted import Planted, suits
+from .probes import channel_at, channels_alike
 from .products import (
     LEAST_SHARE,
     REACH,
@@ -38,7 +39,7 @@ from .products import (
     shifted_grid,
     turned,
 )
-from .shifts import Shift, channels_alike, find_shift
+from .shifts import Shift, find_shift
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
@@ -210,8 +211,7 @@ class Channel:
                     axes.append(coordinate.axis(box, count))
             groups.append(_product(axes))
         (observed, seen), (hidden, unseen) = groups
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            tables = self.module.fields_at(observed, hidden, self.problem.constants(labels))
+        tables = channel_at(self.problem, labels, observed, hidden)
         return (*tables, seen, unseen, np.ones(len(unseen)) if shift is None else shift.factor_of(hidden))
 
     def table(self, labels: tuple[int, ...], shift: Shift | None = None) -> tuple[np.ndarray, ...]:
@@ -359,13 +359,14 @@ class Channel:
 
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
+        key = (q.tobytes(), tuple(self.counts), self.cut, curved)
+        if key in self._found:
+            return self._found[key]
         if self.is_sampled(q):
             return self._even(self.planted.averages(q, curved), q)
-        key = (q.tobytes(), tuple(self.counts), self.cut, curved)
-        if key not in self._found:
-            if len(self._found) >= _KEPT:
-                self._found.pop(next(iter(self._found)))
-            self._found[key] = self._even(self._by_product(q, curved), q)
+        if len(self._found) >= _KEPT:
+            self._found.pop(next(iter(self._found)))
+        self._found[key] = self._even(self._by_product(q, curved), q)
         return self._found[key]
 
     def _even(self, found: Averages, q: np.ndarray) -> Averages:
@@ -507,26 +508,9 @@ class Channel:
         current = self.averages(q)
         for level in reversed([tolerance * _LEVELS**k for k in range(_MOST_LEVELS) if tolerance * _LEVELS**k < 1]):
             start, settled = list(self.counts), list(self.counts)
-            for axis in [axis for axis, move in enumerate(moves) if not move < level]:
-                before, counts = current, list(start)
-                if moves[axis] < np.inf:  # that a finer rule moves by more is known
-                    counts[axis] = _finer(counts[axis])
-                    self.counts = list(counts)
-                    before = self.averages(q)
-                while True:
-                    count, counts[axis] = counts[axis], _finer(counts[axis])
-                    self.counts = list(counts)
-                    finer = self.averages(q)
-                    last, moves[axis] = moves[axis], moved(before, finer)
-                    if moves[axis] < level:
-                        break
-                    settled[axis], before = count, finer
-                if last < np.inf and self.dear:  # errors fall geometrically, and more nodes are dear
-                    share = np.log(last / level) / np.log(last / max(moves[axis], 1e-300))
-                    settled[axis] = int(np.ceil(settled[axis] + (count - settled[axis]) * share))
-                    moves[axis] = level
-                else:
-                    settled[axis] = count
+            for axis, move in enumerate(moves):
+                if not move < level:
+                    settled[axis], moves[axis] = self._settled_axis(q, start, axis, level, move, current, moved)
             self.counts = settled
             if settled != start:
                 current = self.averages(q)
@@ -537,6 +521,33 @@ class Channel:
             )
         return current, sum(moves)
 
+    def _settled_axis(
+        self, q: np.ndarray, start: list[int], axis: int, level: float, move: float, current: Averages,
+        moved: Callable[[Averages, Averages], float],
+    ) -> tuple[int, float]:  # fmt: skip
+        """Points of an axis, the others as they start, with which a finer division moves averages by less than a level,
+        and what it does.
 
-def _finer(count: float) -> int:
-    return int(np.ceil(_GROWTH * count))
+        Args:
+            current: averages at the start; move: what a finer division moves these by, infinite where not known.
+        """
+        counts, before, settled = list(start), current, start[axis]
+        if move < np.inf:
+            self.counts = counts = _finer_along(counts, axis)
+            before = self.averages(q)
+        while True:
+            count = counts[axis]
+            self.counts = counts = _finer_along(counts, axis)
+            finer = self.averages(q)
+            last, move = move, moved(before, finer)
+            if move < level:
+                break
+            settled, before = count, finer
+        if last < np.inf and self.dear:  # errors fall geometrically, and more nodes are dear
+            share = np.log(last / level) / np.log(last / max(move, 1e-300))
+            return int(np.ceil(settled + (count - settled) * share)), level
+        return count, move
+
+
+def _finer_along(counts: list[int], axis: int) -> list[int]:
+    return [int(np.ceil(_GROWTH * n)) if i == axis else n for i, n in enumerate(counts)]

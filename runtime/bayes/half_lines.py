@@ -18,7 +18,7 @@ from scipy.linalg import block_diag
 from scipy.special import log_ndtr
 
 from ..problems.problem import Problem
-from .shifts import random_coordinates
+from .probes import channel_at, random_coordinates
 
 _ENDS = {"real": (-300.0, 0.0, 300.0), "positive": (0.0, 1.0, 1e200)}  # of a coordinate, and a place between
 _FAR, _STEP = 1e100, 1e-2
@@ -85,7 +85,7 @@ class HalfLines:
         for i in self.hidden:
             low[i] = _ENDS[self.problem.solver.bayes.HIDDEN[i][1]][0]
         moved = [choice + shift * _STEP * np.eye(len(choice))[i] for i in self.hidden for shift in (2, 1, -1, -2)]
-        fields, jacobian, likelihood = _at(self.problem, self.labels, observed, np.array([low, choice, *moved]))
+        fields, jacobian, likelihood = channel_at(self.problem, self.labels, observed, np.array([low, choice, *moved]))
         slopes = np.empty((len(observed), len(self.fields)))
         for h, field in enumerate(self.fields):
             far, near, behind, back = fields[:, 2 + 4 * h : 6 + 4 * h, field].T
@@ -133,18 +133,9 @@ def _moved_field(
     for choice in choices:
         nodes = np.tile(choice, (3, 1))
         nodes[:, i] = _ENDS[problem.solver.bayes.HIDDEN[i][1]]
-        fields = _at(problem, labels, observed, nodes)[0]
+        fields = channel_at(problem, labels, observed, nodes)[0]
         moves = np.flatnonzero((fields != fields[:, :1]).any(axis=(0, 1)))
         if len(moves) != 1 or not np.abs(fields[:, 0]).max() < _FAR or not np.abs(fields[:, 2, moves]).min() > _FAR:
             return None
         found.add(int(moves[0]))
     return found.pop() if len(found) == 1 else None
-
-
-def _at(
-    problem: Problem, labels: tuple[int, ...], observed: np.ndarray, nodes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fields (N, H, D), and logarithms of Jacobian and likelihood (N, H)."""
-    with np.errstate(all="ignore"):
-        fields, jacobian, likelihood = problem.solver.bayes.fields_at(observed, nodes, problem.constants(labels))
-    return fields, jacobian, likelihood

@@ -150,11 +150,15 @@ class Planted:
         return _MOST_DRAWS + int(np.clip(np.log2(_USUAL / nodes), 0, 3))
 
     @property
+    def hides(self) -> bool:
+        """Whether anything continuous stays hidden."""
+        return any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes.HIDDEN)
+
+    @property
     def is_rough(self) -> bool:
-        """Whether anything continuous stays hidden that is summed over on nodes."""
-        hides = any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes.HIDDEN)
+        """Whether any of that is summed over on nodes."""
         contexts = self.problem.context_of
-        return hides and not all(
+        return self.hides and not all(
             lines is not None and lines.suit(self.problem.law.rho_star[contexts(labels)])
             for labels, lines in self._half_lines.items()
         )

@@ -49,7 +49,7 @@ class Preimages:
 
     def __post_init__(self) -> None:
         module = self.problem.solver.bayes
-        if not (suits(module) and Planted(self.problem).is_rough) or len(module.OBSERVED) != self.problem.tokens:
+        if not (suits(module) and Planted(self.problem).hides) or len(module.OBSERVED) != self.problem.tokens:
             raise InputError(
                 f"column {self.of + 1} of {self.problem.solver.name} is asked for with the others known exactly: what "
                 "is observed must then be as many numbers as it has fields, and hidden ones fields"

@@ -6,15 +6,14 @@ omega along v through omega - v m alone, and its sums over what is hidden need n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from ..problems.problem import Problem
+from .probes import channel_at, random_coordinates
 
-_PROBES = 12  # random values of all other coordinates
 _TOLERANCE = 1e-11
 
 
@@ -73,30 +72,6 @@ def _shift_along(problem: Problem, labels: tuple[int, ...], axis: int) -> Shift 
     return Shift(axis, longest, tuple(discrete), choices, factors)
 
 
-def channels_alike(problem: Problem) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Choice of labels -> the first whose channel takes random coordinates to the same fields with the same density."""
-    module, random = problem.solver.bayes, np.random.default_rng(0)
-    nodes = random_coordinates(module.OBSERVED, random), random_coordinates(module.HIDDEN, random)
-    firsts: dict[bytes, tuple[int, ...]] = {}
-    found = {}
-    for labels, _ in problem.label_choices:
-        with np.errstate(all="ignore"):
-            tables = module.fields_at(*nodes, problem.constants(labels))
-        found[labels] = firsts.setdefault(b"".join(np.asarray(table).tobytes() for table in tables), labels)
-    return found
-
-
-def random_coordinates(
-    coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator
-) -> np.ndarray:
-    """Values of coordinates, some at random, (N, len(coordinates))."""
-    columns = [
-        random.choice(values, _PROBES) if kind == "discrete" else np.abs(random.normal(size=_PROBES))
-        for _, kind, values in coordinates
-    ]
-    return np.array(columns, float).reshape(len(columns), _PROBES).T
-
-
 def _move(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, hidden: np.ndarray, axis: int
 ) -> np.ndarray | None:
@@ -105,8 +80,7 @@ def _move(
     for value in (0.0, 1.0, -1.5):
         at = observed.copy()
         at[:, axis] = value
-        with np.errstate(all="ignore"):
-            found.append(problem.solver.bayes.fields_at(at, hidden, problem.constants(labels)))
+        found.append(channel_at(problem, labels, at, hidden))
     (start, *rest), (ahead, *others), (behind, *more) = found
     slopes = np.concatenate([(ahead - start), (start - behind) / 1.5]).reshape(-1, start.shape[2])
     spread = [np.abs(slopes - slopes[0]).max() / max(np.abs(start).max(), 1.0)]
