@@ -100,7 +100,7 @@ class Tape:
                     if slope:
                         adjoint[m] += adjoint[n] * slope
         found = adjoint[: self.width]
-        return found if all(map(math.isfinite, found)) else None
+        return found if all(map(_is_finite, found)) else None
 
 
 _KNOWN = (sp.Add, sp.Mul, sp.Pow, sp.Function, Relational, And, Or, Not, BooleanAtom, ExprCondPair, *PIECEWISE)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ..errors import InputError
+from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from .lattice import Lattice
 from .lines import Lines
 from .pieces import Pieces
 from .prox_space import ProxSpace
-from .rule import Averages, Rule
+from .rule import NEGLIGIBLE_JUMPS, Averages, Rule
 from .sampled import GaussHermite, Sobol
 
 FAMILIES: dict[str, type[Rule]] = {
@@ -44,6 +46,21 @@ def check_points(name: str, points: int | None, words: str) -> None:
         raise InputError(f"{words} is out of range; {name} allows {family.least_points} to {family.most_points}")
 
 
+def slope_rules(rule: Rule, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+    """Return the rules for the averages of the field's slope, by which a solution of `rule` is judged.
+
+    Of one student field they are panels that resolve (dg/domega)^2 next to cusps. In three dimensions and more a smooth
+    integrand is left to a grid in X, where 1 / (1 + V l'') is integrated in place of its square.
+
+    Args:
+        bistable: share of the measure on which the proximal map may jump.
+    """
+    if problem.inverse_temperature is None and not isinstance(rule, Pieces) and Pieces.suits(problem):
+        smooth = rule.in_x and bistable <= NEGLIGIBLE_JUMPS and integrated(problem).dimension > 2
+        rule = rule if smooth else Pieces()
+    return rule.for_slopes(problem, bistable)
+
+
 def other_families(rule: Rule) -> list[type[Rule]]:
     """Families to verify a rule by: deterministic ones first, as the noise of replicates asks for many nodes."""
     families = (family for family in FAMILIES.values() if family.name != rule.name)
@@ -63,4 +80,5 @@ __all__ = [
     "check_points",
     "other_families",
     "rule_named",
+    "slope_rules",
 ]

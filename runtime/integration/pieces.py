@@ -24,6 +24,8 @@ LONGEST = 3.2  # panel
 _CELLS = 24  # of a line, at whose ends proximal points are looked at first
 _PER_DIGIT = 1.25  # nodes of a panel for every digit of X on it
 _ROUNDING = 1e-12  # of X, which no panel resolves further
+_ROUNDING_OF_SQUARES = 1e-9  # of (dg/domega)^2, relative to its average, next to a cusp
+_PER_CUSP = 1e6  # times what X is resolved to, averages of squares over omega are, relative to theirs
 _OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
 _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
@@ -41,14 +43,16 @@ class Pieces(Sampled):
     constant between steps, as its sign, Y is averaged over in closed form, and one dimension is left (11.14).
 
     Args:
-        points: nodes a panel, 4 or more.
+        points: nodes a panel, 4 or more; squares: whether panels resolve (dg/domega)^2, too.
     """
 
     points: int = 16
+    squares: bool = False
     starts: int | None = None
     name: str = "pieces"
     most_points: ClassVar[int] = 64
     splits_jumps: ClassVar[bool] = True
+    resolves_squares: ClassVar[bool] = True
 
     @classmethod
     def of(cls, points: int | None, seed: int) -> Pieces:
@@ -148,6 +152,11 @@ class Pieces(Sampled):
             return [self._between_steps(problem, fields, 2)]
         return self._sets(problem, fields, reduction)
 
+    def _slope_sets(
+        self, problem: Problem, fields: Fields, reduction: Reduction
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        return replace(self, squares=True)._sets(problem, fields, reduction)
+
     def _resolved(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss.
 
@@ -157,23 +166,29 @@ class Pieces(Sampled):
         edges = [-REACH, *teacher_split(problem, fields).places(REACH), REACH]
         cuts = [np.linspace(a, b, int(np.ceil((b - a) / LONGEST)) + 1) for a, b in pairwise(edges)]
         low, high = (np.concatenate([cut[part] for cut in cuts]) for part in (slice(None, -1), slice(1, None)))
-        parts, panels = [], 0
+        parts, panels, average = [], 0, 0.0
         while len(low):
             middle, half = (low + high) / 2, (high - low) / 2
             z = (middle[:, None] + half[:, None] * t).ravel()
             share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
             nodes, row, weights = self._on_lines(problem, fields, z[:, None], share)
-            sums = np.zeros((len(z), 2))
+            sums = np.zeros((len(z), 3 if self.squares else 2))
+            if self.squares:
+                _, each, slopes = self._slopes(problem, fields, nodes, weights)
+                squares = (each * slopes[:, 0, 0] ** 2).reshape(len(nodes), -1).sum(axis=1)
+                sums[:, 2] = np.bincount(row, squares / share[row], len(z))
+                average = average or float(share @ sums[:, 2])
             for choice in noise_choices(problem):
                 points = points_at(problem, fields, nodes, choice=choice)
                 along = (points.weight * weights / share[row])[:, None] * points.x[:, :, 0] ** [1, 2]
-                sums += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
-            values = sums.reshape(len(low), self.points, 2)
+                sums[:, :2] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
+            values = sums.reshape(len(low), self.points, -1)
             tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
-            largest = np.abs(sums[:, 1]).max() ** np.array([0.5, 1.0])  # the mean may vanish by symmetry
+            # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
+            scales = np.array([np.sqrt(np.abs(sums[:, 1]).max()), np.abs(sums[:, 1]).max(), average * _PER_CUSP])
             nearest = np.clip(0.0, low, high)
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
-            open_ = (tail / largest).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self.resolution
+            open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self.resolution
             panels += len(low)
             if panels > _MOST_PANELS:
                 open_[:] = False
@@ -230,6 +245,7 @@ class Pieces(Sampled):
             w,
             highest_coefficients(self.points),
             self.resolution,
+            max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf,
             REACH,
             min(longest, LONGEST),
         )

@@ -87,10 +87,12 @@ class Sampled(Rule):
 
     Attributes:
         inner: refines the integral over the fields at a finite temperature.
+        resolves_squares: whether nodes resolve (dg/domega)^2 next to cusps.
     """
 
     starts: int | None
     inner: float
+    resolves_squares: ClassVar[bool] = False
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         raise NotImplementedError
@@ -99,6 +101,12 @@ class Sampled(Rule):
         self, problem: Problem, fields: Fields, reduction: Reduction
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Those on which changes of the law of the fields, polynomials in them, are averaged, too."""
+        return self._sets(problem, fields, reduction)
+
+    def _slope_sets(
+        self, problem: Problem, fields: Fields, reduction: Reduction
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Those on which (dg/domega)^2 is averaged, which is steep where 1 + V l'' nearly vanishes."""
         return self._sets(problem, fields, reduction)
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
@@ -186,10 +194,11 @@ class Sampled(Rule):
             fields = fields_of(problem, overlaps, labels)
             reduction = self._reduction(problem, fields, labels)
             parts = []
-            for nodes, weights in self._sets(problem, fields, reduction):
+            for nodes, weights in self._slope_sets(problem, fields, reduction):
                 determinants, shares, matrices = self._slopes(problem, fields, nodes, weights)
                 shape = (-1, *[problem.tokens, problem.student_rank] * 2)
-                parts.append(_slope_averages(determinants, shares, matrices.reshape(shape)))
+                near = -np.inf if self.resolves_squares else NEAR_CUSP
+                parts.append(_slope_averages(determinants, shares, matrices.reshape(shape), near))
             slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
             squares.append(np.stack([reduction.square(square) for _, square in parts]))
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
@@ -213,12 +222,16 @@ class Sampled(Rule):
 
 
 def _slope_averages(
-    determinants: np.ndarray, weights: np.ndarray, matrices: np.ndarray
+    determinants: np.ndarray, weights: np.ndarray, matrices: np.ndarray, cusp: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E[G_ll] (L, s, s) and E[G_ll' (x) G_ll'] (L, L, s, s, s, s) from G (N, L, s, L, s) at nodes."""
+    """E[G_ll] (L, s, s) and E[G_ll' (x) G_ll'] (L, L, s, s, s, s) from G (N, L, s, L, s) at nodes.
+
+    Args:
+        cusp: of det(I + V H), below which nodes are too few to count.
+    """
     slope = np.einsum("n,nlalb->lab", weights, matrices)
-    near = determinants < NEAR_CUSP
-    shell = (determinants < 2 * NEAR_CUSP) & ~near
+    near = determinants < cusp
+    shell = (determinants < 2 * cusp) & ~near
     away, around, inside = (
         np.einsum("n,nlarb,nlerf->lraebf", weights[part], matrices[part], matrices[part], optimize=True)
         for part in (~(near | shell), shell, near)

@@ -146,6 +146,16 @@ def push(stack, depth, a, x_a, b, x_b):
 
 
 @njit(cache=True, error_model="numpy")
+def halve(boxes, held, low, middle, high):
+    """Put both halves of an interval on a stack (most, 2), the lower one on top; returns how many there are then."""
+    boxes[held, 0] = middle
+    boxes[held, 1] = high
+    boxes[held + 1, 0] = low
+    boxes[held + 1, 1] = middle
+    return held + 2
+
+
+@njit(cache=True, error_model="numpy")
 def longer(values, size):
     """The values (N,) at the beginning of `size` places."""
     out = np.empty(size, values.dtype)

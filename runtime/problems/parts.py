@@ -143,7 +143,7 @@ class PiecesChannel(ProximalChannel, Protocol):
     def panels(
         self, known: np.ndarray, centre: np.ndarray, spread: np.ndarray, steep: np.ndarray, precision: np.ndarray,
         c: np.ndarray, cells: int, t: np.ndarray, weights: np.ndarray, last: np.ndarray, tolerance: float,
-        reach: float, longest: float,
+        squares: float, reach: float, longest: float,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """Row, z and weight of nodes for omega = centre + spread z, between jumps and bends of the proximal map."""
 

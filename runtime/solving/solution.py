@@ -12,7 +12,7 @@ import numpy as np
 from .. import budget, presenting
 from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
-from ..integration import Averages, Rule
+from ..integration import Averages, Rule, slope_rules
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
@@ -233,7 +233,7 @@ class Solution:
             return None
 
     def _judged(self, averages: Averages, spectrum: bool, log2_lines: int | None) -> Stability:
-        rules = self.rule.for_slopes(self.problem, averages.bistable)
+        rules = slope_rules(self.rule, self.problem, averages.bistable)
         if not spectrum:
             return assess(self.problem, self.overlaps, rules, None, averages, log2_lines)
         u, sizes = self.overlaps.pack(), self.overlaps.sizes

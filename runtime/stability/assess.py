@@ -242,7 +242,7 @@ def assess(
         errors = [float(two_standard_errors(np.array(values))) for values in (roots, weights)]
     else:
         roots = [radius(problem, part.square[0], responses) for part in parts]
-        weights = [weight(own.moments[0], part.slope[0]) for part in parts]
+        weights = [weight(own.means, part.slope[0]) for part in parts]
         errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
         weights = weights[:1]
     values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)

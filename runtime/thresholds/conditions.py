@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DomainError, InputError
-from ..integration import Rule
+from ..integration import Rule, slope_rules
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..saddle_point import observables
@@ -180,7 +180,7 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
     problem, known = solution.problem, solution.averages
     if known is None:
         return _Observable(np.nan, np.nan)
-    first = solution.rule.for_slopes(problem, known.bistable)[0]
+    first = slope_rules(solution.rule, problem, known.bistable)[0]
     state_map = StateMap(problem, solution.rule)
 
     def by(rule: Rule, shift: np.ndarray | None = None) -> np.ndarray:

@@ -126,7 +126,8 @@ class PieceKernels:
     """A loss of one student field, piece by piece, see `theory.pieces.Pieces`.
 
     Attributes:
-        piece: value, slope and curvature in x of the piece that holds r; derivatives: the same of the objective.
+        piece: value, slope and curvature in x of the piece that holds r; slopes: the latter two, to be bounded on an
+            interval; derivatives: all three of the objective.
         places: where pieces end, in the features.
         least: a bound from below on the curvature of the loss, in the features; None where pieces are quadratic, or no
             formula says.
@@ -134,6 +135,7 @@ class PieceKernels:
     """
 
     piece: Kernel
+    slopes: Kernel
     derivatives: Kernel
     places: Kernel
     least: Kernel | None
@@ -244,7 +246,11 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
     if found is None:
         return None
     stages = staged_derivatives(found.loss, list(model.X))
-    own = {Entry("d", 0): stages.gradient[0], Entry("h", 0, 0): stages.hessian[0, 0]}
+    # x^p / x^2 is no number at an edge at which x^(p - 2) is infinite.
+    own = {
+        name: sp.powsimp(e, deep=True, combine="exp") if any(not a.exp.is_Integer for a in e.atoms(sp.Pow)) else e
+        for name, e in ((Entry("d", 0), stages.gradient[0]), (Entry("h", 0, 0), stages.hessian[0, 0]))
+    }
     written: dict[str, Any] = {"equations": "docs/theory.md (11.11)", "formulas": [pieces_of, home(model)]}
     quadratic, x = nodes.quadratic(model.structure), model.X[0]
     objective = {"value": quadratic + stages.value} | {
@@ -254,6 +260,7 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
     unknown = found.quadratic or found.least == -sp.oo
     return PieceKernels(
         piece=freeze({"loss": stages.value, **own}, stages.definitions, **written),
+        slopes=freeze(own, stages.definitions, **written),
         derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
         least=None if unknown else freeze({"least": found.least}, prefix="b", **written),

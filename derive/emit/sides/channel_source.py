@@ -53,9 +53,10 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "determinant_slopes": channel.determinant_slopes,
     }
     pieces = channel.pieces
+    enclosed = pieces.slopes.names if pieces and not pieces.quadratic else ()
     if pieces:
         kernels |= {"piece": pieces.piece, "places": pieces.places, "least": pieces.least, "steps": pieces.steps}
-    if pieces and pieces.corners:
+    if pieces and pieces.places.results:
         kernels["corner_response"] = nodes.corner_response(structure)
     if sides := channel.sides:
         kernels |= {"held": sides.held, "switches": sides.switches, "normals": sides.normals, "bends": sides.bends}
@@ -101,6 +102,8 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "places": [name for name, _ in pieces.places.results] if pieces else [],
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
         "quadratic": bool(pieces and pieces.quadratic),
+        "enclosed": [(n, name) for n, name in enumerate(channel.constants) if name in enclosed],
+        "enclosed_lines": interval_body(pieces.slopes) if pieces and not pieces.quadratic else [],
         "corners": bool(pieces and pieces.corners),
         "guided": D > 1 and not sides,
         "side_names": list(sides.names) if sides else [],
